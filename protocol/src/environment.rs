@@ -1,0 +1,9 @@
+//! Names of the environment variables that the orchestrator sets for every engine it starts.
+
+/// The model folder (or file) that a `generate` before any `load` uses.
+pub const MODEL: &str = "ORCHESTRATE_MODEL";
+pub const DEVICE: &str = "ORCHESTRATE_DEVICE";
+pub const DTYPE: &str = "ORCHESTRATE_DTYPE";
+pub const THREADS: &str = "ORCHESTRATE_THREADS";
+/// Marks every process of a run, so that what an engine leaves behind is found and ended. Engines ignore it.
+pub const RUN: &str = "ORCHESTRATE_RUN";

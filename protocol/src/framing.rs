@@ -1,0 +1,132 @@
+//! One JSON object per line. The framer turns bytes, cut anywhere, into whole lines, and never holds more than the bound.
+
+use serde::Serialize;
+
+/// A longer line is skipped to its newline and reported once.
+pub const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
+
+/// What the bytes so far amount to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// A line without its newline (and without a carriage return before it).
+    Line(Vec<u8>),
+    /// A line that passed the bound; its bytes are gone.
+    TooLong { bytes: usize },
+}
+
+/// Cuts a stream of bytes into lines.
+#[derive(Debug)]
+pub struct Framer {
+    line: Vec<u8>,
+    skipped: usize,
+    bound: usize,
+}
+
+impl Default for Framer {
+    fn default() -> Self {
+        Self::with_bound(MAX_LINE_BYTES)
+    }
+}
+
+impl Framer {
+    pub fn with_bound(bound: usize) -> Self {
+        Self { line: Vec::new(), skipped: 0, bound }
+    }
+
+    /// Takes the next bytes and calls `frame` for every line that they end.
+    pub fn push(&mut self, mut bytes: &[u8], mut frame: impl FnMut(Frame)) {
+        while let Some(newline) = bytes.iter().position(|&byte| byte == b'\n') {
+            self.extend(&bytes[..newline]);
+            frame(self.take());
+            bytes = &bytes[newline + 1..];
+        }
+        self.extend(bytes);
+    }
+
+    /// The stream has ended: what stands without a newline is a last line, if it is anything.
+    pub fn finish(&mut self) -> Option<Frame> {
+        (!self.line.is_empty() || self.skipped > 0).then(|| self.take())
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        if self.skipped > 0 || self.line.len() + bytes.len() > self.bound {
+            self.skipped += self.line.len() + bytes.len();
+            self.line = Vec::new();
+        } else {
+            self.line.extend_from_slice(bytes);
+        }
+    }
+
+    fn take(&mut self) -> Frame {
+        if self.skipped > 0 {
+            return Frame::TooLong { bytes: std::mem::take(&mut self.skipped) };
+        }
+        let mut line = std::mem::take(&mut self.line);
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Frame::Line(line)
+    }
+}
+
+/// One request or message as a line, newline included. serde_json escapes every newline inside strings, so the line is one.
+pub fn encode(value: &impl Serialize) -> Vec<u8> {
+    // Every type of this crate has string keys and no failing serializer, so this cannot fail.
+    let mut line = serde_json::to_vec(value).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(framer: &mut Framer, pieces: &[&[u8]]) -> Vec<Frame> {
+        let mut out = Vec::new();
+        for piece in pieces {
+            framer.push(piece, |frame| out.push(frame));
+        }
+        out.extend(framer.finish());
+        out
+    }
+
+    fn line(text: &str) -> Frame {
+        Frame::Line(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn lines_are_the_same_however_the_bytes_are_cut() {
+        let text = "{\"a\":1}\n\n{\"b\":\"ü\"}\r\nlast".as_bytes();
+        let whole = frames(&mut Framer::default(), &[text]);
+        assert_eq!(whole, [line("{\"a\":1}"), line(""), line("{\"b\":\"ü\"}"), line("last")]);
+        for cut in 0..=text.len() {
+            assert_eq!(frames(&mut Framer::default(), &[&text[..cut], &text[cut..]]), whole, "cut at {cut}");
+        }
+        let single: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(frames(&mut Framer::default(), &single), whole);
+    }
+
+    #[test]
+    fn a_line_at_the_bound_passes_and_one_byte_more_is_skipped_to_its_newline() {
+        let mut framer = Framer::with_bound(4);
+        let seen = frames(&mut framer, &[b"abcd\nabcde\nxy\n"]);
+        assert_eq!(seen, [line("abcd"), Frame::TooLong { bytes: 5 }, line("xy")]);
+    }
+
+    #[test]
+    fn an_endless_line_holds_no_memory_and_is_reported_once() {
+        let mut framer = Framer::with_bound(1024);
+        for _ in 0..1000 {
+            framer.push(&[b'a'; 1000], |frame| panic!("{frame:?}"));
+            assert!(framer.line.capacity() <= 2048);
+        }
+        assert_eq!(frames(&mut framer, &[b"\n{}\n"]), [Frame::TooLong { bytes: 1_000_000 }, line("{}")]);
+    }
+
+    #[test]
+    fn an_encoded_value_is_one_line_whatever_its_text_holds() {
+        let encoded = encode(&serde_json::json!({"prompt": "a\nb\r\u{2028}"}));
+        assert_eq!(encoded.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        assert_eq!(encoded.last(), Some(&b'\n'));
+    }
+}

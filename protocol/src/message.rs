@@ -1,0 +1,137 @@
+//! What an engine writes on its stdout.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{DeviceMemory, Facts, HelloFacts, Id, Iteration, Loaded};
+
+/// A line on an engine's stdout.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Message {
+    Hello(HelloFacts),
+    Progress(Progress),
+    Loaded(Loaded),
+    Token(Token),
+    Generated(Generated),
+    Scored(Scored),
+    Facts(Facts),
+    Bye {},
+    Failed(Failed),
+}
+
+/// A load goes on; the deadline moves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Progress {
+    pub phase: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Streamed ids, as they come. May hold more than one: a chunk is not a token.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Token {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Id>,
+    #[serde(default)]
+    pub iteration: u32,
+    #[serde(default)]
+    pub sequence: u32,
+    /// The place of the first of `ids` in the sequence's output.
+    pub index: u32,
+    pub ids: Vec<u32>,
+    pub ns: u64,
+}
+
+/// The final answer to a `generate`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Generated {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Id>,
+    pub iterations: Vec<Iteration>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warmup_iterations: Vec<Iteration>,
+    /// Of a load that this request caused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<DeviceMemory>,
+    /// For a person at a shell; the orchestrator ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Scored {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Id>,
+    /// Natural logarithms; n ids give n - 1 values; minus infinity is null.
+    pub logprobs: Vec<Vec<Option<f64>>>,
+    pub ns: u64,
+}
+
+/// A request that could not be answered. The engine lives on, unless it cannot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Failed {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Id>,
+    pub kind: FailureKind,
+    pub message: String,
+    /// A command or a setting that can be pasted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The line or a field of it makes no sense.
+    BadRequest,
+    /// It makes sense, and this engine does not do it.
+    Unsupported,
+    /// A driver, library or environment is missing here.
+    Unavailable,
+    /// The model's files are missing, broken or not what they claim.
+    Model,
+    /// Prompt and output do not fit the context.
+    Context,
+    OutOfMemory,
+    Device,
+    Internal,
+}
+
+impl FailureKind {
+    /// The kind as the wire spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::Unsupported => "unsupported",
+            Self::Unavailable => "unavailable",
+            Self::Model => "model",
+            Self::Context => "context",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Device => "device",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl Failed {
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { id: None, kind, message: message.into(), hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

@@ -1,0 +1,138 @@
+//! What the orchestrator asks of an engine.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A line on an engine's stdin. A line without `type` is a `generate`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    Hello(Hello),
+    Load(Load),
+    Generate(Generate),
+    Score(Score),
+    Facts {},
+    Cancel(Cancel),
+    Shutdown {},
+}
+
+/// Pairs an answer with its request; needed only where requests overlap.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Id {
+    Number(u64),
+    Text(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Hello {
+    /// The version that the orchestrator speaks.
+    pub protocol: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Load {
+    /// A model folder or file.
+    pub model: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u32>,
+    /// The engine's own options. One that it does not know is `failed`, never ignored.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
+}
+
+/// Exactly one of the four prompt fields is there; `parse_request` sees to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Generate {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<Id>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts_ids: Option<Vec<Vec<u32>>>,
+    pub max_new_tokens: u32,
+    pub iterations: u32,
+    pub warmup: u32,
+    pub ignore_eos: bool,
+    /// Absent: greedy, ties broken by the lowest id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
+    pub use_cache: bool,
+    pub padding: Padding,
+    pub stream: bool,
+}
+
+impl Default for Generate {
+    fn default() -> Self {
+        Self {
+            id: None,
+            prompt: None,
+            prompt_ids: None,
+            prompts: None,
+            prompts_ids: None,
+            max_new_tokens: 32,
+            iterations: 1,
+            warmup: 0,
+            ignore_eos: false,
+            sampling: None,
+            use_cache: true,
+            padding: Padding::Left,
+            stream: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Sampling {
+    /// 0 is greedy.
+    pub temperature: f64,
+    /// 0 keeps every token.
+    pub top_k: u32,
+    /// Absent keeps every token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Padding {
+    #[default]
+    Left,
+    Right,
+    Packed,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Score {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Id>,
+    /// Token ids, verbatim: nothing is added. Each needs at least two.
+    pub sequences: Vec<Vec<u32>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Cancel {
+    pub id: Id,
+}
