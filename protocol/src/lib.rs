@@ -13,8 +13,8 @@ mod request;
 mod schema;
 
 pub use facts::{
-    Build, Capabilities, Chunk, DeviceMemory, Facts, Finish, HelloFacts, IgnoreEos, Iteration, Loaded, Output, Phase,
-    Sequence, Stamp,
+    Build, Capabilities, Chunk, DeviceMemory, Facts, Finish, HelloFacts, IgnoreEos, Iteration, Loaded,
+    Output, Phase, Sequence, Stamp,
 };
 pub use framing::{Frame, Framer, MAX_LINE_BYTES, encode};
 pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token};

@@ -93,8 +93,11 @@ impl Envelope {
 
     fn body<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, Refused> {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
-        let body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| self.refuse(describe(&error)))?;
-        deserializer.end().map_err(|error| self.refuse(format!("column {}: more after the object", error.column())))?;
+        let body = serde_path_to_error::deserialize(&mut deserializer)
+            .map_err(|error| self.refuse(describe(&error)))?;
+        deserializer
+            .end()
+            .map_err(|error| self.refuse(format!("column {}: more after the object", error.column())))?;
         Ok(body)
     }
 
@@ -128,11 +131,15 @@ fn check_generate(generate: &Generate) -> Result<(), String> {
         generate.prompts_ids.is_some(),
     ];
     match given.iter().filter(|&&given| given).count() {
-        0 => return Err("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed".into()),
+        0 => {
+            return Err("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed".into());
+        }
         1 => {}
         _ => return Err("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`".into()),
     }
-    if generate.prompts.as_ref().is_some_and(Vec::is_empty) || generate.prompts_ids.as_ref().is_some_and(Vec::is_empty) {
+    if generate.prompts.as_ref().is_some_and(Vec::is_empty)
+        || generate.prompts_ids.as_ref().is_some_and(Vec::is_empty)
+    {
         return Err("`prompts`: empty batch".into());
     }
     if generate.max_new_tokens == 0 {
@@ -170,7 +177,9 @@ mod tests {
             panic!("no generate")
         };
         assert_eq!((generate.iterations, generate.max_new_tokens, generate.warmup), (50, 32, 0));
-        assert!(generate.use_cache && !generate.ignore_eos && !generate.stream && generate.sampling.is_none());
+        assert!(
+            generate.use_cache && !generate.ignore_eos && !generate.stream && generate.sampling.is_none()
+        );
     }
 
     #[test]
@@ -187,11 +196,15 @@ mod tests {
     fn a_number_out_of_range_is_refused_with_its_field() {
         let negative = refusal(r#"{"prompt":"a","iterations":-1}"#);
         assert_eq!(negative, "column 29: `iterations`: invalid value: integer `-1`, expected u32");
-        assert!(refusal(r#"{"prompt":"a","iterations":1e400}"#).contains("`iterations`: number out of range"));
+        assert!(
+            refusal(r#"{"prompt":"a","iterations":1e400}"#).contains("`iterations`: number out of range")
+        );
         assert!(refusal(r#"{"prompt":"a","max_new_tokens":99999999999}"#).contains("`max_new_tokens`"));
         assert!(refusal(r#"{"prompt":"a","iterations":4000000000}"#).contains("expected 1 to 1000000"));
         assert!(refusal(r#"{"prompt_ids":[1,-5]}"#).contains("`prompt_ids[1]`"));
-        assert!(refusal(r#"{"prompt":"a","sampling":{"temperature":-1}}"#).contains("`sampling.temperature`"));
+        assert!(
+            refusal(r#"{"prompt":"a","sampling":{"temperature":-1}}"#).contains("`sampling.temperature`")
+        );
         assert!(refusal(r#"{"prompt":"a","sampling":{"top_p":2}}"#).contains("`sampling.top_p`"));
     }
 
@@ -200,7 +213,10 @@ mod tests {
         let refused = parse_request(br#"{"id":7,"prompt":"a","iterations":0}"#).unwrap_err();
         assert_eq!(refused.id, Some(Id::Number(7)));
         let refused = parse_request(br#"{"type":"dance","id":"x"}"#).unwrap_err();
-        assert_eq!((refused.id, refused.message.as_str()), (Some(Id::Text("x".into())), "unknown request type `dance`"));
+        assert_eq!(
+            (refused.id, refused.message.as_str()),
+            (Some(Id::Text("x".into())), "unknown request type `dance`")
+        );
     }
 
     #[test]

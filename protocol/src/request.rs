@@ -66,8 +66,11 @@ pub struct Generate {
     pub prompts: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_ids: Option<Vec<Vec<u32>>>,
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_new_tokens: u32,
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
     pub iterations: u32,
+    #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
     pub warmup: u32,
     pub ignore_eos: bool,
     /// Absent: greedy, ties broken by the lowest id.

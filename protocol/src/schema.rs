@@ -1,23 +1,37 @@
 //! The JSON Schema of the wire, made from the types.
 
-use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use crate::{Message, Request, version};
 
-/// Requests and messages in one document, under `$defs`.
+/// One document: `#/$defs/Request` is a line on an engine's stdin, `#/$defs/Message` a line on its stdout.
 pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    generator.subschema_for::<Request>();
+    generator.subschema_for::<Message>();
+    let mut definitions = Value::Object(generator.take_definitions(true));
+    allow_a_generate_without_type(&mut definitions["Request"]);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The engine protocol",
-        "description": "Requests on stdin, messages on stdout, one JSON object per line. \
+        "description": "`Request` is a line on stdin, `Message` a line on stdout: one JSON object each. \
                         A request without `type` is a `generate`. Unknown fields are ignored by both sides.",
-        "protocol": version::CURRENT,
-        "request": of::<Request>(),
-        "message": of::<Message>(),
+        "x-protocol": version::CURRENT,
+        "anyOf": [{ "$ref": "#/$defs/Request" }, { "$ref": "#/$defs/Message" }],
+        "$defs": definitions,
     })
 }
 
-fn of<T: JsonSchema>() -> Value {
-    schemars::generate::SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
+/// The derived schema asks for `type` everywhere, and cannot know that exactly one prompt field is needed.
+fn allow_a_generate_without_type(request: &mut Value) {
+    let variants = request["oneOf"].as_array_mut().into_iter().flatten();
+    for variant in variants.filter(|variant| variant["properties"]["type"]["const"] == "generate") {
+        let prompts =
+            ["prompt", "prompt_ids", "prompts", "prompts_ids"].map(|field| json!({ "required": [field] }));
+        variant["oneOf"] = Value::from(prompts.to_vec());
+        if let Some(variant) = variant.as_object_mut() {
+            variant.remove("required");
+        }
+    }
 }

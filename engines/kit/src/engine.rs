@@ -2,7 +2,7 @@
 //! length and end of sequence, errors on the wire) is the kit's.
 
 use model_files::ModelFolder;
-use protocol::{Failed, Facts, HelloFacts, Load, Padding, Sampling};
+use protocol::{Facts, Failed, HelloFacts, Load, Padding, Sampling};
 
 use crate::{Phases, Tokens};
 
@@ -16,7 +16,8 @@ pub trait Engine {
 
     /// Loads a model. `phases` times the parts and tells the orchestrator that the load goes on. The previous model is
     /// dropped before this is called. Options that the engine does not know are the engine's to refuse; `Options` helps.
-    fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<Self::Model, Failed>;
+    fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases)
+    -> Result<Self::Model, Failed>;
 }
 
 /// A loaded model. Every call is one at a time, on one thread, unless `slots` says otherwise.

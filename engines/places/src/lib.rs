@@ -30,7 +30,9 @@ pub fn checkout() -> Option<PathBuf> {
 
 fn checkout_above(start: &Path) -> Option<PathBuf> {
     let is_checkout = |dir: &&Path| {
-        dir.join("Cargo.toml").is_file() && dir.join("engines/places").is_dir() && dir.join("protocol").is_dir()
+        dir.join("Cargo.toml").is_file()
+            && dir.join("engines/places").is_dir()
+            && dir.join("protocol").is_dir()
     };
     start.ancestors().find(is_checkout).map(Path::to_path_buf)
 }

@@ -1,0 +1,70 @@
+//! What set-up and run tell the displays. They meet nowhere else.
+
+use crate::record::{Failure, Warning};
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// Something is built or installed before the run; `note` says how large it is.
+    SetUpStarted {
+        engine: String,
+        what: String,
+        note: Option<String>,
+    },
+    /// A line of what the builder or installer says.
+    SetUpSaid {
+        engine: String,
+        line: String,
+    },
+    SetUpFinished {
+        engine: String,
+        failed: Option<String>,
+    },
+    /// The whole run: `requests` counts warm-up and measured requests over all launches.
+    RunStarted {
+        configurations: usize,
+        launches: u32,
+        requests: u64,
+        record: String,
+    },
+    LaunchStarted {
+        label: String,
+        round: u32,
+        rounds: u32,
+    },
+    Loading {
+        label: String,
+        phase: String,
+        fraction: Option<f64>,
+    },
+    Loaded {
+        label: String,
+        load_ns: u64,
+    },
+    CaseStarted {
+        label: String,
+        workload: String,
+    },
+    /// One more request of the plan is done. `estimate` is the headline so far, as the table would print it.
+    Sampled {
+        label: String,
+        workload: String,
+        warmup: bool,
+        estimate: Option<String>,
+    },
+    /// Requests of the plan that will not be made, because their case failed.
+    Skipped {
+        requests: u64,
+    },
+    Failed {
+        label: String,
+        failure: Failure,
+    },
+    Warned(Warning),
+    Interrupted,
+    RunFinished {
+        record: String,
+    },
+}
+
+/// Where events go. A display takes them; a test collects them.
+pub type Listener<'a> = &'a mut dyn FnMut(Event);

@@ -1,0 +1,281 @@
+//! The run record: the file under `results/` with the machine, the plan, every raw sample and every failure.
+//!
+//! A record is lines of JSON, one entry each, appended and flushed as they come: a torn last line is all that can be
+//! lost. Nothing in it is derived; every number in a report is computed from it again. The only writer under `results/`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use protocol::{HelloFacts, Iteration, Loaded};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::plan::Plan;
+
+/// Raised when the meaning of a field changes; a new field is no new version.
+pub const RECORD_VERSION: u32 = 1;
+
+/// A record as it is read back, or as it grows during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunRecord {
+    pub header: Header,
+    pub launches: Vec<Launch>,
+    pub samples: Vec<Sample>,
+    pub failures: Vec<Failure>,
+    pub warnings: Vec<Warning>,
+    /// Absent when the run was cut off before it could say so.
+    pub end: Option<End>,
+}
+
+/// One line of a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub enum Entry {
+    Header(Box<Header>),
+    Launch(Box<Launch>),
+    Sample(Box<Sample>),
+    Failure(Failure),
+    Warning(Warning),
+    End(End),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    pub record_version: u32,
+    pub id: String,
+    /// UTC, as RFC 3339 writes it.
+    pub started: String,
+    pub orchestrate_version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// What the user typed.
+    pub command: Vec<String>,
+    pub machine: Machine,
+    pub plan: Plan,
+}
+
+/// One process lifetime of an engine. Times count from just before the process was started, on the orchestrator's clock.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    pub launch: u32,
+    pub configuration: usize,
+    pub round: u32,
+    pub pid: u32,
+    /// Absent for an engine that is driven with `generate` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hello: Option<HelloFacts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hello_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_ns: Option<u64>,
+}
+
+/// The facts about one request as the engine stated them, plus what the orchestrator's own clock saw.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    pub launch: u32,
+    pub case: usize,
+    /// Counts the requests of this case in this launch.
+    pub index: u32,
+    pub role: Role,
+    /// Names the prompt's ids (or its text, where ids could not be sent).
+    pub prompt_hash: String,
+    /// Since the process was started.
+    pub sent_ns: u64,
+    /// Since the process was started: when the answer's bytes arrived.
+    pub answered_ns: u64,
+    pub iteration: Iteration,
+    /// Over the engine's process tree, as the kernel counted it so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Warmup,
+    #[default]
+    Measured,
+}
+
+/// A case, or a whole configuration, that could not be measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub configuration: usize,
+    /// Absent when it concerns every case of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<u32>,
+    /// A word: `unavailable`, `exited`, `timeout`, `protocol`, `wrong_output`, or what the engine's `failed` said.
+    pub kind: String,
+    /// `start`, `hello`, `load`, `warm-up 1`, `sample 17`, `shutdown`.
+    pub when: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The last lines that the engine wrote there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stderr: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<usize>,
+    /// Says the remedy too.
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum End {
+    Finished,
+    Interrupted,
+}
+
+impl RunRecord {
+    pub fn read(path: &Path) -> Result<Self> {
+        let file =
+            File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
+        Self::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
+    }
+
+    /// A last line that is torn is left out: the run was cut off while it was written.
+    pub fn parse(lines: impl BufRead) -> Result<Self> {
+        let mut record = None;
+        let mut torn: Option<(usize, serde_json::Error)> = None;
+        for (number, line) in lines.split(b'\n').enumerate() {
+            let line = line?;
+            if let Some((number, error)) = torn {
+                bail!("line {}: {error}", number + 1);
+            }
+            match (serde_json::from_slice(&line), &mut record) {
+                (Ok(Entry::Header(header)), None) => {
+                    if header.record_version != RECORD_VERSION {
+                        bail!(
+                            "record version {}, this program reads {RECORD_VERSION}",
+                            header.record_version
+                        );
+                    }
+                    record = Some(Self { header: *header, ..Self::default() });
+                }
+                (Ok(_), None) => bail!("line {}: the first entry is no header", number + 1),
+                (Ok(entry), Some(record)) => record.take(entry),
+                (Err(error), _) => torn = Some((number, error)),
+            }
+        }
+        record.with_context(|| match torn {
+            Some((_, error)) => format!("no header: {error}"),
+            None => "it is empty".to_string(),
+        })
+    }
+
+    pub fn take(&mut self, entry: Entry) {
+        match entry {
+            // A second header can only be a record appended to another; the first one holds.
+            Entry::Header(_) => {}
+            Entry::Launch(launch) => self.launches.push(*launch),
+            Entry::Sample(sample) => self.samples.push(*sample),
+            Entry::Failure(failure) => self.failures.push(failure),
+            Entry::Warning(warning) => self.warnings.push(warning),
+            Entry::End(end) => self.end = Some(end),
+        }
+    }
+}
+
+/// A record being written: what is taken in is also on disk.
+pub struct Recorder {
+    pub record: RunRecord,
+    pub path: PathBuf,
+    file: File,
+}
+
+impl Recorder {
+    /// Creates `DIR/ID.jsonl` with its header.
+    pub fn create(dir: &Path, header: Header) -> Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
+        let path = dir.join(format!("{}.jsonl", header.id));
+        let file = OpenOptions::new().create_new(true).append(true).open(&path);
+        let file = file.with_context(|| format!("cannot create the run record `{}`", path.display()))?;
+        let record = RunRecord { header: header.clone(), ..RunRecord::default() };
+        let mut recorder = Self { record, path, file };
+        recorder.append(&Entry::Header(Box::new(header)))?;
+        Ok(recorder)
+    }
+
+    pub fn take(&mut self, entry: Entry) -> Result<()> {
+        self.append(&entry)?;
+        self.record.take(entry);
+        Ok(())
+    }
+
+    /// One write for each entry, so that only the last line can be torn.
+    fn append(&mut self, entry: &Entry) -> Result<()> {
+        let line = protocol::encode(entry);
+        self.file.write_all(&line).with_context(|| format!("cannot write to `{}`", self.path.display()))
+    }
+}
+
+/// `results/` of the checkout that this program was built in, else of the user's data directory.
+pub fn results_dir() -> Result<PathBuf> {
+    match places::checkout() {
+        Some(root) => Ok(root.join("results")),
+        None => Ok(places::data_dir()?.join("results")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(entries: &[Entry]) -> Vec<u8> {
+        entries.iter().flat_map(protocol::encode).collect()
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![
+            Entry::Header(Box::new(Header { record_version: RECORD_VERSION, ..Header::default() })),
+            Entry::Sample(Box::new(Sample { case: 3, ..Sample::default() })),
+            Entry::Warning(Warning { configuration: None, message: "noisy".into() }),
+            Entry::End(End::Finished),
+        ]
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let record = RunRecord::parse(lines(&entries()).as_slice()).unwrap();
+        assert_eq!((record.samples[0].case, record.warnings.len(), record.end), (3, 1, Some(End::Finished)));
+    }
+
+    #[test]
+    fn a_record_cut_off_at_any_byte_loses_its_last_entry_at_most() {
+        let whole = lines(&entries());
+        let header = whole.iter().position(|&byte| byte == b'\n').unwrap();
+        for cut in header..whole.len() {
+            let record = RunRecord::parse(&whole[..cut]).unwrap();
+            let complete = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
+            let held = 1 + record.samples.len() + record.warnings.len() + usize::from(record.end.is_some());
+            assert!(held >= complete, "cut at {cut}: {held} of {complete}");
+        }
+    }
+
+    #[test]
+    fn a_broken_line_in_the_middle_is_an_error_with_its_number() {
+        let mut bytes = lines(&entries()[..1]);
+        bytes.extend(b"{\"entry\":\"sam\n");
+        bytes.extend(lines(&entries()[1..]));
+        assert!(RunRecord::parse(bytes.as_slice()).unwrap_err().to_string().starts_with("line 2"));
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_refused() {
+        let header = Header { record_version: 99, ..Header::default() };
+        let error = RunRecord::parse(lines(&[Entry::Header(Box::new(header))]).as_slice()).unwrap_err();
+        assert!(error.to_string().contains("record version 99"));
+    }
+}
