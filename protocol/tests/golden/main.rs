@@ -1,0 +1,159 @@
+//! The golden files say what the wire looks like; these tests say that they are true: each parses, is written again as
+//! the same JSON, and stands in the schema. The Python kit's tests read the same files.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+use std::collections::BTreeMap;
+
+use protocol::{Message, Request, parse_message, parse_request};
+use serde_json::{Value, json};
+
+mod committed;
+mod schema;
+
+/// The golden files whose names begin with `prefix`, each as the value it holds.
+fn goldens(prefix: &str) -> BTreeMap<String, Value> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if let Some(stem) = name.strip_suffix(".json").filter(|stem| stem.starts_with(prefix)) {
+            let value = serde_json::from_slice(&std::fs::read(&path).unwrap());
+            found.insert(stem.to_owned(), value.unwrap_or_else(|error| panic!("{name}: {error}")));
+        }
+    }
+    assert!(!found.is_empty(), "no `{prefix}*.json` in {folder}");
+    found
+}
+
+/// The file as one line, as it goes over the wire.
+fn line(value: &Value) -> Vec<u8> {
+    let line = serde_json::to_vec(value).unwrap();
+    assert!(!line.contains(&b'\n'));
+    line
+}
+
+fn request(name: &str, value: &Value) -> Request {
+    parse_request(&line(value)).unwrap_or_else(|refused| panic!("{name}: {}", refused.message))
+}
+
+fn message(name: &str, value: &Value) -> Message {
+    parse_message(&line(value)).unwrap_or_else(|refused| panic!("{name}: {}", refused.message))
+}
+
+/// What a field means when it is left out, by the type of the line. `README.md` states the same.
+fn documented_defaults(kind: &str) -> Value {
+    match kind {
+        "generate" => json!({
+            "type": "generate", "max_new_tokens": 32, "iterations": 1, "warmup": 0, "ignore_eos": false,
+            "use_cache": true, "padding": "left", "stream": false,
+        }),
+        "token" => json!({ "iteration": 0, "sequence": 0 }),
+        "hello" => json!({
+            "output": "ids", "stamp": "token", "deterministic": false,
+            "capabilities": {
+                "devices": ["cpu"], "dtypes": [], "formats": [], "architectures": [], "stream": false,
+                "prompt_ids": false, "batch": 1, "concurrency": 1, "use_cache_toggle": false, "padding_sides": [],
+                "ignore_eos": false, "sampling": false, "score": false, "facts": false,
+            },
+        }),
+        _ => json!({}),
+    }
+}
+
+/// `golden` with the defaults of the fields that it leaves out.
+fn completed(golden: &Value) -> Value {
+    let mut whole = documented_defaults(golden["type"].as_str().unwrap_or("generate"));
+    if golden["type"] == "hello" && golden.get("protocol").is_some() && golden.get("engine").is_none() {
+        whole = json!({}); // The request of that name, which has no defaults.
+    }
+    let fields = golden.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));
+    whole.as_object_mut().unwrap().extend(fields);
+    whole
+}
+
+#[test]
+fn every_golden_request_parses_and_is_written_again_as_itself() {
+    for (name, golden) in goldens("request-") {
+        let parsed = request(&name, &golden);
+        assert_eq!(serde_json::to_value(&parsed).unwrap(), completed(&golden), "{name}");
+        assert_eq!(request(&name, &completed(&golden)), parsed, "{name}");
+    }
+}
+
+#[test]
+fn every_golden_message_parses_and_is_written_again_as_itself() {
+    for (name, golden) in goldens("message-") {
+        let parsed = message(&name, &golden);
+        assert_eq!(serde_json::to_value(&parsed).unwrap(), completed(&golden), "{name}");
+        assert_eq!(message(&name, &completed(&golden)), parsed, "{name}");
+    }
+}
+
+#[test]
+fn every_golden_stands_in_the_schema() {
+    let schema = schema::committed();
+    for (prefix, root) in [("request-", "Request"), ("message-", "Message")] {
+        for (name, golden) in goldens(prefix) {
+            schema::check(&schema, root, &golden).unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_request_has_a_golden() {
+    // A new variant stops this match from compiling; give it a golden file and count it.
+    let kind = |request: &Request| match request {
+        Request::Hello(_) => "hello",
+        Request::Load(_) => "load",
+        Request::Generate(_) => "generate",
+        Request::Score(_) => "score",
+        Request::Facts {} => "facts",
+        Request::Cancel(_) => "cancel",
+        Request::Shutdown {} => "shutdown",
+    };
+    let mut kinds: Vec<_> =
+        goldens("request-").iter().map(|(name, golden)| kind(&request(name, golden))).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, ["cancel", "facts", "generate", "hello", "load", "score", "shutdown"]);
+}
+
+#[test]
+fn every_kind_of_message_has_a_golden() {
+    let kind = |message: &Message| match message {
+        Message::Hello(_) => "hello",
+        Message::Progress(_) => "progress",
+        Message::Loaded(_) => "loaded",
+        Message::Token(_) => "token",
+        Message::Generated(_) => "generated",
+        Message::Scored(_) => "scored",
+        Message::Facts(_) => "facts",
+        Message::Bye {} => "bye",
+        Message::Failed(_) => "failed",
+    };
+    let mut kinds: Vec<_> =
+        goldens("message-").iter().map(|(name, golden)| kind(&message(name, golden))).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(
+        kinds,
+        ["bye", "facts", "failed", "generated", "hello", "loaded", "progress", "scored", "token"]
+    );
+}
+
+#[test]
+fn every_field_of_the_wire_is_shown_by_some_golden() {
+    let schema = schema::committed();
+    let mut shown = std::collections::BTreeSet::new();
+    for (prefix, root) in [("request-", "Request"), ("message-", "Message")] {
+        for golden in goldens(prefix).values() {
+            schema::fields(&schema, root, golden, &mut shown);
+        }
+    }
+    let declared = schema::declared_fields(&schema);
+    assert!(declared.len() > 80, "{}", declared.len());
+    let missing: Vec<_> = declared.difference(&shown).collect();
+    assert!(missing.is_empty(), "no golden shows {missing:?}");
+}

@@ -1,0 +1,128 @@
+//! The keywords of JSON Schema that our schema uses, and no others: an unknown keyword is an error, so that nothing is
+//! believed unchecked. A whole validator would cost more to build than everything it checks.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+pub fn committed() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/protocol.schema.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// `Err` says which place of `value` breaks which keyword.
+pub fn check(schema: &Value, root: &str, value: &Value) -> Result<(), String> {
+    check_at(schema, &schema["$defs"][root], value, "")
+}
+
+fn check_at(whole: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let Some(keywords) = rule.as_object() else {
+        return if rule == &Value::Bool(true) { Ok(()) } else { Err(format!("`{at}`: no rule `{rule}`")) };
+    };
+    for (keyword, expected) in keywords {
+        let holds = match keyword.as_str() {
+            "description" | "default" | "title" | "format" => true,
+            "$ref" => {
+                check_at(whole, referenced(whole, expected), value, at)?;
+                true
+            }
+            "type" => one_or_many(expected).any(|name| is_of_type(value, name)),
+            "const" => value == expected,
+            "enum" => expected.as_array().is_some_and(|allowed| allowed.contains(value)),
+            "minimum" => value.as_f64().is_none_or(|number| Some(number) >= expected.as_f64()),
+            "maximum" => value.as_f64().is_none_or(|number| Some(number) <= expected.as_f64()),
+            "required" => one_or_many(expected).all(|name| value.get(name.as_str().unwrap()).is_some()),
+            "properties" => {
+                for (name, rule) in expected.as_object().unwrap() {
+                    if let Some(field) = value.get(name) {
+                        check_at(whole, rule, field, &format!("{at}.{name}"))?;
+                    }
+                }
+                true
+            }
+            "additionalProperties" => {
+                for (name, field) in value.as_object().into_iter().flatten() {
+                    check_at(whole, expected, field, &format!("{at}.{name}"))?;
+                }
+                rule.get("properties").is_none() // The two together would need a subtraction.
+            }
+            "items" => {
+                for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+                    check_at(whole, expected, item, &format!("{at}[{index}]"))?;
+                }
+                true
+            }
+            "anyOf" => one_or_many(expected).any(|rule| check_at(whole, rule, value, at).is_ok()),
+            "oneOf" => {
+                one_or_many(expected).filter(|rule| check_at(whole, rule, value, at).is_ok()).count() == 1
+            }
+            unknown => panic!("`{at}`: the schema uses `{unknown}`, which this test does not know"),
+        };
+        if !holds {
+            return Err(format!("`{at}`: `{keyword}`: {expected} does not hold for {value}"));
+        }
+    }
+    Ok(())
+}
+
+fn referenced<'a>(whole: &'a Value, reference: &Value) -> &'a Value {
+    let pointer =
+        reference.as_str().and_then(|text| text.strip_prefix('#')).expect("a reference within the schema");
+    whole.pointer(pointer).unwrap_or_else(|| panic!("`{pointer}` is not in the schema"))
+}
+
+fn one_or_many(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter()
+}
+
+fn is_of_type(value: &Value, name: &Value) -> bool {
+    match name.as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        unknown => panic!("unknown type `{unknown}`"),
+    }
+}
+
+/// Every field that the schema declares, as `Type.field`; the tag `type` apart.
+pub fn declared_fields(schema: &Value) -> BTreeSet<String> {
+    let types = schema["$defs"].as_object().unwrap();
+    let fields = |(name, rule): (&String, &Value)| {
+        let names =
+            rule["properties"].as_object().into_iter().flatten().map(|(field, _)| format!("{name}.{field}"));
+        names.collect::<Vec<_>>()
+    };
+    types.iter().flat_map(fields).collect()
+}
+
+/// Adds the fields that `value`, a `root`, makes use of.
+pub fn fields(schema: &Value, root: &str, value: &Value, shown: &mut BTreeSet<String>) {
+    let rule = &schema["$defs"][root];
+    fields_at(schema, rule, root, value, shown);
+}
+
+fn fields_at(whole: &Value, rule: &Value, name: &str, value: &Value, shown: &mut BTreeSet<String>) {
+    if value.is_null() || check_at(whole, rule, value, "").is_err() {
+        return;
+    }
+    if let Some(reference) = rule.get("$ref") {
+        let name = reference.as_str().unwrap().rsplit('/').next().unwrap();
+        fields_at(whole, referenced(whole, reference), name, value, shown);
+    }
+    for (field, rule) in rule["properties"].as_object().into_iter().flatten() {
+        if let Some(inner) = value.get(field) {
+            shown.insert(format!("{name}.{field}"));
+            fields_at(whole, rule, name, inner, shown);
+        }
+    }
+    for item in value.as_array().into_iter().flatten().filter(|_| rule.get("items").is_some()) {
+        fields_at(whole, &rule["items"], name, item, shown);
+    }
+    for rule in ["oneOf", "anyOf"].iter().filter_map(|keyword| rule.get(keyword)).flat_map(one_or_many) {
+        fields_at(whole, rule, name, value, shown);
+    }
+}
