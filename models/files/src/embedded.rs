@@ -1,0 +1,74 @@
+//! The small model that comes with this project: from the checkout where there is one, else unpacked from the binary.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+/// The name that means this model wherever a model is named.
+pub const NAME: &str = "embedded";
+
+/// Where its files lie.
+pub fn folder() -> Result<PathBuf> {
+    let in_checkout = places::checkout().map(|root| root.join("models/embedded"));
+    match in_checkout.filter(|folder| folder.join("model.safetensors").is_file()) {
+        Some(folder) => Ok(folder),
+        None => unpacked(),
+    }
+}
+
+/// Text that the model was not trained on: prompts are cut from it, perplexity is measured on it.
+pub fn heldout_text() -> Result<String> {
+    let path = folder()?.join("heldout.txt");
+    std::fs::read_to_string(&path).with_context(|| format!("`{}`", path.display()))
+}
+
+#[cfg(not(feature = "embedded"))]
+fn unpacked() -> Result<PathBuf> {
+    anyhow::bail!(
+        "this program was built without the embedded model\nhint: name a model folder with `--model`"
+    )
+}
+
+#[cfg(feature = "embedded")]
+const FILES: [(&str, &[u8]); 6] = [
+    ("config.json", include_bytes!("../../embedded/config.json")),
+    ("generation_config.json", include_bytes!("../../embedded/generation_config.json")),
+    ("tokenizer.json", include_bytes!("../../embedded/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../../embedded/tokenizer_config.json")),
+    ("model.safetensors", include_bytes!("../../embedded/model.safetensors")),
+    ("heldout.txt", include_bytes!("../../embedded/heldout.txt")),
+];
+
+#[cfg(feature = "embedded")]
+fn unpacked() -> Result<PathBuf> {
+    let models = places::data_dir()?.join("models");
+    unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
+}
+
+/// Writes the files into a folder of their own and gives it its name last, so that no one ever sees half of a model.
+#[cfg(any(feature = "embedded", test))]
+fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
+    let folder = models.join(name);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let half = models.join(format!(".{name}.{}", std::process::id()));
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(&half)?;
+        for (name, bytes) in files {
+            std::fs::write(half.join(name), bytes)?;
+        }
+        std::fs::rename(&half, &folder)
+    };
+    let written = write();
+    if written.is_err() {
+        // Best effort: the error that matters is the one already in hand.
+        let _ = std::fs::remove_dir_all(&half);
+    }
+    // Another process may have been first; its folder holds the same bytes.
+    if folder.is_dir() {
+        Ok(folder)
+    } else {
+        written.with_context(|| format!("cannot write `{}`", folder.display())).map(|()| folder)
+    }
+}
