@@ -1,9 +1,318 @@
-//! METRICS: named functions from a sample to numbers with a unit. To add a metric, add an entry.
+//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add an entry:
+//! every report and `orchestrate metrics` go through this table.
+//!
+//! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
+//! (an empty vector, `n/a` in a table): never zero, never infinite.
 
+use protocol::{Iteration, Sequence, Stamp};
+
+use crate::plan::{Mode, Plan};
+use crate::record::{Launch, Sample};
+use crate::scenario::Kind;
+
+pub const METRICS: &[Metric] = &[
+    Metric {
+        name: "load",
+        title: "load",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        per: Per::Launch,
+        shown: Shown::Estimate,
+        about: "from the start of the process until it said `loaded`, on the orchestrator's clock, so that imports count. \
+                One number for each launch.",
+        of: |seen| seen.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
+    },
+    Metric {
+        name: "cold_start",
+        title: "cold start",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "from the start of the process to the first token of its first request: when that request was sent, on the \
+                orchestrator's clock, plus the engine's own time of the first token. Files may be in the page cache.",
+        of: cold_start,
+    },
+    Metric {
+        name: "total",
+        title: "total",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "from the sent request to the whole answer, on the orchestrator's clock; with one process for each request, \
+                from the start of the process.",
+        of: total,
+    },
+    Metric {
+        name: "first_token",
+        title: "first token",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "from just before tokenising until the host can use the first new token: token_ns[0] - start_ns. One number \
+                for each sequence of a batch; for an engine that gives text, until its first chunk.",
+        of: first_token,
+    },
+    Metric {
+        name: "inter_token",
+        title: "inter-token",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        per: Per::Sample,
+        shown: Shown::Percentiles,
+        about: "the gaps between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. Only where the engine's \
+                times are true for each token: a chunk is not a token.",
+        of: inter_token,
+    },
+    Metric {
+        name: "prefill_rate",
+        title: "prefill",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns), without tokens that \
+                the engine says came from a cache. In a batch: all prompts, until the last sequence has its first token. \
+                Not for the first request of a launch, which is cold.",
+        of: prefill_rate,
+    },
+    Metric {
+        name: "decode_rate",
+        title: "decode",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "tokens after the first per second: (n - 1) / (t_last - t_first), so that no prefill sits inside; tokens that \
+                came together with the first are not counted. In a batch: the tokens of all sequences, from the earliest \
+                first to the latest last.",
+        of: decode_rate,
+    },
+    Metric {
+        name: "throughput",
+        title: "throughput",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns), all sequences \
+                of a batch together.",
+        of: throughput,
+    },
+    Metric {
+        name: "peak_memory",
+        title: "peak memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        per: Per::Launch,
+        shown: Shown::Estimate,
+        about: "the largest resident memory of the engine's process tree since its start (the sum of VmHWM), as the kernel \
+                counted it up to the end of this case: what earlier cases of the same launch needed is in it.",
+        of: |seen| seen.sample.peak_resident_bytes.map(|bytes| bytes as f64).into_iter().collect(),
+    },
+];
+
+/// One entry of the table.
 #[derive(Debug)]
-pub struct Metric {}
+pub struct Metric {
+    pub name: &'static str,
+    /// The header of its column.
+    pub title: &'static str,
+    pub unit: Unit,
+    /// What it means, with the formula.
+    pub about: &'static str,
+    pub better: Better,
+    pub per: Per,
+    pub shown: Shown,
+    /// None, one or many numbers for one observation.
+    pub of: fn(&Observation) -> Vec<f64>,
+}
+
+/// What a number counts; reports choose the scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Nanoseconds,
+    TokensPerSecond,
+    Bytes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+}
+
+/// What one datum is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// Every number of every sample is a datum.
+    Sample,
+    /// The launch's largest number is its one datum: the samples of a launch say the same thing again, or a fact that
+    /// only grows.
+    Launch,
+}
+
+/// How a table of few columns shows it. CSV and JSON have everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    Estimate,
+    /// Its p50, p95 and p99.
+    Percentiles,
+    /// Only where it is what engines are compared by.
+    AsHeadline,
+}
+
+/// One request with everything that a metric may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation<'a> {
+    pub sample: &'a Sample,
+    pub launch: &'a Launch,
+    pub kind: Kind,
+    pub mode: Mode,
+}
+
+impl<'a> Observation<'a> {
+    /// `None` when the sample's case is not in the plan.
+    pub fn of(plan: &Plan, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
+        let case = plan.cases.get(sample.case)?;
+        Some(Self { sample, launch, kind: case.workload.kind, mode: plan.mode })
+    }
+
+    /// An engine that was never asked (no `hello`) is taken by the wire's default, as one that leaves the field out.
+    fn stamp(&self) -> Stamp {
+        self.launch.hello.as_ref().map_or(Stamp::default(), |hello| hello.stamp)
+    }
+
+    /// Where times are only true at the end there is no first and no last token.
+    fn timed_sequences(&self) -> impl Iterator<Item = Timed> {
+        let timed = self.stamp() != Stamp::End;
+        let sequences = self.sample.iteration.sequences.iter();
+        sequences.filter(move |_| timed).filter_map(Timed::of)
+    }
+}
 
 /// The metric of that name.
-pub fn named(_name: &str) -> Option<&'static Metric> {
-    None
+pub fn named(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| metric.name == name)
 }
+
+impl Unit {
+    /// As CSV and JSON name it: nothing there is scaled.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::TokensPerSecond => "tok/s",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// What the rates need of a sequence, whether it came as ids or as chunks of text.
+struct Timed {
+    first_ns: u64,
+    last_ns: u64,
+    /// Tokens that came after the first stamp. Several may share it: a chunk is not a token.
+    after_first: u64,
+}
+
+impl Timed {
+    fn of(sequence: &Sequence) -> Option<Self> {
+        if let Some(times) = sequence.token_ns.as_deref().filter(|times| !times.is_empty()) {
+            let (first_ns, last_ns) = (*times.first()?, *times.last()?);
+            let after_first = times.iter().filter(|&&ns| ns > first_ns).count() as u64;
+            return Some(Self { first_ns, last_ns, after_first });
+        }
+        let chunks = sequence.chunks.as_deref()?;
+        let (first, last) = (chunks.first()?, chunks.last()?);
+        // A first chunk that does not say how many tokens it holds is taken for one token.
+        let in_first = u64::from(first.tokens.unwrap_or(1));
+        let after_first = output_tokens(sequence).saturating_sub(in_first);
+        Some(Self { first_ns: first.ns, last_ns: last.ns, after_first })
+    }
+}
+
+fn cold_start(seen: &Observation) -> Vec<f64> {
+    let first_request = seen.mode == Mode::OneShot || (seen.kind == Kind::Launch && seen.sample.index == 0);
+    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).min();
+    first_ns.filter(|_| first_request).map(|ns| seen.sample.sent_ns as f64 + ns as f64).into_iter().collect()
+}
+
+fn total(seen: &Observation) -> Vec<f64> {
+    let sample = seen.sample;
+    let from_ns = if seen.mode == Mode::OneShot { 0 } else { sample.sent_ns };
+    positive(sample.answered_ns, from_ns).into_iter().collect()
+}
+
+fn first_token(seen: &Observation) -> Vec<f64> {
+    let start_ns = seen.sample.iteration.start_ns;
+    seen.timed_sequences().filter_map(|timed| positive(timed.first_ns, start_ns)).collect()
+}
+
+fn inter_token(seen: &Observation) -> Vec<f64> {
+    if seen.stamp() != Stamp::Token {
+        return Vec::new();
+    }
+    let gaps = |times: &[u64]| -> Vec<f64> {
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect()
+    };
+    let sequences = seen.sample.iteration.sequences.iter();
+    let of_sequence = |sequence: &Sequence| match (&sequence.token_ns, &sequence.chunks) {
+        (Some(times), _) => gaps(times),
+        (None, Some(chunks)) if chunks.iter().all(|chunk| chunk.tokens == Some(1)) => {
+            gaps(&chunks.iter().map(|chunk| chunk.ns).collect::<Vec<_>>())
+        }
+        _ => Vec::new(),
+    };
+    sequences.flat_map(of_sequence).collect()
+}
+
+fn prefill_rate(seen: &Observation) -> Vec<f64> {
+    let iteration = &seen.sample.iteration;
+    let computed = |sequence: &Sequence| {
+        u64::from(sequence.prompt_tokens.saturating_sub(sequence.cached_prompt_tokens.unwrap_or(0)))
+    };
+    let tokens: u64 = iteration.sequences.iter().map(computed).sum();
+    let last_first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max();
+    let warm = seen.kind == Kind::Warm;
+    let rate = last_first_ns.filter(|_| warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
+    rate.into_iter().collect()
+}
+
+fn decode_rate(seen: &Observation) -> Vec<f64> {
+    let timed: Vec<Timed> = seen.timed_sequences().collect();
+    let tokens = timed.iter().map(|timed| timed.after_first).sum();
+    let first_ns = timed.iter().map(|timed| timed.first_ns).min();
+    let last_ns = timed.iter().map(|timed| timed.last_ns).max();
+    let rate = first_ns.zip(last_ns).and_then(|(first, last)| per_second(tokens, last, first));
+    rate.into_iter().collect()
+}
+
+fn throughput(seen: &Observation) -> Vec<f64> {
+    let Iteration { start_ns, end_ns, sequences } = &seen.sample.iteration;
+    let tokens = sequences.iter().map(output_tokens).sum();
+    per_second(tokens, *end_ns, *start_ns).into_iter().collect()
+}
+
+fn output_tokens(sequence: &Sequence) -> u64 {
+    match (&sequence.output_ids, sequence.output_tokens) {
+        (Some(ids), _) => ids.len() as u64,
+        (None, Some(count)) => u64::from(count),
+        (None, None) => 0,
+    }
+}
+
+/// A span of time, absent where it is empty or runs backwards.
+fn positive(end_ns: u64, start_ns: u64) -> Option<f64> {
+    end_ns.checked_sub(start_ns).filter(|&ns| ns > 0).map(|ns| ns as f64)
+}
+
+/// A rate, absent where there is nothing to count or no time to count it in.
+fn per_second(tokens: u64, end_ns: u64, start_ns: u64) -> Option<f64> {
+    let ns = positive(end_ns, start_ns)?;
+    (tokens > 0).then(|| tokens as f64 * 1e9 / ns)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,111 @@
-//! What the machine is.
+//! What the machine is, as far as it says so itself: read from /proc and /sys, within milliseconds. Elsewhere than on
+//! Linux most facts are absent. An absent fact is not known, never zero.
+//!
+//! Nothing here starts a process or changes anything.
 
-#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub mod container;
+pub mod cpu;
+pub mod memory;
+mod processes;
+
+use serde::{Deserialize, Serialize};
+
+pub use cpu::Cpu;
+pub use processes::processes_marked;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Machine {}
+pub struct Machine {
+    pub cpu: Cpu,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// What a container allows, in thousandths of a CPU: 1500 is one and a half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_limit_millicpus: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
+    /// The distribution, where there is one: `Debian GNU/Linux 12 (bookworm)`.
+    pub os: String,
+    /// `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// The kernel's release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Over one, five and fifteen minutes, when it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_average: Option<[f64; 3]>,
+}
+
+impl Machine {
+    pub fn probe() -> Self {
+        let os_release = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
+        Self {
+            cpu: Cpu::probe(),
+            memory_bytes: read("/proc/meminfo").and_then(|text| memory::total_bytes(&text)),
+            cpu_limit_millicpus: container::cpu_limit_millicpus(),
+            memory_limit_bytes: container::memory_limit_bytes(),
+            os: os_release
+                .and_then(|text| pretty_name(&text))
+                .unwrap_or_else(|| std::env::consts::OS.to_string()),
+            architecture: std::env::consts::ARCH.to_string(),
+            kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_string()),
+            load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
+        }
+    }
+}
+
+fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
+    std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn pretty_name(os_release: &str) -> Option<String> {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    let value = value.trim().trim_matches(['"', '\'']);
+    (!value.is_empty()).then(|| value.to_string())
+}
+
+fn load_average(loadavg: &str) -> Option<[f64; 3]> {
+    let mut averages = loadavg.split_ascii_whitespace().map_while(|word| word.parse().ok());
+    Some([averages.next()?, averages.next()?, averages.next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distribution_is_read_with_and_without_quotes() {
+        assert_eq!(
+            pretty_name("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n").as_deref(),
+            Some("Debian GNU/Linux 12")
+        );
+        assert_eq!(pretty_name("PRETTY_NAME=Alpine\n").as_deref(), Some("Alpine"));
+        assert_eq!(pretty_name("NAME=x\n"), None);
+        assert_eq!(pretty_name("PRETTY_NAME=\"\"\n"), None);
+    }
+
+    #[test]
+    fn the_load_average_has_three_numbers_or_is_absent() {
+        assert_eq!(load_average("5.11 3.99 2.05 6/124 14541\n"), Some([5.11, 3.99, 2.05]));
+        assert_eq!(load_average("5.11 3.99\n"), None);
+        assert_eq!(load_average(""), None);
+    }
+
+    #[test]
+    fn a_machine_of_which_nothing_is_known_reads_back_and_so_does_this_one() {
+        assert_eq!(serde_json::from_str::<Machine>("{}").unwrap(), Machine::default());
+        let here = Machine::probe();
+        let text = serde_json::to_string(&here).unwrap();
+        assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), here);
+        assert!(!here.architecture.is_empty() && !here.os.is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn on_linux_the_cores_and_the_memory_are_known() {
+        let here = Machine::probe();
+        assert!(here.cpu.logical_cores.is_some_and(|cores| cores > 0));
+        assert!(here.memory_bytes.is_some_and(|bytes| bytes > 64 << 20));
+        assert!(here.kernel.is_some_and(|kernel| !kernel.is_empty()));
+    }
+}

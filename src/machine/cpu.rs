@@ -1,0 +1,202 @@
+//! The CPU: its model, its cores, the instructions that matter to matrix work, its caches, how it is clocked.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::read;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cpu {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logical_cores: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub physical_cores: Option<u32>,
+    /// How many logical cores this process may run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_cores: Option<u32>,
+    /// Those of `SIMD` that it has, as that table names them.
+    pub simd: Vec<String>,
+    pub caches: Vec<Cache>,
+    /// `performance`, `powersave`, ...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// The kernel knows itself to be a guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<bool>,
+}
+
+/// A cache as the first core sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cache {
+    pub level: u32,
+    /// `Data`, `Instruction`, `Unified`.
+    pub kind: String,
+    pub size_bytes: u64,
+    /// How many logical cores share it.
+    pub shared_by: u32,
+}
+
+/// The kernel's word for an instruction set extension, and ours.
+const SIMD: &[(&str, &str)] = &[
+    ("avx2", "avx2"),
+    ("f16c", "f16c"),
+    ("fma", "fma"),
+    ("avx512f", "avx512f"),
+    ("avx512_vnni", "avx512_vnni"),
+    ("avx512_bf16", "avx512_bf16"),
+    ("avx512_fp16", "avx512_fp16"),
+    ("avx_vnni", "avx_vnni"),
+    ("amx_tile", "amx_tile"),
+    ("amx_int8", "amx_int8"),
+    ("amx_bf16", "amx_bf16"),
+    ("asimd", "neon"),
+    ("asimddp", "dotprod"),
+    ("i8mm", "i8mm"),
+    ("bf16", "bf16"),
+    ("sve", "sve"),
+    ("sme", "sme"),
+];
+
+impl Cpu {
+    pub fn probe() -> Self {
+        let mut cpu = read("/proc/cpuinfo").map(|text| parse_cpuinfo(&text)).unwrap_or_default();
+        let status = read("/proc/self/status").unwrap_or_default();
+        cpu.allowed_cores = allowed_list(&status).and_then(count_list);
+        cpu.caches = (0..8).map_while(cache).collect();
+        cpu.governor =
+            read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_string());
+        cpu
+    }
+}
+
+fn parse_cpuinfo(text: &str) -> Cpu {
+    let fields = || text.lines().filter_map(|line| line.split_once(':')).map(|(k, v)| (k.trim(), v.trim()));
+    let first = |name: &str| fields().find(|(key, _)| *key == name).map(|(_, value)| value);
+    let logical = fields().filter(|(key, _)| *key == "processor").count() as u32;
+    // `flags` on x86, `Features` on ARM.
+    let flags: Option<BTreeSet<&str>> =
+        first("flags").or_else(|| first("Features")).map(|flags| flags.split_ascii_whitespace().collect());
+    let has = |flag: &str| flags.as_ref().is_some_and(|flags| flags.contains(flag));
+    Cpu {
+        model: first("model name").filter(|name| !name.is_empty()).map(str::to_string).or_else(|| {
+            // ARM gives numbers in place of a name.
+            Some(format!("implementer {} part {}", first("CPU implementer")?, first("CPU part")?))
+        }),
+        logical_cores: (logical > 0).then_some(logical),
+        physical_cores: physical_cores(text),
+        simd: SIMD.iter().filter(|(flag, _)| has(flag)).map(|(_, name)| name.to_string()).collect(),
+        // Only x86 says it; elsewhere the flag's absence means nothing.
+        hypervisor: first("flags").map(|_| has("hypervisor")),
+        ..Cpu::default()
+    }
+}
+
+/// Distinct pairs of socket and core, where the kernel gives both for every processor.
+fn physical_cores(cpuinfo: &str) -> Option<u32> {
+    let mut cores = BTreeSet::new();
+    for processor in cpuinfo.split("\n\n").filter(|block| block.starts_with("processor")) {
+        let field = |name: &str| {
+            let mut fields = processor.lines().filter_map(|line| line.split_once(':'));
+            fields.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+        };
+        cores.insert((field("physical id")?, field("core id")?));
+    }
+    (!cores.is_empty()).then_some(cores.len() as u32)
+}
+
+fn allowed_list(status: &str) -> Option<&str> {
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(str::trim)
+}
+
+/// How many numbers a list such as `0-3,8,10-11` names.
+fn count_list(list: &str) -> Option<u32> {
+    let mut count = 0u32;
+    for part in list.trim().split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+        count = count.checked_add(to.checked_sub(from)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+fn cache(index: u32) -> Option<Cache> {
+    let field = |name: &str| read(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}"));
+    Some(Cache {
+        level: field("level")?.trim().parse().ok()?,
+        kind: field("type")?.trim().to_string(),
+        size_bytes: parse_size(&field("size")?)?,
+        shared_by: field("shared_cpu_list").and_then(|list| count_list(&list)).unwrap_or(1),
+    })
+}
+
+/// A size as /sys writes it: `32K`, `1M`.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, scale) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: &str = "\
+processor\t: 0\nmodel name\t: AMD EPYC\nphysical id\t: 0\ncore id\t\t: 0\nflags\t\t: fpu avx2 avx512f hypervisor amx_tile\n\n\
+processor\t: 1\nmodel name\t: AMD EPYC\nphysical id\t: 0\ncore id\t\t: 0\nflags\t\t: fpu avx2 avx512f hypervisor amx_tile\n\n\
+processor\t: 2\nmodel name\t: AMD EPYC\nphysical id\t: 1\ncore id\t\t: 0\nflags\t\t: fpu avx2 avx512f hypervisor amx_tile\n";
+
+    const ARM: &str = "\
+processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n\n\
+processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
+
+    #[test]
+    fn two_threads_of_one_core_are_two_logical_and_one_physical_core() {
+        let cpu = parse_cpuinfo(X86);
+        assert_eq!((cpu.logical_cores, cpu.physical_cores), (Some(3), Some(2)));
+        assert_eq!(cpu.model.as_deref(), Some("AMD EPYC"));
+        assert_eq!(cpu.simd, ["avx2", "avx512f", "amx_tile"]);
+        assert_eq!(cpu.hypervisor, Some(true));
+    }
+
+    #[test]
+    fn an_arm_without_a_name_is_called_by_its_numbers_and_its_cores_are_not_guessed() {
+        let cpu = parse_cpuinfo(ARM);
+        assert_eq!(cpu.model.as_deref(), Some("implementer 0x41 part 0xd4f"));
+        assert_eq!(cpu.simd, ["neon", "dotprod", "i8mm"]);
+        assert_eq!((cpu.logical_cores, cpu.physical_cores, cpu.hypervisor), (Some(2), None, None));
+    }
+
+    #[test]
+    fn an_empty_cpuinfo_leaves_everything_unknown() {
+        assert_eq!(parse_cpuinfo(""), Cpu::default());
+    }
+
+    #[test]
+    fn lists_of_cores_are_counted_and_nonsense_is_absent() {
+        assert_eq!(count_list("0-3,8,10-11\n"), Some(7));
+        assert_eq!(count_list("5"), Some(1));
+        assert_eq!(count_list("3-0"), None);
+        assert_eq!(count_list("0-4294967295"), None);
+        assert_eq!(count_list(""), None);
+        assert_eq!(allowed_list("Name:\tx\nCpus_allowed_list:\t0-1\n").and_then(count_list), Some(2));
+    }
+
+    #[test]
+    fn cache_sizes_carry_their_letter() {
+        assert_eq!(parse_size("32K\n"), Some(32 << 10));
+        assert_eq!(parse_size("32768K"), Some(32 << 20));
+        assert_eq!(parse_size("2M"), Some(2 << 20));
+        assert_eq!(parse_size("64"), Some(64));
+        assert_eq!(parse_size(""), None);
+        assert_eq!(parse_size("µ"), None);
+    }
+}

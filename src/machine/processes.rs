@@ -1,0 +1,109 @@
+//! Which processes belong together: by descent, or by a mark in their environment.
+
+use super::read;
+
+/// The process and its descendants, as they are now. A process whose parent has ended is no descendant any more: a mark
+/// finds it.
+pub fn tree(pid: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> =
+        all().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
+    descendants(pid, &parents)
+}
+
+/// The processes, other than this one, whose environment has exactly this entry. Those of other users cannot be read.
+pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
+    let own = std::process::id();
+    let entry = format!("{name}={value}");
+    let marked = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|environment| has_entry(&environment, entry.as_bytes()))
+    };
+    all().filter(|&pid| pid != own).filter(marked).collect()
+}
+
+fn all() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The command's name stands in parentheses and may hold spaces and parentheses itself.
+fn parent(stat: &str) -> Option<u32> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// `parents` holds pairs of a process and its parent. The first is `pid` itself.
+fn descendants(pid: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&ancestor) = found.get(next) {
+        next += 1;
+        for &(child, parent) in parents {
+            if parent == ancestor && !found.contains(&child) {
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+fn has_entry(environment: &[u8], entry: &[u8]) -> bool {
+    environment.split(|&byte| byte == 0).any(|other| other == entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_is_read_past_a_name_with_parentheses_and_spaces() {
+        assert_eq!(parent("41 (a) b (c)) S 17 41 41 0 -1"), Some(17));
+        assert_eq!(parent("41 (sh) S 1 41"), Some(1));
+        assert_eq!(parent("41 (sh)"), None);
+        assert_eq!(parent(""), None);
+    }
+
+    #[test]
+    fn a_tree_holds_children_of_children_and_nobody_else_even_in_a_circle() {
+        let parents = [(2, 1), (3, 2), (4, 2), (5, 1), (6, 3), (7, 8), (8, 7)];
+        assert_eq!(descendants(2, &parents), [2, 3, 4, 6]);
+        assert_eq!(descendants(7, &parents), [7, 8]);
+        assert_eq!(descendants(9, &parents), [9]);
+    }
+
+    #[test]
+    fn a_mark_is_a_whole_entry() {
+        let environment = b"A=1\0RUN=abc\0B=RUN=abcd\0";
+        assert!(has_entry(environment, b"RUN=abc"));
+        assert!(!has_entry(environment, b"RUN=ab"));
+        assert!(!has_entry(environment, b"RUN=abcd"));
+        assert!(!has_entry(b"", b"RUN=abc"));
+    }
+
+    /// Ends the child that a test started, also when the test fails.
+    struct Child(std::process::Child);
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[expect(clippy::disallowed_methods, reason = "a child of its own to be found, ended by the test")]
+    #[test]
+    fn a_child_is_found_by_descent_and_by_its_mark() {
+        use std::io::Read;
+        let value = format!("test-{}", std::process::id());
+        // `echo` says that the shell runs and so carries its own environment; `read` then waits for ever.
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "echo; read forever"]).env("ORCHESTRATE_TEST_MARK", &value);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = Child(command.spawn().unwrap());
+        child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        assert!(tree(std::process::id()).contains(&child.0.id()));
+        assert_eq!(processes_marked("ORCHESTRATE_TEST_MARK", &value), [child.0.id()]);
+        assert_eq!(processes_marked("ORCHESTRATE_TEST_MARK", &value[..value.len() - 1]), Vec::<u32>::new());
+    }
+}

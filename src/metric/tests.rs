@@ -1,0 +1,185 @@
+use protocol::{Chunk, HelloFacts};
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const NOTHING: &[f64] = &[];
+
+/// Tokens at the given milliseconds after a prompt of `prompt_tokens`, as an engine that gives ids states them.
+fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
+    Sequence {
+        prompt_tokens,
+        output_ids: Some(vec![7; token_ms.len()]),
+        token_ns: Some(token_ms.iter().map(|ms| ms * MS).collect()),
+        ..Sequence::default()
+    }
+}
+
+fn chunk(ms: u64, tokens: Option<u32>) -> Chunk {
+    Chunk { ns: ms * MS, text: "x".into(), tokens }
+}
+
+/// Started at 1 ms, ended at 51 ms; sent 2,000 ms into the process's life and answered 60 ms later.
+fn sample(sequences: Vec<Sequence>) -> Sample {
+    Sample {
+        sent_ns: 2000 * MS,
+        answered_ns: 2060 * MS,
+        iteration: Iteration { start_ns: MS, end_ns: 51 * MS, sequences },
+        peak_resident_bytes: Some(123),
+        ..Sample::default()
+    }
+}
+
+fn launch(stamp: Stamp) -> Launch {
+    Launch {
+        hello: Some(HelloFacts { stamp, ..HelloFacts::default() }),
+        loaded_ns: Some(1500 * MS),
+        ..Launch::default()
+    }
+}
+
+fn values(name: &str, sample: &Sample, launch: &Launch, kind: Kind, mode: Mode) -> Vec<f64> {
+    (named(name).unwrap().of)(&Observation { sample, launch, kind, mode })
+}
+
+fn warm(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
+    values(name, &sample(sequences), &launch(Stamp::Token), Kind::Warm, Mode::Warm)
+}
+
+#[test]
+fn one_sequence_gives_the_figures_computed_by_hand() {
+    // 100 prompt tokens until 11 ms after a start at 1 ms; then gaps of 10, 10 and 20 ms.
+    let seen = || vec![sequence(100, &[11, 21, 31, 51])];
+    assert_eq!(warm("first_token", seen()), [10e6]);
+    assert_eq!(warm("inter_token", seen()), [10e6, 10e6, 20e6]);
+    assert_eq!(warm("prefill_rate", seen()), [10_000.0]);
+    assert_eq!(warm("decode_rate", seen()), [75.0]);
+    assert_eq!(warm("throughput", seen()), [80.0]);
+    assert_eq!(warm("total", seen()), [60e6]);
+    assert_eq!(warm("load", seen()), [1500e6]);
+    assert_eq!(warm("peak_memory", seen()), [123.0]);
+}
+
+#[test]
+fn a_batch_has_a_first_token_for_each_sequence_and_rates_over_all_of_them() {
+    let seen = || vec![sequence(30, &[11, 21, 31]), sequence(50, &[21, 31, 41])];
+    assert_eq!(warm("first_token", seen()), [10e6, 20e6]);
+    assert_eq!(warm("inter_token", seen()), [10e6; 4]);
+    // 80 prompt tokens in the 20 ms until both had a token; 4 later tokens between 11 and 41 ms.
+    assert_eq!(warm("prefill_rate", seen()), [4000.0]);
+    assert_eq!(warm("decode_rate", seen()), [4.0 * 1e9 / 30e6]);
+    assert_eq!(warm("throughput", seen()), [120.0]);
+}
+
+#[test]
+fn cold_start_belongs_to_the_first_request_of_a_launch() {
+    let launch = launch(Stamp::Token);
+    let first = sample(vec![sequence(16, &[11])]);
+    assert_eq!(values("cold_start", &first, &launch, Kind::Launch, Mode::Warm), [2011e6]);
+    assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::Warm), NOTHING);
+    assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::OneShot), [2011e6]);
+    let second = Sample { index: 1, ..first };
+    assert_eq!(values("cold_start", &second, &launch, Kind::Launch, Mode::Warm), NOTHING);
+}
+
+#[test]
+fn a_cold_request_has_no_prefill_rate() {
+    let first = sample(vec![sequence(16, &[11])]);
+    assert_eq!(values("prefill_rate", &first, &launch(Stamp::Token), Kind::Launch, Mode::Warm), NOTHING);
+    assert_eq!(values("first_token", &first, &launch(Stamp::Token), Kind::Launch, Mode::Warm), [10e6]);
+}
+
+#[test]
+fn one_process_for_each_request_counts_from_the_start_of_the_process() {
+    let sample = sample(vec![sequence(16, &[11])]);
+    assert_eq!(values("total", &sample, &launch(Stamp::Token), Kind::Warm, Mode::OneShot), [2060e6]);
+}
+
+#[test]
+fn times_that_are_true_per_chunk_give_rates_but_no_gaps_between_tokens() {
+    let sample = sample(vec![sequence(16, &[11, 11, 31, 31, 31])]);
+    let of = |name| values(name, &sample, &launch(Stamp::Chunk), Kind::Warm, Mode::Warm);
+    assert_eq!(of("inter_token"), NOTHING);
+    assert_eq!(of("first_token"), [10e6]);
+    // Three tokens came after the first stamp, in 20 ms: the two of the first chunk were there at once.
+    assert_eq!(of("decode_rate"), [150.0]);
+}
+
+#[test]
+fn times_that_are_true_only_at_the_end_give_the_whole_request_and_nothing_inside_it() {
+    let sample = sample(vec![sequence(16, &[51, 51, 51])]);
+    let of = |name| values(name, &sample, &launch(Stamp::End), Kind::Launch, Mode::OneShot);
+    for name in ["first_token", "inter_token", "prefill_rate", "decode_rate", "cold_start"] {
+        assert_eq!(of(name), NOTHING, "{name}");
+    }
+    assert_eq!(of("throughput"), [60.0]);
+    assert_eq!(of("total"), [2060e6]);
+}
+
+#[test]
+fn an_engine_that_gives_text_is_measured_by_its_chunks() {
+    let text = |chunks: Vec<Chunk>, output_tokens| Sequence {
+        prompt_tokens: 100,
+        chunks: Some(chunks),
+        output_tokens,
+        ..Sequence::default()
+    };
+    let uncounted = || vec![text(vec![chunk(11, None), chunk(51, None)], Some(9))];
+    assert_eq!(warm("first_token", uncounted()), [10e6]);
+    assert_eq!(warm("prefill_rate", uncounted()), [10_000.0]);
+    assert_eq!(warm("decode_rate", uncounted()), [200.0]);
+    assert_eq!(warm("inter_token", uncounted()), NOTHING);
+    let counted = vec![text(vec![chunk(11, Some(3)), chunk(51, Some(6))], Some(9))];
+    assert_eq!(warm("decode_rate", counted), [150.0]);
+    let single = vec![text(vec![chunk(11, Some(1)), chunk(31, Some(1))], Some(2))];
+    assert_eq!(warm("inter_token", single), [20e6]);
+}
+
+#[test]
+fn prompt_tokens_from_a_cache_are_not_counted_as_computed() {
+    let mut cached = sequence(100, &[11]);
+    cached.cached_prompt_tokens = Some(60);
+    assert_eq!(warm("prefill_rate", vec![cached.clone()]), [4000.0]);
+    cached.cached_prompt_tokens = Some(100);
+    assert_eq!(warm("prefill_rate", vec![cached]), NOTHING);
+}
+
+#[test]
+fn what_the_facts_do_not_carry_is_absent_and_never_infinite() {
+    let absurd = [
+        Vec::new(),
+        vec![Sequence::default()],
+        vec![sequence(0, &[])],
+        vec![sequence(0, &[0])],
+        vec![sequence(5, &[1])],
+        vec![sequence(5, &[11, 11])],
+        vec![sequence(5, &[21, 11])],
+    ];
+    for sequences in absurd {
+        for (start_ns, end_ns) in [(MS, MS), (MS, 0), (0, u64::MAX)] {
+            let mut sample = sample(sequences.clone());
+            (sample.iteration.start_ns, sample.iteration.end_ns) = (start_ns, end_ns);
+            (sample.sent_ns, sample.answered_ns, sample.peak_resident_bytes) = (5, 5, None);
+            let bare = Launch::default();
+            for metric in METRICS {
+                for mode in [Mode::Warm, Mode::OneShot] {
+                    let values = values(metric.name, &sample, &bare, Kind::Launch, mode);
+                    assert!(values.iter().all(|value| value.is_finite()), "{}: {values:?}", metric.name);
+                }
+            }
+        }
+    }
+    assert_eq!(warm("decode_rate", vec![sequence(5, &[11])]), NOTHING);
+    assert_eq!(warm("decode_rate", vec![sequence(5, &[11, 11])]), NOTHING);
+    assert_eq!(warm("first_token", vec![sequence(5, &[1])]), NOTHING);
+    assert_eq!(warm("throughput", vec![]), NOTHING);
+}
+
+#[test]
+fn every_metric_has_a_name_of_its_own_and_says_what_it_means() {
+    for (index, metric) in METRICS.iter().enumerate() {
+        assert!(METRICS[..index].iter().all(|other| other.name != metric.name), "{}", metric.name);
+        assert!(metric.about.ends_with('.') && metric.about.len() > 60, "{}", metric.name);
+        assert!(!metric.about.contains("  "), "{}", metric.name);
+    }
+}
