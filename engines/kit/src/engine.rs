@@ -42,14 +42,15 @@ pub trait Model {
 
 /// Overlapping requests: admit a request at any time, then advance every admitted one by a step.
 pub trait Slots {
-    /// Takes a request in under `slot`, a small number that is free until `Tokens::is_done` or `leave`.
+    /// Takes a request in under `slot`, a number below hello's `concurrency` that stays taken until `leave`. After an `Err`
+    /// it is free.
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
     /// Advances every admitted request by one token (its prefill counts as the first): `tokens[slot].push(sequence, id)`.
     /// `tokens` holds `None` for free slots.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
-    /// Forgets a request that is done, cancelled or failed.
+    /// Forgets a request that is done, cancelled or failed. Comes once for every slot that was admitted.
     fn leave(&mut self, slot: usize);
 }
 

@@ -1,0 +1,174 @@
+//! Lines from stdin become requests here: each with the moment it had been read, in order, and cancellable while it waits
+//! or runs.
+//!
+//! One thread reads, another works. What they share is this queue and one flag per request with an id.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use protocol::{Failed, FailureKind, Frame, Framer, Id, MAX_LINE_BYTES, Request, parse_request};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::clock::Clock;
+
+/// The queue between the reading and the working thread.
+#[derive(Default)]
+pub struct Inbox {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Arrived>,
+    /// The flags of requests that wait or run.
+    live: HashMap<Id, Arc<AtomicBool>>,
+    closed: bool,
+}
+
+/// A line, and when it had been read.
+pub(crate) struct Arrived {
+    pub clock: Clock,
+    pub line: Line,
+}
+
+pub(crate) enum Line {
+    Request {
+        request: Request,
+        /// The line names its type. A line that does not was most likely typed by a person.
+        typed: bool,
+        cancelled: Arc<AtomicBool>,
+    },
+    Refused(Failed),
+}
+
+/// The reader stops here until some are answered, so that the pipe holds a flood back and not this process' memory.
+const MAX_WAITING: usize = 1024;
+
+impl Inbox {
+    /// Reads until the end of the stream, then closes.
+    pub fn read_from(&self, mut input: impl Read) {
+        let (mut framer, mut buffer) = (Framer::default(), vec![0; 1 << 16]);
+        loop {
+            match input.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(length) => {
+                    let read = Instant::now();
+                    framer.push(&buffer[..length], |frame| self.accept(frame, read));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A stream that cannot be read has ended.
+                Err(_) => break,
+            }
+        }
+        if let Some(frame) = framer.finish() {
+            self.accept(frame, Instant::now());
+        }
+        self.close();
+    }
+
+    /// Takes in one line. Waits while the queue is full.
+    pub fn accept(&self, frame: Frame, read: Instant) {
+        let line = match &frame {
+            Frame::TooLong { bytes } => Line::Refused(Failed::new(
+                FailureKind::BadRequest,
+                format!("line of {bytes} bytes is longer than {MAX_LINE_BYTES}"),
+            )),
+            Frame::Line(bytes) => match parse_request(bytes) {
+                Ok(Request::Cancel(cancel)) => return self.cancel(&cancel.id),
+                Ok(request) => Line::Request {
+                    typed: names_its_type(&request, bytes),
+                    request,
+                    cancelled: Arc::default(),
+                },
+                Err(refused) => Line::Refused(refused.into()),
+            },
+        };
+        let mut state = self.lock();
+        while state.queue.len() >= MAX_WAITING {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let line = state.register(line);
+        state.queue.push_back(Arrived { clock: Clock::zero_at(read), line });
+        self.changed.notify_all();
+    }
+
+    /// There will be no more lines.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The next line, waiting for it; nothing when there will be no more.
+    pub(crate) fn next(&self) -> Option<Arrived> {
+        let mut state = self.lock();
+        while state.queue.is_empty() && !state.closed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.changed.notify_all();
+        state.queue.pop_front()
+    }
+
+    /// The next line if there is one now and it is wanted.
+    pub(crate) fn next_if(&self, wanted: impl FnOnce(&Line) -> bool) -> Option<Arrived> {
+        let mut state = self.lock();
+        let next = state.queue.pop_front_if(|arrived| wanted(&arrived.line));
+        self.changed.notify_all();
+        next
+    }
+
+    /// A request has its answer; its id is free again.
+    pub(crate) fn forget(&self, id: Option<&Id>) {
+        if let Some(id) = id {
+            self.lock().live.remove(id);
+        }
+    }
+
+    /// A cancel has no answer of its own, so one that comes too late, or names nobody, is silently nothing.
+    fn cancel(&self, id: &Id) {
+        if let Some(cancelled) = self.lock().live.get(id) {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Makes a request with an id cancellable. An id that is in use is refused without naming it in `id`: the answer that
+    /// carries that id belongs to the first of the two.
+    fn register(&mut self, line: Line) -> Line {
+        let Line::Request { request, cancelled, .. } = &line else { return line };
+        let Some(id) = id_of(request) else { return line };
+        if self.live.contains_key(id) {
+            let id = serde_json::to_string(id).unwrap_or_default();
+            let message = format!("`id`: {id} belongs to a request that is not answered yet");
+            return Line::Refused(Failed::new(FailureKind::BadRequest, message));
+        }
+        self.live.insert(id.clone(), cancelled.clone());
+        line
+    }
+}
+
+pub(crate) fn id_of(request: &Request) -> Option<&Id> {
+    match request {
+        Request::Generate(generate) => generate.id.as_ref(),
+        Request::Score(score) => score.id.as_ref(),
+        _ => None,
+    }
+}
+
+fn names_its_type(request: &Request, line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: Option<IgnoredAny>,
+    }
+    !matches!(request, Request::Generate(_))
+        || serde_json::from_slice::<Typed>(line).is_ok_and(|typed| typed.r#type.is_some())
+}

@@ -1,0 +1,158 @@
+//! The loaded model as the kit holds it: the engine's part, the tokenizer, and the facts in effect.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use model_files::{ModelFolder, Tokenizer};
+use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environment};
+
+use crate::failing::{Fault, OrFail, guarded};
+use crate::options::quote;
+use crate::{Engine, Model, Phases, facts};
+
+/// A loaded model.
+pub(crate) struct Held<M> {
+    pub model: M,
+    pub tokenizer: Option<Tokenizer>,
+    /// In effect since the load.
+    pub facts: Facts,
+    pub eos_ids: Arc<[u32]>,
+    folder: ModelFolder,
+    context_tokens: Option<u32>,
+}
+
+/// What the environment says to load where no `load` came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    pub model: Option<String>,
+    pub device: Option<String>,
+    pub dtype: Option<String>,
+    pub threads: Option<String>,
+}
+
+impl Environment {
+    pub fn read() -> Self {
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            model: set(environment::MODEL),
+            device: set(environment::DEVICE),
+            dtype: set(environment::DTYPE),
+            threads: set(environment::THREADS),
+        }
+    }
+
+    /// The load that it stands for; the embedded model where it names none.
+    pub(crate) fn load(&self) -> Result<Load, Failed> {
+        let number = |text: &String| {
+            let number = text.parse::<u32>().ok().filter(|&threads| threads > 0);
+            let message = format!("`{}`: expected a number of threads, found `{text}`", environment::THREADS);
+            number.ok_or_else(|| Failed::new(FailureKind::BadRequest, message))
+        };
+        Ok(Load {
+            model: self.model.clone().unwrap_or_else(|| model_files::embedded::NAME.into()),
+            device: self.device.clone(),
+            dtype: self.dtype.clone(),
+            threads: self.threads.as_ref().map(number).transpose()?,
+            ..Load::default()
+        })
+    }
+}
+
+impl<M: Model> Held<M> {
+    /// Loads. `unload` drops the model before, once it is clear that the request makes sense.
+    pub fn load<E: Engine<Model = M>>(
+        engine: &mut E,
+        load: &Load,
+        can: &Capabilities,
+        mut phases: Phases,
+        unload: impl FnOnce(),
+    ) -> Result<(Self, Loaded), Fault> {
+        check_offered("device", load.device.as_deref(), &can.devices)?;
+        check_offered("dtype", load.dtype.as_deref(), &can.dtypes)?;
+        if load.threads == Some(0) {
+            return Err(
+                Failed::new(FailureKind::BadRequest, "`threads`: expected at least 1, found 0").into()
+            );
+        }
+        let began = Instant::now();
+        let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
+        let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
+        check_offered("format", Some(folder.format.as_str()), &can.formats)?;
+        check_offered("architecture", Some(&folder.config.architecture), &can.architectures)?;
+        check_context(load, &folder)?;
+        let tokenizer = match folder.tokenizer_path().is_file() {
+            true => Some(phases.phase("tokenizer", || folder.tokenizer()).or_fail(FailureKind::Model)?),
+            false => None,
+        };
+        unload();
+        let model = guarded(|| engine.load(&folder, load, &mut phases))?;
+        let mut held = Self {
+            model,
+            tokenizer,
+            facts: Facts::default(),
+            eos_ids: Arc::default(),
+            folder,
+            context_tokens: load.context_tokens,
+        };
+        held.facts = held.facts_now()?;
+        held.eos_ids = held.facts.eos_ids.as_deref().unwrap_or_default().into();
+        let phases = phases.finish();
+        let load_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let loaded = Loaded { load_ns, phases, pids: Vec::new(), facts: held.facts.clone() };
+        Ok((held, loaded))
+    }
+
+    /// The engine's facts, and what the model's files say where it is silent.
+    pub fn facts_now(&self) -> Result<Facts, Fault> {
+        let mut facts = guarded(|| Ok(self.model.facts()))?;
+        facts::fill(&mut facts, &self.folder, self.context_tokens);
+        Ok(facts)
+    }
+}
+
+impl<M> Held<M> {
+    /// Ids of a text; an empty text is BOS alone.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Failed> {
+        let Some(tokenizer) = &self.tokenizer else {
+            let message = format!("model `{}` has no `tokenizer.json` beside its weights", self.folder.name);
+            return Err(Failed::new(FailureKind::Model, message).hint("send `prompt_ids`"));
+        };
+        let ids = tokenizer.encode(text).or_fail(FailureKind::BadRequest)?;
+        match (ids.is_empty(), self.facts.bos_id) {
+            (false, _) => Ok(ids),
+            (true, Some(bos)) => Ok(vec![bos]),
+            (true, None) => {
+                let message = "`prompt`: no tokens, and the model has no BOS to stand for them";
+                Err(Failed::new(FailureKind::BadRequest, message))
+            }
+        }
+    }
+}
+
+/// An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`.
+fn check_offered(what: &str, asked: Option<&str>, offered: &[String]) -> Result<(), Failed> {
+    let Some(asked) = asked.filter(|_| !offered.is_empty()) else { return Ok(()) };
+    let kind = asked.split(':').next().unwrap_or(asked);
+    if offered.iter().any(|name| name == asked || (what == "device" && name == kind)) {
+        return Ok(());
+    }
+    let message = format!(
+        "{what} `{}`: offered are {}",
+        asked.escape_debug(),
+        quote(offered.iter().map(String::as_str))
+    );
+    Err(Failed::new(FailureKind::Unsupported, message))
+}
+
+fn check_context(load: &Load, folder: &ModelFolder) -> Result<(), Failed> {
+    match (load.context_tokens, folder.config.context_tokens) {
+        (Some(0), _) => {
+            Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
+        }
+        (Some(asked), Some(most)) if asked > most => Err(Failed::new(
+            FailureKind::Context,
+            format!("`context_tokens`: {asked} is more than the {most} of model `{}`", folder.name),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,79 @@
+//! An engine's own load options, read by name; what nobody read is refused.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use protocol::{Failed, FailureKind};
+use serde_json::{Map, Value};
+
+/// The options of a load. Read each that the engine knows, then `finish`.
+pub struct Options<'a> {
+    given: &'a Map<String, Value>,
+    known: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Options<'a> {
+    pub fn new(given: &'a Map<String, Value>) -> Self {
+        Self { given, known: RefCell::default() }
+    }
+
+    pub fn text(&self, name: &str) -> Result<Option<&'a str>, Failed> {
+        self.read(name, "a text", Value::as_str)
+    }
+
+    /// Words that came from a command line count as what they spell: `"true"`, `"8"`.
+    pub fn bool(&self, name: &str) -> Result<Option<bool>, Failed> {
+        self.read(name, "true or false", |value| value.as_bool().or_else(|| value.as_str()?.parse().ok()))
+    }
+
+    pub fn u64(&self, name: &str) -> Result<Option<u64>, Failed> {
+        self.read(name, "a whole number", |value| value.as_u64().or_else(|| value.as_str()?.parse().ok()))
+    }
+
+    pub fn f64(&self, name: &str) -> Result<Option<f64>, Failed> {
+        let finite = |number: &f64| number.is_finite();
+        self.read(name, "a number", |value| {
+            value.as_f64().or_else(|| value.as_str()?.parse().ok()).filter(finite)
+        })
+    }
+
+    /// One of a few words.
+    pub fn choice(&self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, Failed> {
+        let Some(given) = self.text(name)? else { return Ok(None) };
+        let found = words.iter().find(|word| **word == given).copied();
+        found.map(Some).ok_or_else(|| self.refuse(name, &format!("one of {}", quote(words.iter().copied()))))
+    }
+
+    /// Refuses every option that was not asked for above.
+    pub fn finish(&self) -> Result<(), Failed> {
+        let known = self.known.borrow();
+        let Some(unknown) = self.given.keys().find(|name| !known.contains(*name)) else { return Ok(()) };
+        let failed =
+            Failed::new(FailureKind::BadRequest, format!("unknown option `{}`", unknown.escape_debug()));
+        Err(match known.is_empty() {
+            true => failed.hint("this engine has no options"),
+            false => failed.hint(format!("the options are {}", quote(known.iter().map(String::as_str)))),
+        })
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, Failed> {
+        self.known.borrow_mut().insert(name.into());
+        let Some(value) = self.given.get(name) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.refuse(name, expected))
+    }
+
+    fn refuse(&self, name: &str, expected: &str) -> Failed {
+        let found = self.given.get(name).map_or_else(String::new, Value::to_string);
+        let found: String = found.chars().take(80).collect();
+        Failed::new(FailureKind::BadRequest, format!("option `{name}`: expected {expected}, found `{found}`"))
+    }
+}
+
+pub(crate) fn quote<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}

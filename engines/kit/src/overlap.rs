@@ -1,0 +1,179 @@
+//! Requests that overlap: admitted as slots come free, advanced together, answered each when it is done.
+
+use protocol::{Capabilities, Id, Message, Request};
+
+use crate::failing::{Fault, guarded};
+use crate::inbox::{Arrived, Line};
+use crate::run::Run;
+use crate::server::{Server, no_model};
+use crate::{Engine, Model, Slots, Tokens};
+
+/// The requests in the model's slots. `tokens` and `runs` have the same length, and are there together or not at all.
+#[derive(Default)]
+pub(crate) struct Overlap {
+    tokens: Vec<Option<Tokens>>,
+    runs: Vec<Option<Run>>,
+}
+
+impl Overlap {
+    pub fn is_active(&self) -> bool {
+        self.runs.iter().any(Option::is_some)
+    }
+
+    fn free_slot(&self) -> Option<usize> {
+        self.runs.iter().position(Option::is_none)
+    }
+
+    fn clear(&mut self) -> Vec<Run> {
+        self.tokens.iter_mut().for_each(|tokens| *tokens = None);
+        self.runs.iter_mut().filter_map(Option::take).collect()
+    }
+}
+
+impl<E: Engine> Server<E> {
+    /// Requests with an id, on an engine that offers more than one at once.
+    pub(crate) fn may_overlap(&mut self, can: &Capabilities, id: Option<&Id>) -> bool {
+        let Some(held) = self.held.as_mut().filter(|_| id.is_some() && can.concurrency > 1) else {
+            return false;
+        };
+        matches!(guarded(|| Ok(held.model.slots().is_some())), Ok(true))
+    }
+
+    /// While requests run, those behind them that may overlap join in. The first that may not waits, and all behind it.
+    pub(crate) fn admit_waiting(&mut self) {
+        while self.overlap.is_active() && self.overlap.free_slot().is_some() {
+            let joins = |line: &Line| match line {
+                Line::Refused(_) => true,
+                Line::Request { request: Request::Generate(generate), .. } => generate.id.is_some(),
+                Line::Request { .. } => false,
+            };
+            let Some(Arrived { clock, line }) = self.inbox.next_if(joins) else { return };
+            match line {
+                Line::Refused(failed) => self.output.send(&Message::Failed(failed)),
+                Line::Request { request: Request::Generate(generate), typed, cancelled } => {
+                    self.join(Run::new(generate, clock, typed, cancelled));
+                }
+                Line::Request { .. } => {}
+            }
+        }
+    }
+
+    fn join(&mut self, mut run: Run) {
+        match self.prepare(&mut run) {
+            Ok(_) => self.admit(run),
+            Err(fault) => self.fail(run, fault),
+        }
+    }
+
+    /// Puts a request into a free slot.
+    pub(crate) fn admit(&mut self, run: Run) {
+        if self.overlap.runs.is_empty() {
+            let most = self.hello().map_or(1, |hello| hello.capabilities.concurrency.max(1)) as usize;
+            self.overlap.runs.resize_with(most, || None);
+            self.overlap.tokens.resize_with(most, || None);
+        }
+        match self.overlap.free_slot() {
+            Some(slot) => self.begin(slot, run),
+            None => self.fail(run, no_model().into()),
+        }
+    }
+
+    /// Begins the next iteration of a request in a slot, or answers it when there is none.
+    fn begin(&mut self, slot: usize, run: Run) {
+        if run.is_over() {
+            let id = run.id().cloned();
+            return self.tell(id.as_ref(), |server| server.finished(run));
+        }
+        match self.admit_iteration(slot, &run) {
+            Ok(tokens) => {
+                self.overlap.tokens[slot] = Some(tokens);
+                self.overlap.runs[slot] = Some(run);
+            }
+            Err(fault) => self.fail(run, fault),
+        }
+    }
+
+    fn admit_iteration(&mut self, slot: usize, run: &Run) -> Result<Tokens, Fault> {
+        let can = self.hello()?.capabilities;
+        let Some(held) = &mut self.held else { return Err(no_model().into()) };
+        let (job, tokens) = run.begin(held, &can, &self.output)?;
+        guarded(|| slots(&mut held.model)?.admit(slot, &job))?;
+        Ok(tokens)
+    }
+
+    /// Advances every admitted request, and answers those that are done.
+    pub(crate) fn step(&mut self) {
+        self.harvest();
+        if !self.overlap.is_active() {
+            return;
+        }
+        let Some(held) = &mut self.held else { return };
+        let tokens = &mut self.overlap.tokens;
+        if let Err(fault) = guarded(|| slots(&mut held.model)?.step(tokens)) {
+            return self.fail_all(fault);
+        }
+        self.harvest();
+    }
+
+    fn harvest(&mut self) {
+        for slot in 0..self.overlap.runs.len() {
+            let over = |tokens: &Tokens| tokens.all_done() || tokens.misused() || tokens.is_cancelled();
+            if !self.overlap.tokens[slot].as_ref().is_some_and(over) {
+                continue;
+            }
+            let (tokens, run) = (self.overlap.tokens[slot].take(), self.overlap.runs[slot].take());
+            let (Some(tokens), Some(mut run)) = (tokens, run) else { continue };
+            let ended = run.end(tokens).map_err(Fault::from);
+            let left = self.leave(slot);
+            match ended.and(left) {
+                Ok(()) => self.begin(slot, run),
+                Err(fault) => self.fail(run, fault),
+            }
+        }
+    }
+
+    fn leave(&mut self, slot: usize) -> Result<(), Fault> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        guarded(|| {
+            slots(&mut held.model)?.leave(slot);
+            Ok(())
+        })
+    }
+
+    fn fail(&mut self, run: Run, fault: Fault) {
+        let panicked = matches!(fault, Fault::Panicked(_));
+        let id = run.id().cloned();
+        self.tell(id.as_ref(), |_| Err(fault));
+        if panicked {
+            // Its neighbours lost their model with it.
+            for neighbour in self.overlap.clear() {
+                let failed = protocol::Failed::new(
+                    protocol::FailureKind::Internal,
+                    "the engine panicked in another request",
+                );
+                let id = neighbour.id().cloned();
+                self.tell(id.as_ref(), |_| Err(failed.into()));
+            }
+        }
+    }
+
+    /// A step that fails does not say whose fault it was, so every request in it fails.
+    fn fail_all(&mut self, fault: Fault) {
+        let active: Vec<usize> =
+            (0..self.overlap.runs.len()).filter(|&slot| self.overlap.runs[slot].is_some()).collect();
+        let failed = self.describe(fault, None);
+        for slot in active {
+            // Whatever it says: the request has failed already.
+            let _ = self.leave(slot);
+        }
+        for run in self.overlap.clear() {
+            let (id, failed) = (run.id().cloned(), failed.clone());
+            self.tell(id.as_ref(), |_| Err(failed.into()));
+        }
+    }
+}
+
+fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, protocol::Failed> {
+    let gone = || protocol::Failed::new(protocol::FailureKind::Internal, "the engine's slots are gone");
+    model.slots().ok_or_else(gone)
+}

@@ -1,0 +1,61 @@
+//! The parts of a load, timed, and told to the orchestrator while they happen.
+
+use std::time::Instant;
+
+use protocol::{Message, Phase, Progress};
+
+use crate::Output;
+
+/// Times the parts of a load. Each that begins extends the orchestrator's deadline.
+pub struct Phases {
+    output: Option<Output>,
+    running: Option<(String, Instant)>,
+    done: Vec<Phase>,
+}
+
+impl Phases {
+    /// Without an output nothing is told, only timed: a load that a `generate` caused has one answer and no progress.
+    pub fn new(output: Option<Output>) -> Self {
+        Self { output, running: None, done: Vec::new() }
+    }
+
+    /// Times `work` under a name.
+    pub fn phase<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        self.begin(name);
+        let result = work();
+        self.end();
+        result
+    }
+
+    /// Begins a phase, and ends the one before it.
+    pub fn begin(&mut self, name: &str) {
+        self.end();
+        self.tell(Progress { phase: name.into(), fraction: None, note: None });
+        self.running = Some((name.into(), Instant::now()));
+    }
+
+    /// Ends the running phase, if there is one.
+    pub fn end(&mut self) {
+        if let Some((name, began)) = self.running.take() {
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.done.push(Phase { name, ns });
+        }
+    }
+
+    /// Tells how far the running phase is, from 0 to 1, and extends the deadline.
+    pub fn progress(&self, fraction: f64, note: Option<String>) {
+        let phase = self.running.as_ref().map_or_else(String::new, |(name, _)| name.clone());
+        self.tell(Progress { phase, fraction: Some(fraction), note });
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Phase> {
+        self.end();
+        self.done
+    }
+
+    fn tell(&self, progress: Progress) {
+        if let Some(output) = &self.output {
+            output.send(&Message::Progress(progress));
+        }
+    }
+}

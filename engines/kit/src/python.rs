@@ -1,0 +1,142 @@
+//! Runs an engine that is written in Python: its worker reads and writes the protocol itself, on the very stdin and stdout
+//! that this process was given, so that nothing relays a line while a clock runs.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use protocol::{Failed, FailureKind, Message, Request};
+
+use crate::inbox::{Inbox, Line, id_of};
+use crate::{Output, serve};
+
+/// A worker, what it needs, and its files as compiled into this program.
+pub struct PythonEngine {
+    /// As `orchestrate setup` knows it.
+    pub name: &'static str,
+    /// The pinned requirements that its environment is made from.
+    pub requirements: &'static str,
+    /// The Python that its environment is made with: `3.11`.
+    pub python: &'static str,
+    /// Name and content of each file. The first is the one to run.
+    pub files: &'static [(&'static str, &'static str)],
+}
+
+/// All of a Python engine's `main`.
+pub fn host(engine: PythonEngine) -> ExitCode {
+    match start(&engine) {
+        Ok(status) => after(status),
+        Err(failed) => {
+            serve::greet();
+            let inbox = Arc::new(Inbox::default());
+            let reading = inbox.clone();
+            let reader = std::thread::Builder::new().name("stdin".into());
+            if let Err(error) = reader.spawn(move || reading.read_from(io::stdin().lock())) {
+                return serve::ending(Err(error));
+            }
+            serve::ending(refuse_all(&inbox, &Output::new(io::stdout()), &failed))
+        }
+    }
+}
+
+/// Runs the worker to its end. `Err` is why there is none.
+fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
+    let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
+    let setup = format!("orchestrate setup {}", engine.name);
+    let environment = places::environment(engine.name, engine.requirements)
+        .map_err(|error| unavailable(format!("{error:#}")))?;
+    let Some(interpreter) = places::interpreter(&environment) else {
+        let message = format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
+        return Err(unavailable(message).hint(setup));
+    };
+    let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
+    // The worker's modules are its own folder's and its environment's: nothing of the caller's may come before them.
+    let python = duct::cmd!(&interpreter, "-u", "-s", &worker)
+        .env_remove("PYTHONPATH")
+        .env_remove("PYTHONHOME")
+        .env_remove("PYTHONSTARTUP")
+        .env_remove("PYTHONDONTWRITEBYTECODE")
+        .unchecked();
+    let ended = python.run().map_err(|error| {
+        let message =
+            format!("cannot start the Python of `{}` (`{}`): {error}", engine.name, interpreter.display());
+        unavailable(message).hint(setup)
+    })?;
+    Ok(ended.status)
+}
+
+/// A worker that fell over could not say so itself.
+fn after(status: ExitStatus) -> ExitCode {
+    if status.success() {
+        return ExitCode::SUCCESS;
+    }
+    let (how, code) = match (status.code(), signal(status)) {
+        (Some(code), _) => (format!("ended with exit code {code}"), code),
+        (None, Some(signal)) => (format!("was killed by signal {signal}"), 128 + signal),
+        (None, None) => ("ended without saying how".into(), 1),
+    };
+    let failed = Failed::new(FailureKind::Internal, format!("the Python worker {how}"));
+    // It may have died in the middle of a line, which must not swallow this one.
+    let mut line = b"\n".to_vec();
+    line.extend(protocol::encode(&Message::Failed(failed)));
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(unix)]
+fn signal(status: ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal(_: ExitStatus) -> Option<i32> {
+    None
+}
+
+/// Stays up and gives the same reason to every request, so that a missing environment is a row and not a dead engine.
+fn refuse_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
+    while let Some(arrived) = inbox.next() {
+        let failed = match arrived.line {
+            Line::Refused(failed) => failed,
+            Line::Request { request: Request::Shutdown {}, .. } => {
+                output.send(&Message::Bye {});
+                return output.check();
+            }
+            Line::Request { request, .. } => {
+                inbox.forget(id_of(&request));
+                Failed { id: id_of(&request).cloned(), ..reason.clone() }
+            }
+        };
+        output.send(&Message::Failed(failed));
+        output.check()?;
+    }
+    Ok(())
+}
+
+/// Puts the worker's files where a Python can run them, in a folder named by their content. A file that is there and the
+/// same is left alone; any other is replaced whole, so that a worker that starts beside this one never reads half of it.
+fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
+    let all: String = engine.files.iter().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();
+    let folder = format!("{}-{}", engine.name, places::digest(all.as_bytes()));
+    let folder = places::data_dir()?.join("workers").join(folder);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+    for (name, content) in engine.files {
+        write_file(&folder, name, content)
+            .with_context(|| format!("cannot write `{}`", folder.join(name).display()))?;
+    }
+    let (worker, _) = engine.files.first().context("the engine has no worker")?;
+    Ok(folder.join(worker))
+}
+
+fn write_file(folder: &Path, name: &str, content: &str) -> io::Result<()> {
+    let path = folder.join(name);
+    if std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+        return Ok(());
+    }
+    let half = folder.join(format!(".{name}.{}", std::process::id()));
+    std::fs::write(&half, content)?;
+    std::fs::rename(&half, &path)
+}

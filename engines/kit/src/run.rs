@@ -1,0 +1,265 @@
+//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. How tokens come to be is
+//! not known here; the same steps serve requests that run alone and requests that overlap.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use protocol::{
+    Capabilities, DeviceMemory, Facts, Failed, FailureKind, Finish, Generate, Generated, Id, IgnoreEos,
+    Iteration, Loaded, Sampling, Sequence,
+};
+
+use crate::clock::Clock;
+use crate::model::Held;
+use crate::options::quote;
+use crate::tokens::{Ending, Stream, Tokens};
+use crate::{Job, Output};
+
+/// A `generate` under way.
+pub(crate) struct Run {
+    asked: Generate,
+    prompts: Prompts,
+    sampling: Option<Sampling>,
+    clock: Clock,
+    pub typed: bool,
+    cancelled: Arc<AtomicBool>,
+    loaded: Option<Loaded>,
+    warmup_iterations: Vec<Iteration>,
+    iterations: Vec<Iteration>,
+}
+
+enum Prompts {
+    Ids(Vec<Vec<u32>>),
+    Texts(Vec<String>),
+}
+
+impl Run {
+    pub fn new(mut asked: Generate, clock: Clock, typed: bool, cancelled: Arc<AtomicBool>) -> Self {
+        let prompts = if let Some(ids) = asked.prompt_ids.take() {
+            Prompts::Ids(vec![ids])
+        } else if let Some(ids) = asked.prompts_ids.take() {
+            Prompts::Ids(ids)
+        } else if let Some(text) = asked.prompt.take() {
+            Prompts::Texts(vec![text])
+        } else {
+            Prompts::Texts(asked.prompts.take().unwrap_or_default())
+        };
+        // A temperature of 0 is greedy, so that engines know one spelling of it.
+        let sampling = asked.sampling.filter(|sampling| sampling.temperature > 0.0);
+        let (warmup_iterations, iterations) = (Vec::new(), Vec::new());
+        Self {
+            asked,
+            prompts,
+            sampling,
+            clock,
+            typed,
+            cancelled,
+            loaded: None,
+            warmup_iterations,
+            iterations,
+        }
+    }
+
+    pub fn id(&self) -> Option<&Id> {
+        self.asked.id.as_ref()
+    }
+
+    pub fn set_loaded(&mut self, loaded: Option<Loaded>) {
+        self.loaded = loaded;
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Is everything that is asked for something that the engine can do?
+    pub fn check(&self, can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
+        let unsupported = |message: String| Err(Failed::new(FailureKind::Unsupported, message));
+        let (asked, count) = (&self.asked, self.prompts.count());
+        if count > can.batch.max(1) as usize {
+            return unsupported(format!("a batch of {count}: the largest is {}", can.batch.max(1)));
+        }
+        if matches!(self.prompts, Prompts::Ids(_)) && !can.prompt_ids {
+            return unsupported("`prompt_ids`: this engine takes text".into());
+        }
+        if asked.stream && !can.stream {
+            return unsupported("`stream`: this engine does not stream".into());
+        }
+        if asked.ignore_eos && can.ignore_eos == IgnoreEos::No {
+            return unsupported("`ignore_eos`: this engine stops at the end of sequence".into());
+        }
+        if self.sampling.is_some() && !can.sampling {
+            return unsupported("`sampling`: this engine is greedy".into());
+        }
+        if !asked.use_cache && !can.use_cache_toggle && facts.use_cache != Some(false) {
+            return unsupported("`use_cache`: this engine cannot do without its cache".into());
+        }
+        match &self.prompts {
+            Prompts::Ids(ids) => self.check_ids(ids, can, facts),
+            Prompts::Texts(_) => Ok(()),
+        }
+    }
+
+    /// Begins the next iteration: the clock, then the tokeniser, then whether it fits.
+    pub fn begin<M>(
+        &self,
+        held: &Held<M>,
+        can: &Capabilities,
+        output: &Output,
+    ) -> Result<(Job, Tokens), Failed> {
+        // What the clock need not see is made before it: the copy of the ids.
+        let given = match &self.prompts {
+            Prompts::Ids(ids) => Some(ids.clone()),
+            Prompts::Texts(_) => None,
+        };
+        let start_ns = self.clock.ns();
+        let prompts = match (given, &self.prompts) {
+            (Some(ids), _) => ids,
+            (None, Prompts::Texts(texts)) => {
+                let ids = texts.iter().map(|text| held.encode(text)).collect::<Result<Vec<_>, _>>()?;
+                self.check_ids(&ids, can, &held.facts)?;
+                ids
+            }
+            (None, Prompts::Ids(_)) => Vec::new(),
+        };
+        let warming = self.warmup_iterations.len() < self.asked.warmup as usize;
+        let stream = (self.asked.stream && !warming).then(|| Stream {
+            output: output.clone(),
+            id: self.asked.id.clone(),
+            iteration: self.iterations.len() as u32,
+        });
+        let eos_ids = if self.asked.ignore_eos { Arc::default() } else { held.eos_ids.clone() };
+        let max_new_tokens = self.asked.max_new_tokens;
+        let ending = Ending { max_new_tokens, eos_ids, cancelled: self.cancelled.clone() };
+        let tokens = Tokens::new(self.clock, start_ns, ending, stream, &prompts);
+        let job = Job {
+            prompts,
+            max_new_tokens,
+            sampling: self.sampling,
+            ignore_eos: self.asked.ignore_eos,
+            use_cache: self.asked.use_cache,
+            padding: self.asked.padding,
+        };
+        Ok((job, tokens))
+    }
+
+    /// Ends an iteration, the moment that the engine is done with it.
+    pub fn end(&mut self, tokens: Tokens) -> Result<(), Failed> {
+        let iteration = tokens.finish()?;
+        if self.warmup_iterations.len() < self.asked.warmup as usize {
+            self.warmup_iterations.push(iteration);
+        } else {
+            self.iterations.push(iteration);
+        }
+        Ok(())
+    }
+
+    /// Nothing is left to run: all iterations are there, or the request was cancelled.
+    pub fn is_over(&self) -> bool {
+        self.iterations.len() >= self.asked.iterations as usize || self.is_cancelled()
+    }
+
+    /// The answer. A cancelled request has at least one iteration that says so, if only an empty one.
+    pub fn answer<M>(mut self, held: Option<&Held<M>>, device_memory: Option<DeviceMemory>) -> Generated {
+        let says_so =
+            |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
+        let complete = self.iterations.len() >= self.asked.iterations as usize;
+        if !complete && !self.iterations.last().is_some_and(says_so) {
+            let now = self.clock.ns();
+            self.iterations.push(Iteration {
+                start_ns: now,
+                end_ns: now,
+                sequences: self.prompts.cancelled(),
+            });
+        }
+        if let Some(tokenizer) = held.and_then(|held| held.tokenizer.as_ref()) {
+            for sequence in self.iterations.iter_mut().flat_map(|iteration| &mut iteration.sequences) {
+                sequence.text = sequence.output_ids.as_ref().map(|ids| tokenizer.decode(ids));
+            }
+        }
+        let summary = crate::summary::summarise(&self.iterations);
+        Generated {
+            id: self.asked.id,
+            iterations: self.iterations,
+            warmup_iterations: self.warmup_iterations,
+            loaded: self.loaded,
+            device_memory,
+            summary: Some(summary),
+        }
+    }
+
+    fn check_ids(&self, prompts: &[Vec<u32>], can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
+        let new_tokens = self.asked.max_new_tokens;
+        for (sequence, ids) in prompts.iter().enumerate() {
+            let place =
+                if prompts.len() == 1 { "prompt_ids".into() } else { format!("prompts_ids[{sequence}]") };
+            check_vocabulary(ids, facts, &place)?;
+            if ids.is_empty() {
+                return Err(Failed::new(FailureKind::BadRequest, format!("`{place}`: no tokens")));
+            }
+            let needed = ids.len() as u64 + u64::from(new_tokens);
+            if let Some(context) = facts.context_tokens.filter(|&context| needed > u64::from(context)) {
+                let whose = if prompts.len() == 1 { String::new() } else { format!("sequence {sequence}: ") };
+                let length = ids.len();
+                return Err(Failed::new(
+                    FailureKind::Context,
+                    format!(
+                        "{whose}prompt of {length} tokens and {new_tokens} new ones exceed the context of {context}"
+                    ),
+                ));
+            }
+        }
+        let ragged = prompts.iter().any(|ids| ids.len() != prompts[0].len());
+        if ragged && !can.padding_sides.contains(&self.asked.padding) {
+            let spell = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
+            let sides: Vec<String> = can.padding_sides.iter().filter_map(spell).collect();
+            let asked = spell(&self.asked.padding).unwrap_or_default();
+            return Err(Failed::new(
+                FailureKind::Unsupported,
+                match sides.is_empty() {
+                    true => "prompts of different lengths in one batch: this engine does not pad".into(),
+                    false => {
+                        format!("padding `{asked}`: offered are {}", quote(sides.iter().map(String::as_str)))
+                    }
+                },
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Prompts {
+    fn count(&self) -> usize {
+        match self {
+            Self::Ids(ids) => ids.len(),
+            Self::Texts(texts) => texts.len(),
+        }
+    }
+
+    /// What there is of the sequences when nothing was run. Texts were not tokenised, so their length is not known.
+    fn cancelled(&self) -> Vec<Sequence> {
+        let sequence = |prompt_tokens: usize| Sequence {
+            prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),
+            output_ids: Some(Vec::new()),
+            token_ns: Some(Vec::new()),
+            finish: Finish::Cancelled,
+            ..Sequence::default()
+        };
+        match self {
+            Self::Ids(ids) => ids.iter().map(|ids| sequence(ids.len())).collect(),
+            Self::Texts(texts) => texts.iter().map(|_| sequence(0)).collect(),
+        }
+    }
+}
+
+/// Every id is one of the model's.
+pub(crate) fn check_vocabulary(ids: &[u32], facts: &Facts, place: &str) -> Result<(), Failed> {
+    let Some(size) = facts.vocabulary_size else { return Ok(()) };
+    match ids.iter().position(|&id| id >= size) {
+        None => Ok(()),
+        Some(index) => Err(Failed::new(
+            FailureKind::BadRequest,
+            format!("`{place}[{index}]`: id {} is outside the vocabulary of {size}", ids[index]),
+        )),
+    }
+}

@@ -1,0 +1,267 @@
+//! The conversation: takes requests from the inbox in order and answers each once. Requests with ids overlap where the
+//! model has slots for them.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use protocol::{
+    Capabilities, Facts, Failed, FailureKind, Generated, HelloFacts, Id, Load, Loaded, Message, Request,
+    Score, Scored, version,
+};
+
+use crate::failing::{Fault, guarded};
+use crate::inbox::{Arrived, Inbox, Line};
+use crate::model::{Environment, Held};
+use crate::overlap::Overlap;
+use crate::run::{Run, check_vocabulary};
+use crate::{Engine, Model, Output, Phases, facts, summary};
+
+/// An engine at work on an inbox. `serve` makes one of stdin and stdout; tests make one in memory.
+pub struct Server<E: Engine> {
+    pub(crate) engine: E,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) output: Output,
+    /// Where a person reads.
+    people: Box<dyn Write + Send>,
+    environment: Environment,
+    hello: Option<HelloFacts>,
+    pub(crate) held: Option<Held<E::Model>>,
+    /// Why there is no model, once a `load` asked for one: another must not take its place unasked.
+    lost: Option<String>,
+    pub(crate) overlap: Overlap,
+}
+
+impl<E: Engine> Server<E> {
+    pub fn new(engine: E, inbox: Arc<Inbox>, output: Output, environment: Environment) -> Self {
+        let people = Box::new(io::stderr());
+        let overlap = Overlap::default();
+        Self { engine, inbox, output, people, environment, hello: None, held: None, lost: None, overlap }
+    }
+
+    /// Sends what is for people elsewhere than to stderr.
+    pub fn with_people(mut self, people: impl Write + Send + 'static) -> Self {
+        self.people = Box::new(people);
+        self
+    }
+
+    /// Answers until `shutdown` or the end of the input. An error means that nobody reads the answers any more.
+    pub fn run(mut self) -> io::Result<()> {
+        loop {
+            self.output.check()?;
+            self.admit_waiting();
+            if self.overlap.is_active() {
+                self.step();
+                continue;
+            }
+            let Some(arrived) = self.inbox.next() else { return self.output.check() };
+            if self.answer(arrived).is_break() {
+                return self.output.check();
+            }
+        }
+    }
+
+    fn answer(&mut self, arrived: Arrived) -> ControlFlow<()> {
+        let (request, typed, cancelled) = match arrived.line {
+            Line::Refused(failed) => {
+                self.output.send(&Message::Failed(failed));
+                return ControlFlow::Continue(());
+            }
+            Line::Request { request, typed, cancelled } => (request, typed, cancelled),
+        };
+        match request {
+            Request::Hello(_) => {
+                self.tell(None, |server| server.hello().map(Message::Hello).map_err(Fault::from))
+            }
+            Request::Load(load) => self.tell(None, |server| server.load(&load, true).map(Message::Loaded)),
+            Request::Generate(generate) => self.generate(Run::new(generate, arrived.clock, typed, cancelled)),
+            Request::Score(score) => {
+                let id = score.id.clone();
+                self.tell(id.as_ref(), |server| server.score(score).map(Message::Scored));
+            }
+            Request::Facts {} => self.tell(None, |server| server.facts().map(Message::Facts)),
+            // The inbox acts on these by itself.
+            Request::Cancel(_) => {}
+            Request::Shutdown {} => {
+                self.output.send(&Message::Bye {});
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Sends the one answer of a request, whatever became of it.
+    pub(crate) fn tell(&mut self, id: Option<&Id>, work: impl FnOnce(&mut Self) -> Result<Message, Fault>) {
+        let message = work(self).unwrap_or_else(|fault| Message::Failed(self.describe(fault, id)));
+        self.inbox.forget(id);
+        self.output.send(&message);
+    }
+
+    /// What to say of a fault. After a panic the model is in no known state, so it goes.
+    pub(crate) fn describe(&mut self, fault: Fault, id: Option<&Id>) -> Failed {
+        let mut failed = match fault {
+            Fault::Failed(failed) => failed,
+            Fault::Panicked(message) => {
+                self.unload();
+                if let Some(lost) = &mut self.lost {
+                    *lost = "the model was dropped after a panic".into();
+                }
+                Failed::new(FailureKind::Internal, format!("the engine panicked: {message}"))
+            }
+        };
+        failed.id = id.cloned();
+        failed
+    }
+
+    /// Asked once: what an engine is does not change.
+    pub(crate) fn hello(&mut self) -> Result<HelloFacts, Failed> {
+        if self.hello.is_none() {
+            let asked = guarded(|| self.engine.hello());
+            let mut hello = asked.map_err(|fault| self.describe(fault, None))?;
+            hello.protocol = version::CURRENT;
+            hello.build.get_or_insert_with(facts::build);
+            self.hello = Some(hello);
+        }
+        Ok(self.hello.clone().unwrap_or_default())
+    }
+
+    fn capabilities(&mut self) -> Result<Capabilities, Failed> {
+        Ok(self.hello()?.capabilities)
+    }
+
+    fn load(&mut self, load: &Load, asked_for: bool) -> Result<Loaded, Fault> {
+        let can = self.capabilities()?;
+        let phases = Phases::new(asked_for.then(|| self.output.clone()));
+        let (held, lost) = (&mut self.held, &mut self.lost);
+        let unload = || {
+            // A drop that panics has dropped what it could.
+            let old = held.take();
+            let _ = guarded(move || {
+                drop(old);
+                Ok(())
+            });
+            if asked_for {
+                *lost = Some(format!("the load of `{}` failed", load.model));
+            }
+        };
+        let (held, loaded) = Held::load(&mut self.engine, load, &can, phases, unload)?;
+        self.held = Some(held);
+        Ok(loaded)
+    }
+
+    fn unload(&mut self) {
+        let old = self.held.take();
+        let _ = guarded(move || {
+            drop(old);
+            Ok(())
+        });
+    }
+
+    /// Loads what the environment names, where nothing is loaded and no `load` ever asked for anything.
+    fn ensure_loaded(&mut self) -> Result<Option<Loaded>, Fault> {
+        match (&self.held, &self.lost) {
+            (Some(_), _) => Ok(None),
+            (None, Some(why)) => Err(Failed::new(FailureKind::Model, format!("no model: {why}"))
+                .hint("send `load` again")
+                .into()),
+            (None, None) => {
+                let load = self.environment.load()?;
+                self.load(&load, false).map(Some)
+            }
+        }
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        self.held.as_ref().map_or_else(|| Ok(Facts::default()), Held::facts_now)
+    }
+
+    fn score(&mut self, score: Score) -> Result<Scored, Fault> {
+        if !self.capabilities()?.score {
+            return Err(
+                Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine").into()
+            );
+        }
+        self.ensure_loaded()?;
+        let Some(held) = &mut self.held else { return Err(no_model().into()) };
+        for (index, ids) in score.sequences.iter().enumerate() {
+            check_vocabulary(ids, &held.facts, &format!("sequences[{index}]"))?;
+            if let Some(context) = held.facts.context_tokens.filter(|&context| ids.len() > context as usize) {
+                let message =
+                    format!("`sequences[{index}]`: {} tokens exceed the context of {context}", ids.len());
+                return Err(Failed::new(FailureKind::Context, message).into());
+            }
+        }
+        let began = Instant::now();
+        let mut logprobs = Vec::with_capacity(score.sequences.len());
+        for (index, ids) in score.sequences.iter().enumerate() {
+            logprobs.push(checked(guarded(|| held.model.score(ids))?, ids.len(), index)?);
+        }
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ok(Scored { id: score.id, logprobs, ns })
+    }
+
+    /// Runs a request alone, or admits it among those that overlap.
+    fn generate(&mut self, mut run: Run) {
+        let id = run.id().cloned();
+        if run.is_cancelled() {
+            return self
+                .tell(id.as_ref(), |server| Ok(Message::Generated(run.answer(server.held.as_ref(), None))));
+        }
+        let prepared = self.prepare(&mut run);
+        match prepared {
+            Err(fault) => self.tell(id.as_ref(), |_| Err(fault)),
+            Ok(can) if self.may_overlap(&can, id.as_ref()) => self.admit(run),
+            Ok(can) => self.tell(id.as_ref(), |server| server.run_alone(run, &can)),
+        }
+    }
+
+    pub(crate) fn prepare(&mut self, run: &mut Run) -> Result<Capabilities, Fault> {
+        let can = self.capabilities()?;
+        run.set_loaded(self.ensure_loaded()?);
+        let Some(held) = &self.held else { return Err(no_model().into()) };
+        run.check(&can, &held.facts)?;
+        Ok(can)
+    }
+
+    fn run_alone(&mut self, mut run: Run, can: &Capabilities) -> Result<Message, Fault> {
+        let Some(held) = &mut self.held else { return Err(no_model().into()) };
+        while !run.is_over() && !self.output.is_broken() {
+            let (job, mut tokens) = run.begin(held, can, &self.output)?;
+            guarded(|| held.model.generate(&job, &mut tokens))?;
+            run.end(tokens)?;
+        }
+        self.finished(run)
+    }
+
+    /// The answer of a request that has run, and its summary for a person if one seems to have asked.
+    pub(crate) fn finished(&mut self, run: Run) -> Result<Message, Fault> {
+        let Some(held) = &self.held else { return Err(no_model().into()) };
+        let device_memory = held.facts_now()?.device_memory;
+        let typed = run.typed;
+        let generated: Generated = run.answer(Some(held), device_memory);
+        if let Some(summary) = generated.summary.as_ref().filter(|_| !typed) {
+            // Nobody is there to be told that stderr is closed.
+            let _ = self.people.write_all(summary::lines(summary, &generated.iterations).as_bytes());
+        }
+        Ok(Message::Generated(generated))
+    }
+}
+
+pub(crate) fn no_model() -> Failed {
+    Failed::new(FailureKind::Model, "no model is loaded")
+}
+
+/// As many values as there must be, minus infinity as null, anything else that is no number refused.
+fn checked(logprobs: Vec<f64>, ids: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
+    let internal = |message| {
+        Err(Failed::new(FailureKind::Internal, format!("sequence {sequence}: the engine gave {message}")))
+    };
+    if logprobs.len() + 1 != ids {
+        return internal(format!("{} log-probabilities for {ids} ids", logprobs.len()));
+    }
+    if let Some(wrong) = logprobs.iter().find(|value| value.is_nan() || **value == f64::INFINITY) {
+        return internal(format!("a log-probability of {wrong}"));
+    }
+    Ok(logprobs.into_iter().map(|value| value.is_finite().then_some(value)).collect())
+}

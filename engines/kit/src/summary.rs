@@ -1,0 +1,85 @@
+//! A few lines for a person at a shell. The formulas are the orchestrator's; the orchestrator itself ignores them and
+//! computes its own from the facts beside them.
+
+use protocol::{Iteration, Sequence};
+use serde_json::{Value, json};
+
+/// The summary of a `generated`, as the object that ends its line. Medians go over sequences and iterations.
+pub fn summarise(iterations: &[Iteration]) -> Value {
+    let sequences = || iterations.iter().flat_map(|i| i.sequences.iter().map(move |s| (i.start_ns, s)));
+    let first_ms = sorted(sequences().filter_map(|(start, s)| Some(first_ns(start, s)? as f64 / 1e6)));
+    let prefill = sorted(
+        sequences()
+            .filter_map(|(start, s)| Some(f64::from(s.prompt_tokens) * 1e9 / first_ns(start, s)? as f64)),
+    );
+    let decode = sorted(sequences().filter_map(|(_, s)| decode_rate(s)));
+    let prompt_tokens: u64 = sequences().map(|(_, s)| u64::from(s.prompt_tokens)).sum();
+    let output_tokens: usize = sequences().map(|(_, s)| s.output_ids.as_ref().map_or(0, Vec::len)).sum();
+    let (first, late) = (quantile(&first_ms, 0.5), quantile(&first_ms, 0.95));
+    let (prefill, decode) = (quantile(&prefill, 0.5), quantile(&decode, 0.5));
+    let text = text(iterations.len(), output_tokens, first, late, prefill, decode);
+    json!({
+        "text": text,
+        "iterations": iterations.len(),
+        "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
+        "first_token_ms": first.map(round),
+        "first_token_p95_ms": late.map(round),
+        "prefill_tokens_per_s": prefill.map(round),
+        "decode_tokens_per_s": decode.map(round),
+    })
+}
+
+/// The same as readable lines, with what the model wrote.
+pub fn lines(summary: &Value, iterations: &[Iteration]) -> String {
+    let wrote = iterations.first().and_then(|i| i.sequences.first()).and_then(|s| s.text.as_deref());
+    let wrote = wrote.map(|text| format!("  wrote: {:?}\n", text.chars().take(200).collect::<String>()));
+    format!("{}\n{}", summary["text"].as_str().unwrap_or_default(), wrote.unwrap_or_default())
+}
+
+fn text(
+    iterations: usize,
+    output_tokens: usize,
+    first: Option<f64>,
+    late: Option<f64>,
+    prefill: Option<f64>,
+    decode: Option<f64>,
+) -> String {
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let mut parts = vec![format!("{}, {}", plural(iterations, "iteration"), plural(output_tokens, "token"))];
+    if let (Some(first), Some(late)) = (first, late) {
+        parts.push(format!("first token {first:.2} ms (p95 {late:.2} ms)"));
+    }
+    parts.extend(prefill.map(|rate| format!("prefill {rate:.1} tok/s")));
+    parts.extend(decode.map(|rate| format!("decode {rate:.1} tok/s")));
+    parts.join("; ")
+}
+
+fn first_ns(start_ns: u64, sequence: &Sequence) -> Option<u64> {
+    sequence.token_ns.as_ref()?.first()?.checked_sub(start_ns).filter(|&ns| ns > 0)
+}
+
+/// Tokens after the first, over the time between the first and the last.
+fn decode_rate(sequence: &Sequence) -> Option<f64> {
+    let ns = sequence.token_ns.as_ref()?;
+    let (first, last) = (ns.first()?, ns.last()?);
+    (last > first).then(|| (ns.len() - 1) as f64 * 1e9 / (last - first) as f64)
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Between neighbours the quantile is interpolated (Hyndman and Fan's type 7).
+fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let place = q * (sorted.len().checked_sub(1)?) as f64;
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    Some(low + (high - low) * place.fract())
+}
+
+/// Four decimals: more would claim more.
+fn round(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}

@@ -1,0 +1,189 @@
+//! Where an engine puts new tokens: stamps them, streams them, and says when a sequence is done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use protocol::{Failed, FailureKind, Finish, Id, Iteration, Message, Sequence, Token};
+
+use crate::Output;
+use crate::clock::Clock;
+
+/// Whether a sequence wants another token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a sequence that is done takes no more tokens"]
+pub enum Flow {
+    More,
+    Done,
+}
+
+/// The new tokens of one run through the prompts.
+pub struct Tokens {
+    clock: Clock,
+    start_ns: u64,
+    ending: Ending,
+    stream: Option<Stream>,
+    sequences: Vec<Track>,
+    misuse: Option<String>,
+}
+
+/// What ends a sequence.
+#[derive(Clone)]
+pub(crate) struct Ending {
+    pub max_new_tokens: u32,
+    /// Empty where EOS is to be ignored.
+    pub eos_ids: Arc<[u32]>,
+    pub cancelled: Arc<AtomicBool>,
+}
+
+/// Where tokens go as they come.
+pub(crate) struct Stream {
+    pub output: Output,
+    pub id: Option<Id>,
+    pub iteration: u32,
+}
+
+struct Track {
+    prompt_tokens: u32,
+    cached_prompt_tokens: Option<u32>,
+    ids: Vec<u32>,
+    ns: Vec<u64>,
+    finish: Option<Finish>,
+}
+
+/// Room for the tokens is made before the clock starts, but a claim of billions is not believed.
+const MAX_RESERVED_TOKENS: u32 = 1 << 16;
+
+impl Tokens {
+    pub(crate) fn new(
+        clock: Clock,
+        start_ns: u64,
+        ending: Ending,
+        stream: Option<Stream>,
+        prompts: &[Vec<u32>],
+    ) -> Self {
+        let room = ending.max_new_tokens.min(MAX_RESERVED_TOKENS) as usize;
+        let track = |prompt: &Vec<u32>| Track {
+            prompt_tokens: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
+            cached_prompt_tokens: None,
+            ids: Vec::with_capacity(room),
+            ns: Vec::with_capacity(room),
+            finish: None,
+        };
+        Self { clock, start_ns, ending, stream, sequences: prompts.iter().map(track).collect(), misuse: None }
+    }
+
+    /// Only collects: for an engine's own tests, which call `Model::generate` by hand.
+    pub fn collecting(prompts: &[Vec<u32>], max_new_tokens: u32, eos_ids: &[u32]) -> Self {
+        let ending = Ending { max_new_tokens, eos_ids: eos_ids.into(), cancelled: Arc::default() };
+        Self::new(Clock::zero_at(Instant::now()), 0, ending, None, prompts)
+    }
+
+    /// Takes a new token of a sequence, the moment the host can use its id.
+    pub fn push(&mut self, sequence: usize, id: u32) -> Flow {
+        let mut ns = self.clock.ns();
+        let Some(track) = self.sequences.get_mut(sequence) else {
+            let count = self.sequences.len();
+            self.misuse
+                .get_or_insert_with(|| format!("a token for sequence {sequence}, and there are {count}"));
+            return Flow::Done;
+        };
+        if track.finish.is_some() {
+            self.misuse.get_or_insert_with(|| format!("a token for sequence {sequence} after it was done"));
+            return Flow::Done;
+        }
+        // No token is made in no time; a clock coarser than the engine is quick must not say so.
+        while ns <= self.start_ns {
+            ns = self.clock.ns();
+        }
+        track.ids.push(id);
+        track.ns.push(ns);
+        track.finish = if self.ending.eos_ids.contains(&id) {
+            Some(Finish::Eos)
+        } else if track.ids.len() >= self.ending.max_new_tokens as usize {
+            Some(Finish::Length)
+        } else if self.ending.cancelled.load(Ordering::Relaxed) {
+            Some(Finish::Cancelled)
+        } else {
+            None
+        };
+        let (done, index) = (track.finish.is_some(), track.ids.len() - 1);
+        // Written after it was stamped: what streaming costs falls on the token after.
+        if let Some(stream) = &self.stream {
+            stream.send(sequence, index, id, ns);
+        }
+        if done { Flow::Done } else { Flow::More }
+    }
+
+    /// The sequence takes no more tokens.
+    pub fn is_done(&self, sequence: usize) -> bool {
+        self.sequences.get(sequence).is_none_or(|track| track.finish.is_some())
+    }
+
+    pub fn all_done(&self) -> bool {
+        self.sequences.iter().all(|track| track.finish.is_some())
+    }
+
+    /// The request was cancelled. `push` acts on it; engines need to look only in work that pushes nothing for long.
+    pub fn is_cancelled(&self) -> bool {
+        self.ending.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// The tokens of a sequence so far.
+    pub fn ids(&self, sequence: usize) -> &[u32] {
+        self.sequences.get(sequence).map_or(&[], |track| &track.ids)
+    }
+
+    /// States how much of a prompt came from an earlier request's cache.
+    pub fn set_cached_prompt_tokens(&mut self, sequence: usize, tokens: u32) {
+        if let Some(track) = self.sequences.get_mut(sequence) {
+            track.cached_prompt_tokens = Some(tokens);
+        }
+    }
+
+    pub(crate) fn misused(&self) -> bool {
+        self.misuse.is_some()
+    }
+
+    /// Closes the iteration: every sequence is done, or the request was cancelled, or the engine broke its promise.
+    pub(crate) fn finish(self) -> Result<Iteration, Failed> {
+        let end_ns = self.clock.ns();
+        let internal =
+            |message: String| Failed::new(FailureKind::Internal, format!("the engine gave {message}"));
+        if let Some(misuse) = self.misuse {
+            return Err(internal(misuse));
+        }
+        let cancelled = self.ending.cancelled.load(Ordering::Relaxed);
+        let mut sequences = Vec::with_capacity(self.sequences.len());
+        for (index, track) in self.sequences.into_iter().enumerate() {
+            let count = track.ids.len();
+            let Some(finish) = track.finish.or_else(|| cancelled.then_some(Finish::Cancelled)) else {
+                let asked = self.ending.max_new_tokens;
+                return Err(internal(format!("{count} of {asked} tokens of sequence {index} and stopped")));
+            };
+            sequences.push(Sequence {
+                prompt_tokens: track.prompt_tokens,
+                output_ids: Some(track.ids),
+                token_ns: Some(track.ns),
+                finish,
+                cached_prompt_tokens: track.cached_prompt_tokens,
+                ..Sequence::default()
+            });
+        }
+        Ok(Iteration { start_ns: self.start_ns, end_ns, sequences })
+    }
+}
+
+impl Stream {
+    fn send(&self, sequence: usize, index: usize, id: u32, ns: u64) {
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.output.send(&Message::Token(Token {
+            id: self.id.clone(),
+            iteration: self.iteration,
+            sequence: narrow(sequence),
+            index: narrow(index),
+            ids: vec![id],
+            ns,
+        }));
+    }
+}
