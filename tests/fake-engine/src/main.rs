@@ -1,1 +1,65 @@
-fn main() {}
+//! An engine with scripted facts and scripted faults, for the orchestrator's tests. Written from `protocol/README.md`
+//! alone, without the kit and without the protocol's crate, so that it shares no mistake with them.
+//!
+//! Settings, weakest first: `FAKE_ENGINE='{"fault":"chatter"}'` in the environment; `--fault NAME` or `--SETTING VALUE`
+//! on the command line; the options of `load`. `--list` prints every setting and every fault.
+
+mod answer;
+mod conversation;
+mod fault;
+mod generate;
+mod script;
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value};
+
+use fault::{eprint, print};
+use script::Script;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|argument| argument == "--list") {
+        list();
+        return ExitCode::SUCCESS;
+    }
+    let script = match first_script(&arguments) {
+        Ok(script) => script,
+        Err(wrong) => {
+            eprint(&format!("fake: {wrong}; `--list` says what there is\n"));
+            return ExitCode::from(2);
+        }
+    };
+    fault::before_hello(&script);
+    fault::leave_grandchild(&script);
+    conversation::hold(script);
+    ExitCode::SUCCESS
+}
+
+fn list() {
+    for (name, default, about) in script::SETTINGS {
+        print(&format!("{name:<20} {default:<9} {about}\n"));
+    }
+    for (name, about) in fault::FAULTS {
+        print(&format!("--fault {name:<26} {about}\n"));
+    }
+}
+
+fn first_script(arguments: &[String]) -> Result<Script, String> {
+    let mut script = Script::default();
+    if let Ok(text) = std::env::var("FAKE_ENGINE") {
+        let settings: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|error| format!("`FAKE_ENGINE`: {error}"))?;
+        script.lay_over(&settings)?;
+    }
+    for pair in arguments.chunks(2) {
+        let [name, value] = pair else { return Err(format!("`{}` needs a value", pair[0])) };
+        let name = name.strip_prefix("--").ok_or_else(|| format!("unknown argument `{name}`"))?;
+        let name = name.replace('-', "_");
+        let is_text =
+            script::SETTINGS.iter().any(|(known, default, _)| *known == name && default.starts_with('"'));
+        let parsed = serde_json::from_str(value).ok().filter(|_| !is_text);
+        script.lay_over(&Map::from_iter([(name, parsed.unwrap_or_else(|| value.as_str().into()))]))?;
+    }
+    Ok(script)
+}

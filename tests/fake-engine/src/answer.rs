@@ -1,0 +1,191 @@
+//! Answers as values, and the facts in them that are wrong on purpose.
+//!
+//! Reads no clock and writes nothing: the same script and the same request give the same answer.
+
+use serde_json::{Value, json};
+
+use crate::fault::has;
+use crate::script::{Script, merged};
+
+pub const EOS: u64 = 2;
+const BOS: u64 = 1;
+
+pub fn failed(id: &Value, kind: &str, message: &str) -> Value {
+    let mut failed = json!({ "type": "failed", "kind": kind, "message": message });
+    if !id.is_null() {
+        failed["id"] = id.clone();
+    }
+    failed
+}
+
+pub fn hello(script: &Script) -> Value {
+    if has(script, "says_unavailable") {
+        let mut failed = failed(&Value::Null, "unavailable", "the library `libfake.so.4` is not installed");
+        failed["hint"] = "apt-get install libfake4".into();
+        return failed;
+    }
+    let capabilities = json!({
+        "devices": ["cpu"], "dtypes": ["f32"], "formats": ["safetensors"], "architectures": ["llama"],
+        "stream": true, "prompt_ids": true, "batch": 8, "concurrency": 1, "use_cache_toggle": true,
+        "padding_sides": ["left", "right"], "ignore_eos": "exact", "sampling": true, "score": true, "facts": true,
+    });
+    json!({
+        "type": "hello",
+        "protocol": if has(script, "wrong_version") { 999 } else { 1 },
+        "engine": script.text("engine"),
+        "version": script.text("version"),
+        "output": script.text("output"),
+        "stamp": script.text("stamp"),
+        "deterministic": script.flag("deterministic"),
+        "capabilities": merged(capabilities, script.value("capabilities")),
+    })
+}
+
+/// What is in effect: as `load` asked, else as the environment says.
+pub fn loaded(script: &Script, load: &Value) -> Value {
+    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let asked = |field: &str, variable: &str, default: &str| {
+        let text = load[field].as_str().map(str::to_owned).or_else(|| environment(variable));
+        text.unwrap_or_else(|| default.to_owned())
+    };
+    let threads = environment("ORCHESTRATE_THREADS").and_then(|text| text.parse().ok());
+    let dtype = asked("dtype", "ORCHESTRATE_DTYPE", "f32");
+    let loaded = json!({
+        "type": "loaded",
+        "load_ns": script.count("load_ns"),
+        "phases": [{ "name": "pretend", "ns": script.count("load_ns") }],
+        "device": asked("device", "ORCHESTRATE_DEVICE", "cpu"),
+        "weights_dtype": dtype, "compute_dtype": dtype, "kv_dtype": dtype,
+        "threads": load["threads"].as_u64().or(threads).unwrap_or(1),
+        "architecture": "llama",
+        "context_tokens": script.count("context_tokens"),
+        "use_cache": true,
+        "weights_bytes": 4_000_000, "parameters": 1_000_000, "hidden_size": 64,
+        "vocabulary_size": script.count("vocabulary_size"),
+        "eos_ids": [EOS], "bos_id": BOS, "prefix_cache": false,
+        "libraries": { "pretence": script.text("version") },
+    });
+    let mut loaded = merged(loaded, script.value("loaded"));
+    if let Some(memory) = memory(script) {
+        loaded["device_memory"] = memory;
+    }
+    loaded
+}
+
+pub fn memory(script: &Script) -> Option<Value> {
+    let bytes = script.value("memory_bytes").as_u64()?;
+    Some(json!({ "in_use_bytes": bytes, "peak_bytes": 2 * bytes }))
+}
+
+pub fn facts(script: &Script) -> Value {
+    let mut facts = loaded(script, &Value::Null);
+    facts["type"] = "facts".into();
+    for field in ["load_ns", "phases"] {
+        facts.as_object_mut().map(|facts| facts.remove(field));
+    }
+    facts
+}
+
+/// The bytes of a text, after a BOS.
+pub fn tokenise(prompt: &str) -> Vec<u64> {
+    std::iter::once(BOS).chain(prompt.bytes().map(|byte| 3 + u64::from(byte))).collect()
+}
+
+/// The output for one prompt: made of the prompt's ids, the place and `salt`, and of nothing else.
+pub fn output_ids(
+    script: &Script,
+    prompt: &[u64],
+    max_new_tokens: u64,
+    ignore_eos: bool,
+    salt: u64,
+) -> Vec<u64> {
+    let vocabulary = script.count("vocabulary_size").max(4);
+    let place_of_eos = match max_new_tokens / 2 {
+        half if has(script, "eos_early") || has(script, "eos_in_the_middle") => Some(half),
+        _ => script.value("eos_at").as_u64(),
+    };
+    let seed = prompt.iter().fold(mix(salt), |hash, &id| mix(hash ^ id));
+    let id = |place: u64| match script.value("token_ids").get(place as usize).and_then(Value::as_u64) {
+        _ if place_of_eos == Some(place) => EOS,
+        Some(id) => id,
+        None => 3 + mix(seed ^ place) % (vocabulary - 3),
+    };
+    let mut ids: Vec<u64> = (0..max_new_tokens).map(id).collect();
+    let stops = has(script, "eos_early") || (!ignore_eos && !has(script, "eos_in_the_middle"));
+    if let Some(place) = ids.iter().position(|&id| id == EOS).filter(|_| stops) {
+        ids.truncate(place + 1);
+    }
+    if has(script, "wrong_token_count") {
+        ids.pop();
+    }
+    if let (true, Some(last)) = (has(script, "id_beyond_vocabulary"), ids.last_mut()) {
+        *last = vocabulary;
+    }
+    ids
+}
+
+/// One sequence of an answer. `finish` is what ended it.
+pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], finish: &str) -> Value {
+    let prompt_tokens = prompt.len() + usize::from(has(script, "wrong_prompt_tokens"));
+    let text: String = ids.iter().map(|id| format!(" {id}")).collect();
+    if script.text("output") == "text" {
+        let chunk = |(id, ns): (&u64, &u64)| json!({ "ns": ns, "text": format!(" {id}"), "tokens": 1 });
+        let chunks: Vec<Value> = ids.iter().zip(times).map(chunk).collect();
+        return json!({
+            "prompt_tokens": prompt_tokens, "chunks": chunks, "output_tokens": ids.len(),
+            "count_source": "scripted", "finish": finish, "text": text,
+        });
+    }
+    let times = if has(script, "missing_time") { &times[..times.len().saturating_sub(1)] } else { times };
+    json!({
+        "prompt_tokens": prompt_tokens, "output_ids": ids, "token_ns": times, "finish": finish, "text": text,
+    })
+}
+
+/// Wrong times, in every iteration.
+pub fn spoil_times(script: &Script, iteration: &mut Value) {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let (start_ns, end_ns) = (iteration["start_ns"].as_u64(), iteration["end_ns"].as_u64());
+    for sequence in iteration["sequences"].as_array_mut().into_iter().flatten() {
+        let last = sequence["token_ns"].as_array_mut().and_then(|times| times.last_mut());
+        let Some(last) = last else { continue };
+        if has(script, "times_backwards") {
+            *last = start_ns.unwrap_or(1).saturating_sub(1).into();
+        }
+        if has(script, "times_in_the_future") {
+            *last = (last.as_u64().unwrap_or(0) + HOUR_NS).into();
+        }
+    }
+    if has(script, "times_in_the_future") {
+        iteration["end_ns"] = (end_ns.unwrap_or(0) + HOUR_NS).into();
+    }
+    if has(script, "negative_fact") {
+        iteration["end_ns"] = (-1).into();
+    }
+    if has(script, "missing_fact") {
+        iteration.as_object_mut().map(|iteration| iteration.remove("end_ns"));
+    }
+}
+
+/// Log-probabilities made of the ids up to each place.
+pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
+    let offset = script.value("score_offset").as_f64().unwrap_or(0.0);
+    let mut hash = mix(ids.first().copied().unwrap_or(0));
+    let mut logprobs: Vec<f64> = Vec::new();
+    for &id in ids.iter().skip(1) {
+        hash = mix(hash ^ id);
+        logprobs.push(-((hash % 8000) as f64) / 1000.0 + offset);
+    }
+    if has(script, "wrong_scores") {
+        logprobs.pop();
+    }
+    logprobs
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -1,0 +1,280 @@
+//! The conversation: reads requests, stamps them, answers them in order, or side by side where they carry ids and the
+//! script says `concurrency`.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use crate::fault::{self, eprint, has, print};
+use crate::script::Script;
+use crate::{answer, generate};
+
+const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Requests with ids that are not answered yet, and whether they were cancelled. Shared by the thread that reads and
+/// those that generate.
+#[derive(Clone, Default)]
+struct Open(Arc<Mutex<BTreeMap<String, bool>>>);
+
+impl Open {
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<String, bool>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes note of a line as it is read; true if there is nothing more to do about it.
+    fn note(&self, request: &Value) -> bool {
+        let id = request["id"].to_string();
+        match request["type"].as_str() {
+            Some("cancel") => {
+                self.with(|open| open.get_mut(&id).map(|cancelled| *cancelled = true));
+                true
+            }
+            Some("generate") | None if !request["id"].is_null() => {
+                self.with(|open| open.insert(id, false));
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn is_cancelled(&self, id: &str) -> bool {
+        self.with(|open| open.get(id) == Some(&true))
+    }
+
+    fn close(&self, id: &Value) {
+        self.with(|open| open.remove(&id.to_string()));
+    }
+}
+
+/// Answers requests until `shutdown` or the end of stdin.
+pub fn hold(script: Script) {
+    let (sender, requests) = mpsc::channel();
+    let mut conversation = Conversation::new(script);
+    let open = conversation.open.clone();
+    std::thread::spawn(move || read_requests(&sender, &open));
+    for (zero, request) in requests {
+        let stop = match request {
+            Ok(request) => conversation.answer(zero, &request).is_break(),
+            Err(failed) => {
+                conversation.say(&failed);
+                false
+            }
+        };
+        if stop {
+            break;
+        }
+    }
+    for thread in conversation.under_way.drain(..) {
+        let _ = thread.join();
+    }
+    if has(&conversation.script, "ignores_shutdown") || has(&conversation.script, "ignores_sigterm") {
+        fault::hang("after the end of stdin");
+    }
+}
+
+struct Conversation {
+    /// From the environment and the command line; `load` lays its options over a copy.
+    first: Script,
+    script: Arc<Script>,
+    loaded: bool,
+    generates: u64,
+    open: Open,
+    /// Requests that overlap, on threads of their own.
+    under_way: Vec<JoinHandle<()>>,
+}
+
+impl Conversation {
+    fn new(script: Script) -> Self {
+        Self {
+            script: Arc::new(script.clone()),
+            first: script,
+            loaded: false,
+            generates: 0,
+            open: Open::default(),
+            under_way: Vec::new(),
+        }
+    }
+
+    fn answer(&mut self, zero: Instant, request: &Value) -> ControlFlow<()> {
+        let kind =
+            if request["type"].is_null() { "generate" } else { request["type"].as_str().unwrap_or("?") };
+        let script = Arc::clone(&self.script);
+        let only_generates = has(&script, "says_bad_request_to_hello");
+        match kind {
+            "generate" => self.generate(zero, request),
+            _ if only_generates => {
+                self.fail(request, "bad_request", &format!("unknown request type `{kind}`"))
+            }
+            "hello" if has(&script, "hangs_in_hello") => eprint("fake: hangs in hello\n"),
+            "hello" => self.say(&answer::hello(&script)),
+            "load" => self.load(zero, request),
+            "score" => self.score(zero, request),
+            "facts" => self.say(&answer::facts(&script)),
+            "shutdown" if has(&script, "ignores_shutdown") || has(&script, "ignores_sigterm") => {
+                fault::hang("after shutdown")
+            }
+            "shutdown" => {
+                self.say(&json!({ "type": "bye" }));
+                return ControlFlow::Break(());
+            }
+            _ => self.fail(request, "bad_request", &format!("unknown request type `{kind}`")),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn load(&mut self, zero: Instant, request: &Value) {
+        let mut script = self.first.clone();
+        if let Err(wrong) = script.lay_over(request["options"].as_object().unwrap_or(&Map::new())) {
+            return self.fail(request, "bad_request", &wrong);
+        }
+        if !request["model"].is_string() {
+            return self.fail(request, "bad_request", "`model`: expected a path");
+        }
+        if has(&script, "hangs_in_load") {
+            fault::hang("in load");
+        }
+        if has(&script, "exits_in_load") {
+            fault::exit(&script, "fake: error: shard 2 of 3 is missing\n");
+        }
+        if has(&script, "fails_in_load") {
+            return self.fail(request, "model", "`model.safetensors`: header ends after 12 bytes");
+        }
+        if !self.first.faults().eq(script.faults()) {
+            fault::leave_grandchild(&script);
+        }
+        self.script = Arc::new(live_through_load(script, zero));
+        self.loaded = true;
+        self.say(&answer::loaded(&self.script, request));
+    }
+
+    fn generate(&mut self, zero: Instant, request: &Value) {
+        let number = self.generates;
+        self.generates += 1;
+        let asked = match generate::read(&self.script, request) {
+            Ok(asked) => asked,
+            Err((kind, message)) => {
+                self.open.close(&request["id"]);
+                return self.fail(request, kind, &message);
+            }
+        };
+        let loads = !std::mem::replace(&mut self.loaded, true);
+        if loads {
+            self.script = Arc::new(live_through_load(self.script.as_ref().clone(), zero));
+        }
+        let script = Arc::new(self.script.at_generate(number));
+        let loaded = loads.then(|| answer::loaded(&script, &Value::Null)).map(|mut loaded| {
+            loaded.as_object_mut().map(|loaded| loaded.remove("type"));
+            loaded
+        });
+        let (id, open) = (asked.id.to_string(), self.open.clone());
+        let overlaps = !asked.id.is_null() && script.value("capabilities")["concurrency"].as_u64() > Some(1);
+        let work = move || {
+            let is_cancelled = || open.is_cancelled(&id);
+            let turn = generate::Turn { script: &script, zero, number, loaded, cancelled: &is_cancelled };
+            let line = generate::answer(&turn, &asked);
+            match fault::before_answer(&script, &line) {
+                Some((kind, message)) => {
+                    say(&script, &format!("{}\n", answer::failed(&asked.id, kind, message)))
+                }
+                None => say(&script, &line),
+            }
+            if has(&script, "duplicate_answer") {
+                say(&script, &line);
+            }
+            open.close(&asked.id);
+        };
+        if overlaps {
+            self.under_way.push(std::thread::spawn(work));
+        } else {
+            work();
+        }
+    }
+
+    fn score(&self, zero: Instant, request: &Value) {
+        let ids = |ids: &Value| -> Option<Vec<u64>> { ids.as_array()?.iter().map(Value::as_u64).collect() };
+        let sequences: Option<Vec<Vec<u64>>> =
+            request["sequences"].as_array().and_then(|sequences| sequences.iter().map(ids).collect());
+        let Some(sequences) = sequences.filter(|all| all.iter().all(|ids| ids.len() > 1)) else {
+            return self.fail(request, "bad_request", "`sequences`: expected arrays of two ids or more");
+        };
+        let logprobs: Vec<_> = sequences.iter().map(|ids| answer::logprobs(&self.script, ids)).collect();
+        let ns = zero.elapsed().as_nanos() as u64;
+        let mut scored = json!({ "type": "scored", "logprobs": logprobs, "ns": ns });
+        if !request["id"].is_null() {
+            scored["id"] = request["id"].clone();
+        }
+        self.say(&scored);
+    }
+
+    fn fail(&self, request: &Value, kind: &str, message: &str) {
+        self.say(&answer::failed(&request["id"], kind, message));
+    }
+
+    fn say(&self, message: &Value) {
+        say(&self.script, &format!("{message}\n"));
+    }
+}
+
+fn say(script: &Script, line: &str) {
+    if has(script, "garbage") {
+        return fault::print_bytes(b"{\"type\":\"hel\xff\xfe \x01 this is no JSON\n");
+    }
+    if has(script, "chatter") {
+        print("Loading checkpoint shards: 50%|#####     |\n\n[INFO] all is well\n");
+    }
+    print(line);
+}
+
+/// The duration of a load, with its progress on the way. Gives back the script, with the duration that it had.
+fn live_through_load(mut script: Script, zero: Instant) -> Script {
+    let mut messages = script.count("progress_messages");
+    if has(&script, "slow_progress") {
+        let load_ns = script.count("load_ns").max(2_000_000_000);
+        messages = load_ns / 50_000_000;
+        // The setting exists and takes a number, so this cannot fail.
+        let _ = script.lay_over(&Map::from_iter([("load_ns".to_owned(), load_ns.into())]));
+    }
+    let load_ns = script.count("load_ns");
+    for message in 0..=messages {
+        if message > 0 {
+            let fraction = message as f64 / (messages + 1) as f64;
+            say(
+                &script,
+                &format!("{}\n", json!({ "type": "progress", "phase": "pretend", "fraction": fraction })),
+            );
+        }
+        let until = Duration::from_nanos(load_ns * (message + 1) / (messages + 1));
+        if script.flag("real_sleep") {
+            std::thread::sleep(until.saturating_sub(zero.elapsed()));
+        }
+    }
+    script
+}
+
+/// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with what it cancels.
+fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &Open) {
+    let mut stdin = std::io::stdin().lock();
+    let mut line = Vec::new();
+    while stdin.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        let zero = Instant::now();
+        let request = match serde_json::from_slice::<Value>(&line) {
+            _ if line.len() > MAX_LINE_BYTES => Err(format!("a line of {} bytes is too long", line.len())),
+            Ok(request) if request.is_object() => Ok(request),
+            Ok(_) => Err("expected one JSON object".to_owned()),
+            Err(error) => Err(format!("column {}: {error}", error.column())),
+        };
+        line.clear();
+        if request.as_ref().is_ok_and(|request| open.note(request)) {
+            continue;
+        }
+        let request = request.map_err(|message| answer::failed(&Value::Null, "bad_request", &message));
+        if sender.send((zero, request)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! FAULTS: every way to go wrong, by name; and those that are deeds rather than wrong facts.
+//!
+//! Processes are started here and only here. Nothing here uses unsafe code: signals go through the shell.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::script::Script;
+
+/// Name and deed. Faults of a generate show from the request on that the setting `at` counts to.
+pub const FAULTS: &[(&str, &str)] = &[
+    ("exits_before_hello", "writes two lines on stderr and exits with `exit_code`, having read nothing"),
+    ("never_answers", "starts, and reads and writes nothing, for ever"),
+    ("wrong_version", "hello speaks protocol 999"),
+    ("hangs_in_hello", "never answers hello; answers everything else"),
+    ("says_unavailable", "answers hello with `failed` of kind `unavailable`, and a hint"),
+    (
+        "says_bad_request_to_hello",
+        "knows `generate` alone; everything else is `failed` of kind `bad_request`",
+    ),
+    ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
+    ("chatter", "writes a few stray lines on stdout before each answer, then works"),
+    ("hangs_in_load", "never answers load"),
+    ("exits_in_load", "writes a line on stderr and exits with `exit_code`"),
+    ("fails_in_load", "answers load with `failed` of kind `model`"),
+    ("slow_progress", "loads for 2 s (unless `load_ns` says more) and sends progress every 50 ms"),
+    ("hangs_in_generate", "never answers"),
+    ("exits_at_sample", "writes a line on stderr and exits with `exit_code` instead of answering"),
+    ("killed_at_sample", "ends by `signal` instead of answering"),
+    ("aborts_at_sample", "ends by SIGABRT instead of answering"),
+    ("half_line_then_hangs", "writes half an answer without a newline, and no more, for ever"),
+    ("half_line_then_exits", "writes half an answer without a newline and exits with `exit_code`"),
+    ("closes_stdout", "closes stdout instead of answering, and lives on"),
+    ("chatter_flood", "writes `amount` stray lines on stdout before the answer"),
+    ("stderr_flood", "writes `amount` lines on stderr before the answer"),
+    ("huge_line", "writes a line of JSON of 100 times `amount` bytes before the answer"),
+    ("out_of_memory", "answers with `failed` of kind `out_of_memory`"),
+    ("duplicate_answer", "answers twice"),
+    ("wrong_id", "answers somebody else"),
+    ("wrong_token_count", "gives one token fewer than asked, and says `length`"),
+    ("missing_time", "gives one time fewer than ids"),
+    ("wrong_prompt_tokens", "counts one token of the prompt too many"),
+    ("wrong_streamed_ids", "streams other ids than it answers"),
+    ("nondeterministic", "gives other ids to each request"),
+    ("eos_early", "ends with EOS after half of the tokens, whatever was asked"),
+    ("eos_in_the_middle", "puts EOS in the middle and goes on, whatever was asked"),
+    ("id_beyond_vocabulary", "the last id is as large as the vocabulary"),
+    ("times_backwards", "the last token comes before the start"),
+    ("times_in_the_future", "the last token and the end come an hour from now"),
+    ("nan_fact", "`end_ns` is NaN"),
+    ("negative_fact", "`end_ns` is -1"),
+    ("missing_fact", "there is no `end_ns`"),
+    ("wrong_scores", "gives one log-probability too few for each sequence"),
+    ("ignores_shutdown", "lives on after `shutdown` and after the end of stdin"),
+    ("ignores_sigterm", "as `ignores_shutdown`, and SIGTERM does nothing either"),
+    ("leaves_grandchild", "leaves `sleep 1000` behind, in a session of its own; its pid is on stderr"),
+    ("grandchild_holds_stdout", "as `leaves_grandchild`, and it holds stdout and stderr open"),
+];
+
+/// Whether the script has this fault.
+pub fn has(script: &Script, name: &str) -> bool {
+    debug_assert!(FAULTS.iter().any(|(known, _)| *known == name), "{name}");
+    script.faults().any(|fault| fault == name)
+}
+
+/// For ever, as far as the orchestrator can tell, and says so on stderr. SIGTERM ends it, where it is not ignored.
+pub fn hang(moment: &str) -> ! {
+    eprint(&format!("fake: hangs {moment}\n"));
+    loop {
+        std::thread::park();
+    }
+}
+
+pub fn exit(script: &Script, last_words: &str) -> ! {
+    eprint(last_words);
+    #[expect(clippy::disallowed_methods, reason = "dying without a word to anybody is this fault's purpose")]
+    std::process::exit(script.count("exit_code") as i32)
+}
+
+/// The faults before anything is read.
+pub fn before_hello(script: &Script) {
+    if has(script, "exits_before_hello") {
+        exit(script, "fake: initialising\nfake: error: libfake.so.4: cannot open shared object file\n");
+    }
+    if has(script, "never_answers") {
+        hang("before hello");
+    }
+    if has(script, "ignores_sigterm") && std::env::var_os("FAKE_ENGINE_IGNORES_SIGTERM").is_none() {
+        become_deaf_to_sigterm();
+    }
+}
+
+/// The faults in place of an answer to a generate, and what comes before one. Returns what is to be said instead.
+pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'static str)> {
+    if has(script, "hangs_in_generate") {
+        hang("in generate");
+    }
+    if has(script, "exits_at_sample") {
+        exit(script, "fake: error: assertion `tokens > 0` failed\n");
+    }
+    if has(script, "aborts_at_sample") {
+        eprint("fake: fatal: heap corrupted\n");
+        std::process::abort();
+    }
+    if has(script, "killed_at_sample") {
+        raise(script.text("signal"));
+    }
+    if has(script, "closes_stdout") {
+        become_mute();
+    }
+    if has(script, "half_line_then_hangs") || has(script, "half_line_then_exits") {
+        print(&line[..line.len() / 2]);
+        if has(script, "half_line_then_hangs") {
+            hang("after half a line");
+        }
+        exit(script, "fake: error: broken off\n");
+    }
+    let amount = script.count("amount");
+    if has(script, "chatter_flood") {
+        (0..amount)
+            .for_each(|n| print(&format!("step {n}: everything is fine, nothing to see in this line\n")));
+    }
+    if has(script, "stderr_flood") {
+        (0..amount).for_each(|n| eprint(&format!("fake: warning {n}: this line is one of many\n")));
+    }
+    if has(script, "huge_line") {
+        let filler = "a".repeat(amount as usize * 100);
+        print(&format!("{{\"type\":\"generated\",\"filler\":\"{filler}\",\"iterations\":[]}}\n"));
+    }
+    has(script, "out_of_memory").then_some(("out_of_memory", "tried to allocate 2.00 GiB, 1.25 GiB are free"))
+}
+
+pub fn leave_grandchild(script: &Script) {
+    let holds_stdout = has(script, "grandchild_holds_stdout");
+    if !holds_stdout && !has(script, "leaves_grandchild") {
+        return;
+    }
+    let stdio = || if holds_stdout { Stdio::inherit() } else { Stdio::null() };
+    let mut command = command("setsid");
+    let child = command.args(["sleep", "1000"]).stdin(Stdio::null()).stdout(stdio()).stderr(stdio()).spawn();
+    match child {
+        Ok(child) => eprint(&format!("fake: grandchild {}\n", child.id())),
+        Err(error) => exit(script, &format!("fake: `setsid` does not start: {error}\n")),
+    }
+}
+
+pub fn print(text: &str) {
+    print_bytes(text.as_bytes());
+}
+
+/// A reader who has gone away is no error here: end of stdin comes next.
+pub fn print_bytes(bytes: &[u8]) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
+}
+
+pub fn eprint(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn command(program: &str) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "the children of this engine are faults, made to be found")]
+    Command::new(program)
+}
+
+/// More than once, because Rust's own handler of SIGSEGV forgives the first that does not come from memory.
+fn raise(signal: &str) -> ! {
+    for _ in 0..100 {
+        let kill = format!("kill -{signal} $PPID");
+        let _ = command("sh").args(["-c", &kill]).stdin(Stdio::null()).stderr(Stdio::null()).status();
+    }
+    hang("after a signal that did nothing")
+}
+
+/// The same process goes on as a program that holds the other end of nothing.
+fn become_mute() -> ! {
+    use std::os::unix::process::CommandExt;
+    let error = command("sleep").arg("1000").stdout(Stdio::null()).exec();
+    panic!("`sleep` does not start: {error}")
+}
+
+/// An ignored signal stays ignored over exec: the shell ignores it and becomes this program again.
+fn become_deaf_to_sigterm() -> ! {
+    use std::os::unix::process::CommandExt;
+    let this = std::env::current_exe().unwrap_or_default();
+    let error = command("sh")
+        .args(["-c", "trap '' TERM; exec \"$0\" \"$@\""])
+        .arg(this)
+        .args(std::env::args_os().skip(1))
+        .env("FAKE_ENGINE_IGNORES_SIGTERM", "1")
+        .exec();
+    panic!("`sh` does not start: {error}")
+}

@@ -1,0 +1,185 @@
+//! One `generate`: what was asked, the scripted times lived through, the answer.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::answer::{self, EOS};
+use crate::fault::{self, has};
+use crate::script::Script;
+
+/// A request that makes sense.
+pub struct Asked {
+    pub id: Value,
+    prompts: Vec<Vec<u64>>,
+    max_new_tokens: u64,
+    iterations: u64,
+    warmup: u64,
+    ignore_eos: bool,
+    stream: bool,
+    salt: u64,
+}
+
+/// The circumstances of a request.
+pub struct Turn<'a> {
+    pub script: &'a Script,
+    /// When the request line had been read.
+    pub zero: Instant,
+    /// Which generate of this process it is.
+    pub number: u64,
+    /// The facts of a load that this request causes.
+    pub loaded: Option<Value>,
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// `Err` is the kind and the message of a `failed`.
+pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, String)> {
+    let bad = |field: &str, expected: &str| ("bad_request", format!("`{field}`: expected {expected}"));
+    let fields = ["prompt", "prompt_ids", "prompts", "prompts_ids"];
+    let given: Vec<&str> = fields.into_iter().filter(|field| !request[field].is_null()).collect();
+    let [field] = given[..] else {
+        return Err(("bad_request", format!("exactly one of `{}` is needed", fields.join("`, `"))));
+    };
+    let one = |value: &Value| match value {
+        Value::String(text) if !field.ends_with("_ids") => Some(answer::tokenise(text)),
+        Value::Array(ids) if field.ends_with("_ids") => ids.iter().map(Value::as_u64).collect(),
+        _ => None,
+    };
+    let many = match &request[field] {
+        value if !field.starts_with("prompts") => one(value).map(|prompt| vec![prompt]),
+        value => value.as_array().and_then(|values| values.iter().map(one).collect()),
+    };
+    let prompts: Vec<Vec<u64>> = many.ok_or_else(|| bad(field, "text or ids"))?;
+    if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
+        return Err(bad(field, "at least one token"));
+    }
+    let number = |field: &str, default: u64, least: u64| match &request[field] {
+        Value::Null => Ok(default),
+        value => value.as_u64().filter(|&n| (least..=1_000_000).contains(&n)).ok_or(field.to_owned()),
+    };
+    let counts =
+        || Ok((number("max_new_tokens", 32, 1)?, number("iterations", 1, 1)?, number("warmup", 0, 0)?));
+    let (max_new_tokens, iterations, warmup) =
+        counts().map_err(|field: String| bad(&field, "a number, neither too small nor too large"))?;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let context = script.count("context_tokens");
+    if longest + max_new_tokens > context {
+        let message =
+            format!("{longest} of prompt and {max_new_tokens} new tokens pass the context of {context}");
+        return Err(("context", message));
+    }
+    let sampled = request["sampling"]["temperature"].as_f64().is_some_and(|temperature| temperature > 0.0);
+    Ok(Asked {
+        id: request["id"].clone(),
+        prompts,
+        max_new_tokens,
+        iterations,
+        warmup,
+        ignore_eos: request["ignore_eos"] == true,
+        stream: request["stream"] == true,
+        salt: if sampled { 1 + request["sampling"]["seed"].as_u64().unwrap_or(0) } else { 0 },
+    })
+}
+
+/// Lives through the request and gives the line that answers it, streaming on the way.
+pub fn answer(turn: &Turn, asked: &Asked) -> String {
+    let load_ns = turn.loaded.as_ref().map_or(0, |_| turn.script.count("load_ns"));
+    let mut now_ns = load_ns + turn.script.count("start_ns");
+    let mut run = |count: u64| -> Vec<Value> {
+        (0..count).map(|number| iteration(turn, asked, number, &mut now_ns)).collect()
+    };
+    let (warmup_iterations, iterations) = (run(asked.warmup), run(asked.iterations));
+    let mut generated = json!({ "type": "generated", "iterations": iterations });
+    if !warmup_iterations.is_empty() {
+        generated["warmup_iterations"] = warmup_iterations.into();
+    }
+    if !asked.id.is_null() {
+        generated["id"] = asked.id.clone();
+    }
+    if let Some(loaded) = &turn.loaded {
+        generated["loaded"] = loaded.clone();
+    }
+    if let Some(memory) = answer::memory(turn.script) {
+        generated["device_memory"] = memory;
+    }
+    if has(turn.script, "wrong_id") {
+        generated["id"] = if asked.id.is_string() { "somebody-else".into() } else { 999_999.into() };
+    }
+    let line = format!("{generated}\n");
+    // JSON has no NaN, but careless writers of JSON do.
+    if has(turn.script, "nan_fact") { line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":") } else { line }
+}
+
+fn iteration(turn: &Turn, asked: &Asked, number: u64, now_ns: &mut u64) -> Value {
+    let script = turn.script;
+    let salt = asked.salt + if has(script, "nondeterministic") { turn.number << 32 } else { 0 };
+    let outputs: Vec<Vec<u64>> = (asked.prompts.iter())
+        .map(|prompt| answer::output_ids(script, prompt, asked.max_new_tokens, asked.ignore_eos, salt))
+        .collect();
+    let start_ns = *now_ns;
+    let longest_prompt = asked.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let first_ns =
+        start_ns + script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
+    let steps = outputs.iter().map(Vec::len).max().unwrap_or(0);
+    let mut times: Vec<u64> = Vec::new();
+    while times.len() < steps {
+        let ns = first_ns + times.len() as u64 * script.count("per_token_ns");
+        // An unstreamed answer shows no time before its end, so one wait will do, unless somebody may cancel.
+        let must_wait = asked.stream || script.count("per_token_ns") > 1_000_000 || times.is_empty();
+        if must_wait && !wait(turn, ns) {
+            break;
+        }
+        times.push(ns);
+        *now_ns = ns;
+        if asked.stream {
+            stream(turn, asked, number, times.len() - 1, &outputs, ns);
+        }
+    }
+    let is_cancelled = times.len() < steps || (turn.cancelled)();
+    *now_ns += script.count("end_ns");
+    if is_cancelled {
+        *now_ns = (*now_ns).min(turn.zero.elapsed().as_nanos() as u64).max(start_ns);
+    } else {
+        wait(turn, *now_ns);
+    }
+    let sequences: Vec<Value> = (asked.prompts.iter().zip(&outputs))
+        .map(|(prompt, ids)| {
+            let had = ids.len().min(times.len());
+            let finish = match ids[..had].last() {
+                _ if is_cancelled => "cancelled",
+                Some(&EOS) if !asked.ignore_eos || has(script, "eos_early") => "eos",
+                _ => "length",
+            };
+            answer::sequence(script, prompt, &ids[..had], &times[..had], finish)
+        })
+        .collect();
+    let mut iteration = json!({ "start_ns": start_ns, "end_ns": *now_ns, "sequences": sequences });
+    answer::spoil_times(script, &mut iteration);
+    iteration
+}
+
+fn stream(turn: &Turn, asked: &Asked, iteration: u64, index: usize, outputs: &[Vec<u64>], ns: u64) {
+    for (sequence, id) in outputs.iter().enumerate().filter_map(|(at, ids)| Some((at, ids.get(index)?))) {
+        let id = if has(turn.script, "wrong_streamed_ids") { id + 1 } else { *id };
+        let mut token = json!({
+            "type": "token", "iteration": iteration, "sequence": sequence, "index": index, "ids": [id], "ns": ns,
+        });
+        if !asked.id.is_null() {
+            token["id"] = asked.id.clone();
+        }
+        fault::print(&format!("{token}\n"));
+    }
+}
+
+/// Until `ns` after the request line, unless it is cancelled first: then false.
+fn wait(turn: &Turn, ns: u64) -> bool {
+    const SLICE: Duration = Duration::from_millis(5);
+    while !(turn.cancelled)() {
+        let left = Duration::from_nanos(ns).saturating_sub(turn.zero.elapsed());
+        if left.is_zero() || !turn.script.flag("real_sleep") {
+            return true;
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
+    false
+}

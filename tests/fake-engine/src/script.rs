@@ -1,0 +1,139 @@
+//! What the engine was told to be: one table of settings, laid over by the environment, the command line and `load`.
+//!
+//! Knows nothing of requests, of processes or of time.
+
+use serde_json::{Map, Value};
+
+/// Name, default as JSON, meaning. A setting takes only values of its default's type; a `null` takes any.
+pub const SETTINGS: &[(&str, &str, &str)] = &[
+    ("fault", "\"\"", "what to do wrong: names from the list of faults, with commas between them"),
+    ("at", "0", "the generate request, counted from 0 in each process, from which on the fault shows"),
+    ("exit_code", "3", "for the faults that exit"),
+    ("signal", "\"SEGV\"", "for `killed_at_sample`"),
+    ("amount", "200000", "lines of a flood; bytes of `huge_line` are 100 times as many"),
+    ("engine", "\"fake\"", "hello's name"),
+    ("version", "\"1.2.3\"", "hello's version"),
+    ("output", "\"ids\"", "`ids` or `text`"),
+    ("stamp", "\"token\"", "`token`, `chunk` or `end`"),
+    ("deterministic", "true", "as hello says it"),
+    ("capabilities", "{}", "laid over the default ones, which can do everything"),
+    (
+        "real_sleep",
+        "true",
+        "wait until a fact is true before stating it; false states it at once, true or not",
+    ),
+    ("load_ns", "1000", "duration of a load"),
+    ("progress_messages", "0", "spread over a load"),
+    ("start_ns", "1000", "from the request line to the start of the first iteration"),
+    ("first_token_ns", "20000", "from the start of an iteration to its first token"),
+    ("per_prompt_token_ns", "0", "added to the first token for each token of the longest prompt"),
+    ("per_token_ns", "2000", "between tokens"),
+    ("end_ns", "500", "from the last token to the end of the iteration"),
+    ("vocabulary_size", "1000", "ids are smaller than this, and larger than the 2 of EOS"),
+    ("token_ids", "null", "an array: the output, instead of ids made of prompt and place"),
+    ("eos_at", "null", "a place in the output that holds EOS (id 2)"),
+    ("context_tokens", "4096", "prompt and output beyond it are `failed`"),
+    ("score_offset", "0.0", "added to every log-probability"),
+    ("memory_bytes", "null", "device memory in use; the peak is twice as much"),
+    ("loaded", "{}", "laid over the facts of `loaded`"),
+];
+
+#[derive(Debug, Clone)]
+pub struct Script(Map<String, Value>);
+
+impl Default for Script {
+    fn default() -> Self {
+        let parse = |text| serde_json::from_str(text).unwrap_or(Value::Null);
+        Self(SETTINGS.iter().map(|&(name, default, _)| (name.to_owned(), parse(default))).collect())
+    }
+}
+
+impl Script {
+    /// Lays settings over the present ones; `Err` names the one that does not exist or has the wrong type.
+    pub fn lay_over(&mut self, settings: &Map<String, Value>) -> Result<(), String> {
+        for (name, value) in settings {
+            let &(_, default, _) = SETTINGS
+                .iter()
+                .find(|(known, ..)| known == name)
+                .ok_or_else(|| format!("unknown option `{name}`"))?;
+            let default: Value = serde_json::from_str(default).unwrap_or(Value::Null);
+            if !default.is_null() && std::mem::discriminant(&default) != std::mem::discriminant(value) {
+                return Err(format!("`{name}`: expected a value like `{default}`, found `{value}`"));
+            }
+            self.0.insert(name.clone(), value.clone());
+        }
+        self.check_faults()
+    }
+
+    /// A misspelt fault would test nothing.
+    fn check_faults(&self) -> Result<(), String> {
+        let known = |name: &str| crate::fault::FAULTS.iter().any(|(known, _)| *known == name);
+        match self.faults().find(|name| !known(name)) {
+            Some(name) => Err(format!("unknown fault `{name}`")),
+            None => Ok(()),
+        }
+    }
+
+    pub fn faults(&self) -> impl Iterator<Item = &str> {
+        self.text("fault").split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// The script for the generate of this number: without faults, while it is one of those before `at`.
+    pub fn at_generate(&self, number: u64) -> Self {
+        let mut script = self.clone();
+        if number < self.count("at") {
+            script.0.insert("fault".to_owned(), "".into());
+        }
+        script
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        self.0[name].as_str().unwrap_or_default()
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        self.0[name].as_u64().unwrap_or_default()
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.0[name] == true
+    }
+
+    pub fn value(&self, name: &str) -> &Value {
+        &self.0[name]
+    }
+}
+
+/// Lays the fields of `over` over those of `under`.
+pub fn merged(mut under: Value, over: &Value) -> Value {
+    if let (Some(under), Some(over)) = (under.as_object_mut(), over.as_object()) {
+        under.extend(over.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+    under
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn laid_over(settings: Value) -> Result<Script, String> {
+        let mut script = Script::default();
+        script.lay_over(settings.as_object().unwrap()).map(|()| script)
+    }
+
+    #[test]
+    fn every_default_is_json() {
+        for (name, default, _) in SETTINGS {
+            assert!(serde_json::from_str::<Value>(default).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_or_of_the_wrong_type_is_refused_by_name() {
+        assert_eq!(laid_over(json!({"mood": 1})).unwrap_err(), "unknown option `mood`");
+        assert_eq!(laid_over(json!({"fault": "hangs_in_bed"})).unwrap_err(), "unknown fault `hangs_in_bed`");
+        assert!(laid_over(json!({"at": "2"})).unwrap_err().starts_with("`at`: expected"));
+        assert_eq!(laid_over(json!({"eos_at": 4, "at": 2})).unwrap().count("eos_at"), 4);
+    }
+}
