@@ -72,3 +72,28 @@ fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Resu
         written.with_context(|| format!("cannot write `{}`", folder.display())).map(|()| folder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpacking_gives_whole_folders_and_leaves_nothing_half_made() {
+        let models = std::env::temp_dir().join(format!("model-files-unpack-{}", std::process::id()));
+        let files: [(&str, &[u8]); 2] = [("a", b"one"), ("b", b"two")];
+        let folder = unpack(&models, "m", &files).unwrap();
+        assert_eq!(std::fs::read(folder.join("b")).unwrap(), b"two");
+        // A second program finds it there and changes nothing.
+        assert_eq!(unpack(&models, "m", &[]).unwrap(), folder);
+        let left: Vec<_> =
+            std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["m"]);
+        std::fs::remove_dir_all(&models).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error_that_names_it() {
+        let refused = unpack(std::path::Path::new("/dev/null"), "m", &[]).unwrap_err();
+        assert!(format!("{refused:#}").contains("/dev/null/m"), "{refused:#}");
+    }
+}

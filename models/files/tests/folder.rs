@@ -1,0 +1,132 @@
+//! What counts as a model folder, and what is said of one that does not.
+
+mod tiny;
+
+use model_files::{Format, ModelFolder, resolve};
+use serde_json::json;
+use tiny::{folder, model, safetensors, write_json};
+
+fn refusal(path: &std::path::Path) -> String {
+    format!("{:#}", ModelFolder::open(path).unwrap_err())
+}
+
+#[test]
+fn a_folder_with_config_safetensors_and_tokenizer_tells_its_facts_from_headers_alone() {
+    let path = model("whole");
+    let opened = ModelFolder::open(&path).unwrap();
+    assert_eq!(opened.format, Format::Safetensors);
+    assert!(opened.name.starts_with("whole-"), "{}", opened.name);
+    assert_eq!((opened.parameters(), opened.weights_bytes()), (64 * 4 + 3, 512 + 12));
+    assert_eq!(opened.dtypes().into_iter().collect::<Vec<_>>(), [("BF16", 512), ("F32", 12)]);
+    let config = &opened.config;
+    assert_eq!(
+        (config.architecture.as_str(), config.layers, config.kv_heads, config.head_dim),
+        ("llama", 2, 1, 2)
+    );
+    assert_eq!((config.bos_id, config.eos_ids.as_slice()), (Some(0), [1].as_slice()));
+    assert_eq!(config.raw["torch_dtype"], "bfloat16");
+}
+
+#[test]
+fn the_tokenizer_neither_truncates_nor_adds_what_the_file_does_not_add() {
+    let tokenizer = ModelFolder::open(model("tokenizer")).unwrap().tokenizer().unwrap();
+    assert_eq!(tokenizer.encode("w3 w4 w5 nonsense").unwrap(), [3, 4, 5, 2]);
+    assert_eq!(tokenizer.encode("").unwrap(), [0; 0]);
+    assert_eq!(tokenizer.decode(&[0, 7, 8, 1]), "w7 w8");
+    assert_eq!(tokenizer.vocabulary_size(), 64);
+}
+
+#[test]
+fn the_generation_config_names_more_ends_of_sequence_than_the_config() {
+    let path = model("generation");
+    write_json(&path.join("generation_config.json"), &json!({"eos_token_id": [1, 9]}));
+    assert_eq!(ModelFolder::open(&path).unwrap().config.eos_ids, [1, 9]);
+}
+
+#[test]
+fn shards_come_from_the_index_and_other_files_are_left_alone() {
+    let path = model("sharded");
+    std::fs::remove_file(path.join("model.safetensors")).unwrap();
+    std::fs::write(path.join("one.safetensors"), safetensors(&[("a", "F32", vec![2], 8)])).unwrap();
+    std::fs::write(path.join("two.safetensors"), safetensors(&[("b", "F32", vec![3], 12)])).unwrap();
+    std::fs::write(path.join("other.safetensors"), b"not even a header").unwrap();
+    assert!(refusal(&path).contains("3 safetensors files and no `model.safetensors.index.json`"));
+    let index = path.join("model.safetensors.index.json");
+    write_json(&index, &json!({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}));
+    let opened = ModelFolder::open(&path).unwrap();
+    assert_eq!((opened.weights.len(), opened.parameters()), (2, 5));
+    assert_eq!(opened.tensors[1].file, 1);
+
+    write_json(&index, &json!({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}}));
+    assert!(refusal(&path).contains("tensor `c` is not in `two.safetensors`"));
+    write_json(&index, &json!({"weight_map": {"a": "three.safetensors"}}));
+    assert!(refusal(&path).contains("shard `three.safetensors` is missing"));
+    write_json(&index, &json!({"weight_map": {"a": "../one.safetensors"}}));
+    assert!(refusal(&path).contains("`../one.safetensors` is no file name"));
+}
+
+#[test]
+fn the_same_tensor_in_two_shards_is_refused() {
+    let path = model("twice");
+    std::fs::write(
+        path.join("two.safetensors"),
+        safetensors(&[("a", "F32", vec![2], 8), ("c", "F32", vec![1], 4)]),
+    )
+    .unwrap();
+    let index = json!({"weight_map": {"a": "model.safetensors", "c": "two.safetensors"}});
+    write_json(&path.join("model.safetensors.index.json"), &index);
+    assert!(refusal(&path).contains("tensor `a` stands in another file too"));
+}
+
+#[test]
+fn a_config_that_lacks_or_breaks_a_number_is_named_with_its_file() {
+    let path = model("config");
+    for (value, says) in [
+        (json!(null), "`hidden_size` is missing"),
+        (json!("four"), "`hidden_size`: expected a whole number of 32 bits, found `\"four\"`"),
+        (json!(-4), "`hidden_size`: expected a whole number of 32 bits, found `-4`"),
+        (json!(1e300), "`hidden_size`: expected a whole number"),
+    ] {
+        let mut config = tiny::config();
+        config["hidden_size"] = value;
+        write_json(&path.join("config.json"), &config);
+        let refused = refusal(&path);
+        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+    let mut config = tiny::config();
+    config["num_attention_heads"] = json!(0);
+    write_json(&path.join("config.json"), &config);
+    assert!(refusal(&path).contains("zero attention heads"));
+    std::fs::remove_file(path.join("config.json")).unwrap();
+    assert!(refusal(&path).contains("config.json"));
+}
+
+#[test]
+fn folders_and_files_that_are_no_model_say_what_was_expected() {
+    let empty = folder("empty");
+    assert!(refusal(&empty).contains("neither `*.safetensors` nor a `.gguf` file"));
+    std::fs::write(empty.join("a.gguf"), b"").unwrap();
+    std::fs::write(empty.join("b.gguf"), b"").unwrap();
+    assert!(refusal(&empty).contains("2 `.gguf` files in it\nhint: name one of them"));
+    std::fs::write(empty.join("notes.txt"), b"").unwrap();
+    assert!(refusal(&empty.join("notes.txt")).contains("expected a folder or a `.gguf` file"));
+}
+
+#[test]
+fn a_name_resolves_to_a_path_that_exists_or_to_a_hint() {
+    let path = model("resolve");
+    assert_eq!(resolve(path.to_str()).unwrap(), path);
+    let refused = format!("{:#}", resolve(Some("/no/such/model")).unwrap_err());
+    assert!(refused.contains("no model at `/no/such/model`\nhint: "), "{refused}");
+}
+
+#[test]
+fn the_embedded_model_opens_and_has_a_tokenizer_and_a_text() {
+    for name in [None, Some("embedded")] {
+        let opened = ModelFolder::open(resolve(name).unwrap()).unwrap();
+        let text = opened.heldout_text().unwrap();
+        let ids = opened.tokenizer().unwrap().encode(&text[..text.floor_char_boundary(4000)]).unwrap();
+        assert!(ids.len() > 100 && ids.iter().all(|&id| id < opened.config.vocabulary_size));
+        assert!(opened.parameters() > 1_000_000);
+    }
+}

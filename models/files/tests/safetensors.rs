@@ -1,0 +1,108 @@
+//! Headers that lie. Each is refused with the file and the tensor, before anything is allocated for the lie.
+
+mod tiny;
+
+use model_files::safetensors::read_header;
+use tiny::{folder, safetensors, safetensors_with};
+
+fn refusal(name: &str, bytes: &[u8]) -> String {
+    let path = folder(&format!("header-{name}")).join("x.safetensors");
+    std::fs::write(&path, bytes).unwrap();
+    let refused = format!("{:#}", read_header(&path, 0).unwrap_err());
+    assert!(refused.contains("x.safetensors"), "no file in: {refused}");
+    refused
+}
+
+fn refused_tensor(name: &str, entry: &str, data_bytes: u64) -> String {
+    refusal(name, &safetensors_with(&format!(r#"{{"t":{entry}}}"#), data_bytes))
+}
+
+#[test]
+fn tensors_are_told_with_their_place_in_the_file() {
+    let path = folder("header-good").join("x.safetensors");
+    std::fs::write(
+        &path,
+        safetensors(&[("a", "BF16", vec![2, 3], 12), ("b", "F32", vec![], 4), ("c", "I8", vec![0], 0)]),
+    )
+    .unwrap();
+    let tensors = read_header(&path, 7).unwrap();
+    let data = std::fs::metadata(&path).unwrap().len() - 16;
+    let told: Vec<_> =
+        tensors.iter().map(|t| (t.name.as_str(), t.elements(), t.file, t.offset, t.bytes)).collect();
+    assert_eq!(told, [("a", 6, 7, data, 12), ("b", 1, 7, data + 12, 4), ("c", 0, 7, data + 16, 0)]);
+}
+
+#[test]
+fn a_header_longer_than_the_file_is_not_believed() {
+    assert!(refusal("short", b"1234567").contains("7 bytes are too few"));
+    assert!(
+        refusal("long", &u64::MAX.to_le_bytes())
+            .contains("claims 18446744073709551615 bytes, and the file holds 0")
+    );
+    let cut = &safetensors(&[("t", "F32", vec![1], 4)])[..20];
+    assert!(refusal("cut", cut).contains("the file holds 12 after its length"));
+}
+
+#[test]
+fn a_header_that_is_no_object_of_tensors_says_where() {
+    assert!(refusal("list", &safetensors_with("[1]", 0)).contains("expected an object of tensors"));
+    assert!(refusal("utf8", &safetensors_with("{\"\u{fffd}", 0)).contains("header"));
+    assert!(refused_tensor("nothing", "{}", 0).contains("missing field"));
+    assert!(
+        refused_tensor("negative", r#"{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}"#, 4)
+            .contains("invalid value")
+    );
+    let deep = format!(r#"{{"t":{}1{}}}"#, "[".repeat(9000), "]".repeat(9000));
+    assert!(refusal("deep", &safetensors_with(&deep, 0)).contains("header"));
+}
+
+#[test]
+fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
+    for (name, entry, says) in [
+        (
+            "outside",
+            r#"{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#,
+            "tensor `t`: ends at byte 8 of the data, and the file holds 4",
+        ),
+        (
+            "backwards",
+            r#"{"dtype":"F32","shape":[1],"data_offsets":[4,0]}"#,
+            "tensor `t`: offsets 4 to 0 run backwards",
+        ),
+        (
+            "size",
+            r#"{"dtype":"F32","shape":[2],"data_offsets":[0,4]}"#,
+            "tensor `t`: shape [2] of F32 does not fill the 4 bytes",
+        ),
+        (
+            "half",
+            r#"{"dtype":"F4","shape":[3],"data_offsets":[0,4]}"#,
+            "tensor `t`: shape [3] of F4 does not fill",
+        ),
+        (
+            "overflow",
+            r#"{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}"#,
+            "does not fill the 0 bytes",
+        ),
+        ("dtype", r#"{"dtype":"Q9","shape":[1],"data_offsets":[0,4]}"#, "tensor `t`: unknown dtype `Q9`"),
+    ] {
+        let refused = refused_tensor(name, entry, 4);
+        assert!(refused.contains(says), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn bytes_that_belong_to_two_tensors_or_to_none_are_refused() {
+    let entry = |from: u64, to: u64| {
+        format!(r#"{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from)
+    };
+    let two = |a: String, b: String| format!(r#"{{"a":{a},"b":{b}}}"#);
+    let overlap = safetensors_with(&two(entry(0, 4), entry(2, 6)), 6);
+    assert!(refusal("overlap", &overlap).contains("tensor `b`: its bytes overlap"));
+    let hole = safetensors_with(&two(entry(0, 2), entry(4, 6)), 6);
+    assert!(refusal("hole", &hole).contains("tensor `b`: 2 bytes before it belong to none"));
+    let rest = safetensors_with(&two(entry(0, 2), entry(2, 4)), 6);
+    assert!(refusal("rest", &rest).contains("2 bytes after the last tensor"));
+    let twice = safetensors_with(&format!(r#"{{"a":{0},"a":{0}}}"#, entry(0, 2)), 2);
+    assert!(refusal("twice", &twice).contains("tensor `a` stands there twice"));
+}
