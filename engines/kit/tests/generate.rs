@@ -1,0 +1,288 @@
+//! One `generate` at a time: clocks, ends of sequences, streams, refusals, panics, cancelling.
+
+mod toy;
+
+use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
+use toy::{
+    CANCELS_SEVEN, ENDS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE, ask,
+    converse, environment, refusal,
+};
+
+fn generated(message: &Message) -> &Generated {
+    match message {
+        Message::Generated(generated) => generated,
+        other => panic!("expected `generated`, heard {other:?}"),
+    }
+}
+
+/// What the orchestrator checks on every answer.
+fn assert_sound(generated: &Generated) {
+    for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
+        for sequence in &iteration.sequences {
+            let (ids, ns) = (sequence.output_ids.as_ref().unwrap(), sequence.token_ns.as_ref().unwrap());
+            assert_eq!(ids.len(), ns.len());
+            assert!(ns.first().is_none_or(|&first| iteration.start_ns < first));
+            assert!(ns.is_sorted() && ns.last().is_none_or(|&last| last <= iteration.end_ns));
+        }
+    }
+}
+
+fn only(test: &str, line: &str) -> Generated {
+    let answers = ask(test, Toy::new(), &[line]);
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    let generated = generated(&answers[0]).clone();
+    assert_sound(&generated);
+    generated
+}
+
+fn ids(generated: &Generated, sequence: usize) -> &[u32] {
+    generated.iterations[0].sequences[sequence].output_ids.as_ref().unwrap()
+}
+
+#[test]
+fn iterations_and_warm_up_are_kept_apart_and_each_has_its_own_clock() {
+    let answer = only("iterations", r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#);
+    assert_eq!((answer.iterations.len(), answer.warmup_iterations.len()), (50, 3));
+    assert!(answer.iterations.windows(2).all(|pair| pair[0].end_ns <= pair[1].start_ns));
+    assert!(answer.warmup_iterations[2].end_ns <= answer.iterations[0].start_ns);
+    let sequence = &answer.iterations[0].sequences[0];
+    assert_eq!((sequence.prompt_tokens, sequence.finish), (2, Finish::Length));
+    assert_eq!(sequence.text.as_deref(), Some("w8 w9 w10 w11"));
+}
+
+#[test]
+fn a_generate_before_any_load_loads_what_the_environment_names_and_says_so_in_its_answer() {
+    let heard = converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
+    let [first, second] = heard.messages.as_slice() else { panic!("{}", heard.raw) };
+    let loaded = generated(first).loaded.as_ref().unwrap();
+    assert!(loaded.load_ns > 0 && loaded.facts.vocabulary_size == Some(64));
+    assert!(
+        generated(first).iterations[0].start_ns >= loaded.load_ns,
+        "the load is not in the first token's time"
+    );
+    assert!(generated(second).loaded.is_none());
+}
+
+#[test]
+fn a_person_who_sends_no_type_gets_lines_to_read_and_the_summary_ends_the_answer() {
+    let heard =
+        converse(Toy::new(), environment("people"), br#"{"prompt":"w5","iterations":2,"max_new_tokens":3}"#);
+    assert!(heard.people.starts_with("2 iterations, 6 tokens; first token "), "{}", heard.people);
+    assert!(
+        heard.people.contains("decode ") && heard.people.contains("wrote: \"w8 w9 w10\""),
+        "{}",
+        heard.people
+    );
+    let summary = heard.raw.find(r#","summary":{"#).unwrap();
+    assert!(["\"iterations\":[", "\"loaded\":"].iter().all(|field| heard.raw.find(field).unwrap() < summary));
+    let summary = generated(&heard.messages[0]).summary.as_ref().unwrap();
+    assert_eq!(
+        (&summary["iterations"], &summary["output_tokens"], &summary["prompt_tokens"]),
+        (&2.into(), &6.into(), &2.into())
+    );
+    assert!(
+        summary["first_token_ms"].as_f64().unwrap() > 0.0
+            && summary["decode_tokens_per_s"].as_f64().unwrap() > 0.0
+    );
+
+    let typed = br#"{"type":"generate","prompt":"w5"}"#;
+    assert_eq!(converse(Toy::new(), environment("people"), typed).people, "");
+}
+
+#[test]
+fn eos_ends_a_sequence_and_belongs_to_it_unless_it_is_ignored() {
+    let ended = only("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5}}"#));
+    assert_eq!((ids(&ended, 0).len(), ids(&ended, 0)[2]), (3, 1));
+    assert_eq!(ended.iterations[0].sequences[0].finish, Finish::Eos);
+    let ignored = only("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5,"ignore_eos":true}}"#));
+    assert_eq!((ids(&ignored, 0).len(), ids(&ignored, 0)[2]), (5, 1));
+    assert_eq!(ignored.iterations[0].sequences[0].finish, Finish::Length);
+    let both = only("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":3}}"#));
+    assert_eq!(
+        both.iterations[0].sequences[0].finish,
+        Finish::Eos,
+        "EOS as the last token that was asked for is still EOS"
+    );
+}
+
+#[test]
+fn the_sequences_of_a_batch_end_each_for_itself() {
+    let answer = only("batch", &format!(r#"{{"prompts_ids":[[5,6],[{ENDS},6],[7,8]],"max_new_tokens":4}}"#));
+    let ends: Vec<_> = answer.iterations[0]
+        .sequences
+        .iter()
+        .map(|s| (s.output_ids.as_ref().unwrap().len(), s.finish))
+        .collect();
+    assert_eq!(ends, [(4, Finish::Length), (3, Finish::Eos), (4, Finish::Length)]);
+}
+
+#[test]
+fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
+    let line = format!(
+        r#"{{"id":"x","prompts_ids":[[5],[{ENDS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
+    );
+    let answers = ask("stream", Toy::new(), &[&line]);
+    let (last, streamed) = answers.split_last().unwrap();
+    assert_eq!(streamed.len(), 2 * (4 + 3));
+    let last = generated(last);
+    let mut heard = vec![vec![Vec::new(); 2]; 2];
+    for message in streamed {
+        let Message::Token(token) = message else { panic!("{message:?}") };
+        assert_eq!(token.id, Some(Id::Text("x".into())));
+        let track: &mut Vec<(u32, u64)> = &mut heard[token.iteration as usize][token.sequence as usize];
+        assert_eq!(token.index as usize, track.len());
+        track.extend(token.ids.iter().map(|&id| (id, token.ns)));
+    }
+    for (iteration, heard) in last.iterations.iter().zip(heard) {
+        for (sequence, heard) in iteration.sequences.iter().zip(heard) {
+            let (ids, ns): (Vec<_>, Vec<_>) = heard.into_iter().unzip();
+            assert_eq!((Some(ids), Some(ns)), (sequence.output_ids.clone(), sequence.token_ns.clone()));
+        }
+    }
+}
+
+#[test]
+fn an_empty_prompt_is_bos_alone_or_refused_where_there_is_none() {
+    assert_eq!(only("empty", r#"{"prompt":""}"#).iterations[0].sequences[0].prompt_tokens, 1);
+    let path = toy::tiny::model("no-bos");
+    let mut config = toy::tiny::config();
+    config["bos_token_id"] = serde_json::Value::Null;
+    toy::tiny::write_json(&path.join("config.json"), &config);
+    let model =
+        engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
+    let heard = converse(Toy::new(), model, br#"{"prompt":""}"#);
+    assert!(heard.raw.contains("the model has no BOS"), "{}", heard.raw);
+}
+
+#[test]
+fn a_prompt_of_text_needs_a_tokenizer_and_one_of_ids_does_not() {
+    let path = toy::tiny::model("no-tokenizer");
+    std::fs::remove_file(path.join("tokenizer.json")).unwrap();
+    let model =
+        engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
+    let heard = converse(Toy::new(), model, b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
+    let [Message::Failed(failed), Message::Generated(generated)] = heard.messages.as_slice() else {
+        panic!("{}", heard.raw)
+    };
+    assert_eq!((failed.kind, failed.hint.as_deref()), (FailureKind::Model, Some("send `prompt_ids`")));
+    assert_eq!(generated.iterations[0].sequences[0].text, None);
+}
+
+#[test]
+fn the_context_is_kept_to_the_token() {
+    let prompt = "5,".repeat(199) + "5";
+    let line = |new: u32| format!(r#"{{"id":1,"prompt_ids":[{prompt}],"max_new_tokens":{new}}}"#);
+    assert_eq!(ids(&only("full", &line(56)), 0).len(), 56);
+    let refused = refusal("full", Toy::new(), &line(57));
+    assert_eq!((refused.kind, refused.id), (FailureKind::Context, Some(Id::Number(1))));
+    assert_eq!(refused.message, "prompt of 200 tokens and 57 new ones exceed the context of 256");
+}
+
+#[test]
+fn what_the_engine_does_not_do_is_unsupported_before_any_work() {
+    let mut toy = Toy::new();
+    toy.can = engine_kit::protocol::Capabilities { batch: 2, concurrency: 1, ..Default::default() };
+    for (line, says) in [
+        (r#"{"prompts":["w5","w5","w5"]}"#, "a batch of 3: the largest is 2"),
+        (r#"{"prompt_ids":[5]}"#, "`prompt_ids`"),
+        (r#"{"prompt":"w5","stream":true}"#, "`stream`"),
+        (r#"{"prompt":"w5","ignore_eos":true}"#, "`ignore_eos`"),
+        (r#"{"prompt":"w5","sampling":{"temperature":1}}"#, "`sampling`"),
+        (r#"{"prompt":"w5","use_cache":false}"#, "`use_cache`"),
+        (r#"{"prompts":["w5","w5 w6"]}"#, "this engine does not pad"),
+    ] {
+        let refused = refusal("unsupported", toy.clone(), line);
+        assert!(refused.kind == FailureKind::Unsupported && refused.message.contains(says), "{refused:?}");
+    }
+    assert!(toy.log.lock().unwrap().iter().all(|line| !line.starts_with("generate")));
+    let refused = refusal("unsupported", Toy::new(), r#"{"prompts":["w5","w5 w6"],"padding":"packed"}"#);
+    assert_eq!(refused.message, "padding `packed`: offered are `left`");
+    toy.can.padding_sides = vec![Padding::Left];
+    let even = r#"{"prompts":["w5","w6"],"padding":"right","sampling":{"temperature":0}}"#;
+    assert!(
+        matches!(ask("unsupported", toy, &[even]).as_slice(), [Message::Generated(_)]),
+        "nothing to pad, and greedy"
+    );
+}
+
+#[test]
+fn an_engine_that_breaks_its_promise_is_an_internal_failure_and_lives_on() {
+    for (first, says) in [
+        (STOPS_EARLY, "the engine gave 2 of 4 tokens of sequence 0 and stopped"),
+        (NEVER_STOPS, "the engine gave a token for sequence 0 after it was done"),
+        (WRONG_SEQUENCE, "the engine gave a token for sequence 1, and there are 1"),
+    ] {
+        let lines =
+            [&format!(r#"{{"id":2,"prompt_ids":[{first}],"max_new_tokens":4}}"#), r#"{"prompt_ids":[5]}"#];
+        let answers = ask("promise", Toy::new(), &lines);
+        let [Message::Failed(failed), Message::Generated(_)] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(
+            (failed.kind, failed.message.as_str(), &failed.id),
+            (FailureKind::Internal, says, &Some(Id::Number(2)))
+        );
+    }
+    let line = format!(r#"{{"prompt_ids":[{RUNS_OUT_OF_MEMORY}]}}"#);
+    let refused = refusal("promise", Toy::new(), &line);
+    assert_eq!((refused.kind, refused.message.as_str()), (FailureKind::OutOfMemory, "12 bytes are too many"));
+}
+
+#[test]
+fn a_panic_costs_the_model_and_not_the_engine() {
+    let line = format!("{{\"id\":4,\"prompt_ids\":[{PANICS}]}}\n{{\"prompt_ids\":[5]}}");
+    let heard = converse(Toy::new(), environment("panic"), line.as_bytes());
+    let [Message::Failed(failed), Message::Generated(after)] = heard.messages.as_slice() else {
+        panic!("{}", heard.raw)
+    };
+    assert_eq!(
+        (failed.kind, failed.message.as_str()),
+        (FailureKind::Internal, "the engine panicked: no more of this")
+    );
+    assert_eq!(failed.id, Some(Id::Number(4)));
+    assert!(after.loaded.is_some(), "loaded again");
+    let log: Vec<_> = heard.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
+    assert_eq!(log, ["load", "generate", "drop", "load", "generate", "drop"]);
+}
+
+#[test]
+fn a_cancel_ends_a_running_request_after_the_token_that_it_is_at() {
+    let line = format!(r#"{{"id":7,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":200,"iterations":9}}"#);
+    let answer = only("cancel", &line);
+    assert_eq!(answer.iterations.len(), 1);
+    assert_eq!((ids(&answer, 0).len(), answer.iterations[0].sequences[0].finish), (4, Finish::Cancelled));
+    let warming = only("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
+    assert_eq!((warming.warmup_iterations.len(), warming.iterations.len()), (1, 1));
+    assert_eq!(warming.iterations[0].sequences[0].finish, Finish::Cancelled, "the answer itself says so");
+}
+
+#[test]
+fn a_request_that_is_cancelled_while_it_waits_has_no_tokens_and_costs_no_work() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":2}"#,
+        r#"{"id":7,"prompts_ids":[[5,6],[7,8]]}"#,
+        r#"{"type":"cancel","id":7}"#,
+        r#"{"type":"cancel","id":"nobody"}"#,
+    ];
+    let heard = converse(Toy::new(), environment("waiting"), lines.join("\n").as_bytes());
+    let [Message::Generated(first), Message::Generated(cancelled)] = heard.messages.as_slice() else {
+        panic!("{}", heard.raw)
+    };
+    assert_eq!(ids(first, 0).len(), 2);
+    assert_sound(cancelled);
+    let sequences = &cancelled.iterations[0].sequences;
+    assert_eq!((cancelled.id.clone(), sequences.len()), (Some(Id::Number(7)), 2));
+    assert!(sequences.iter().all(|s| s.finish == Finish::Cancelled && s.output_ids.as_deref() == Some(&[])));
+    assert_eq!(heard.log.iter().filter(|line| line.starts_with("generate")).count(), 1);
+}
+
+#[test]
+fn an_id_is_free_again_once_its_request_is_answered_and_not_before() {
+    let line = r#"{"id":1,"prompt_ids":[5],"max_new_tokens":2}"#;
+    let answers = ask("ids", Toy::new(), &[line, line]);
+    let [Message::Generated(first), Message::Failed(second)] = answers.as_slice() else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((&first.id, &second.id), (&Some(Id::Number(1)), &None), "one answer carries the id");
+    assert_eq!(second.message, "`id`: 1 belongs to a request that is not answered yet");
+}

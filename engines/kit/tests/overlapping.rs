@@ -1,0 +1,184 @@
+//! Requests with ids on an engine that has slots.
+
+mod toy;
+
+use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message};
+use toy::{CANCELS_SEVEN, ENDS, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment};
+
+fn answers(messages: &[Message]) -> Vec<(Option<Id>, Result<&Generated, FailureKind>)> {
+    let answer = |message: &'_ Message| match message {
+        Message::Failed(failed) => (failed.id.clone(), Err(failed.kind)),
+        other => panic!("unexpected {other:?}"),
+    };
+    messages
+        .iter()
+        .filter(|message| !matches!(message, Message::Token(_)))
+        .map(|message| match message {
+            Message::Generated(generated) => (generated.id.clone(), Ok(generated)),
+            other => answer(other),
+        })
+        .collect()
+}
+
+fn number(id: u64) -> Option<Id> {
+    Some(Id::Number(id))
+}
+
+#[test]
+fn requests_with_ids_overlap_up_to_the_concurrency_and_a_free_slot_is_taken_at_once() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
+        r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
+        r#"{"id":3,"prompts_ids":[[7],[8]],"max_new_tokens":2,"iterations":2}"#,
+    ];
+    let heard = converse(Toy::overlapping(), environment("slots"), lines.join("\n").as_bytes());
+    let answers = answers(&heard.messages);
+    assert_eq!(
+        answers.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(),
+        [number(2), number(1), number(3)]
+    );
+    assert!(answers[1].1.unwrap().loaded.is_some(), "the first caused the load");
+    for (_, generated) in &answers {
+        for iteration in &generated.unwrap().iterations {
+            for sequence in &iteration.sequences {
+                let ns = sequence.token_ns.as_ref().unwrap();
+                assert!(
+                    iteration.start_ns < ns[0] && ns.is_sorted() && *ns.last().unwrap() <= iteration.end_ns
+                );
+            }
+        }
+    }
+    let third = answers[2].1.unwrap();
+    assert_eq!((third.iterations.len(), third.iterations[1].sequences.len()), (2, 2));
+    let log: Vec<_> = heard.log.iter().skip(1).map(String::as_str).collect();
+    let expected = [
+        "admit 0 [[5]]",
+        "admit 1 [[6]]",
+        "step 2",
+        "step 2",
+        "leave 1",
+        "admit 1 [[7], [8]]",
+        "step 2",
+        "step 2",
+        "leave 1",
+        "admit 1 [[7], [8]]",
+        "step 2",
+        "step 2",
+        "leave 0",
+        "leave 1",
+        "drop",
+    ];
+    assert_eq!(log, expected);
+}
+
+#[test]
+fn a_request_alone_and_among_others_gives_the_same_ids() {
+    let line = |id: u64, first: u32| format!(r#"{{"id":{id},"prompt_ids":[{first}],"max_new_tokens":9}}"#);
+    let alone = converse(Toy::new(), environment("alone"), line(1, 5).as_bytes());
+    let among = [line(1, 5), line(2, ENDS), line(3, 9)].join("\n");
+    let among = converse(Toy::overlapping(), environment("among"), among.as_bytes());
+    let ids = |messages: &[Message]| {
+        let found = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
+        found.1.unwrap().iterations[0].sequences[0].output_ids.clone()
+    };
+    assert!(ids(&alone.messages).is_some_and(|ids| ids.len() == 9));
+    assert_eq!(ids(&alone.messages), ids(&among.messages));
+}
+
+#[test]
+fn streams_of_overlapping_requests_carry_their_ids() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3,"stream":true}"#,
+        r#"{"id":2,"prompt_ids":[9],"max_new_tokens":3,"stream":true}"#,
+    ];
+    let heard = converse(Toy::overlapping(), environment("streams"), lines.join("\n").as_bytes());
+    for (id, generated) in answers(&heard.messages) {
+        let streamed: Vec<u32> = heard
+            .messages
+            .iter()
+            .filter_map(|message| match message {
+                Message::Token(token) if token.id == id => Some(token.ids[0]),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(Some(streamed), generated.unwrap().iterations[0].sequences[0].output_ids);
+    }
+}
+
+#[test]
+fn requests_without_an_id_wait_for_the_others_and_keep_their_order() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3}"#,
+        r#"{"prompt_ids":[6],"max_new_tokens":1}"#,
+        r#"{"id":2,"prompt_ids":[7],"max_new_tokens":1}"#,
+        r#"{"type":"shutdown"}"#,
+    ];
+    let heard = converse(Toy::overlapping(), environment("order"), lines.join("\n").as_bytes());
+    let (bye, generated) = heard.messages.split_last().unwrap();
+    assert!(matches!(bye, Message::Bye {}));
+    assert_eq!(
+        answers(generated).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+        [number(1), None, number(2)]
+    );
+    assert!(heard.log.iter().all(|line| line != "step 2"), "{:?}", heard.log);
+}
+
+#[test]
+fn a_cancel_reaches_one_request_and_leaves_its_neighbour() {
+    let lines = [
+        r#"{"id":7,"prompt_ids":[5],"max_new_tokens":200}"#.to_string(),
+        format!(r#"{{"id":8,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":12}}"#),
+    ];
+    let heard = converse(Toy::overlapping(), environment("one"), lines.join("\n").as_bytes());
+    let answers = answers(&heard.messages);
+    let finish = |index: usize| answers[index].1.unwrap().iterations[0].sequences[0].finish;
+    assert_eq!((answers[0].0.clone(), finish(0)), (number(7), Finish::Cancelled));
+    assert_eq!((answers[1].0.clone(), finish(1)), (number(8), Finish::Length));
+}
+
+#[test]
+fn a_request_that_makes_no_sense_is_refused_while_its_neighbours_run() {
+    let lines =
+        [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[99]}"#];
+    let heard = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n").as_bytes());
+    let answers = answers(&heard.messages);
+    assert_eq!((answers[0].1, answers[1].1), (Err(FailureKind::BadRequest), Err(FailureKind::BadRequest)));
+    assert_eq!(
+        (answers[0].0.clone(), answers[1].0.clone(), answers[2].0.clone()),
+        (None, number(2), number(1))
+    );
+    assert!(answers[2].1.is_ok());
+}
+
+#[test]
+fn a_step_that_fails_or_panics_answers_everyone_once_and_the_engine_lives_on() {
+    for (first, kind) in [(RUNS_OUT_OF_MEMORY, FailureKind::OutOfMemory), (PANICS, FailureKind::Internal)] {
+        let lines = [
+            r#"{"id":1,"prompt_ids":[5],"max_new_tokens":9}"#.to_string(),
+            format!(r#"{{"id":2,"prompt_ids":[{first}]}}"#),
+            r#"{"id":3,"prompt_ids":[5],"max_new_tokens":2}"#.to_string(),
+        ];
+        let heard = converse(Toy::overlapping(), environment("everyone"), lines.join("\n").as_bytes());
+        let answers = answers(&heard.messages);
+        assert_eq!((answers[0].0.clone(), answers[0].1), (number(1), Err(kind)));
+        assert_eq!((answers[1].0.clone(), answers[1].1), (number(2), Err(kind)));
+        let third = answers[2].1.unwrap();
+        assert_eq!(third.loaded.is_some(), first == PANICS, "a panic costs the model, a failure does not");
+        assert_eq!(answers.len(), 3);
+    }
+}
+
+#[test]
+fn an_engine_without_slots_takes_requests_with_ids_one_after_the_other() {
+    let mut toy = Toy::overlapping();
+    toy.slots = false;
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
+        r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
+    ];
+    let heard = converse(toy, environment("sequential"), lines.join("\n").as_bytes());
+    assert_eq!(
+        answers(&heard.messages).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+        [number(1), number(2)]
+    );
+}

@@ -1,0 +1,276 @@
+//! An engine of a few lines whose prompts say how it is to behave, and a conversation with it in memory.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use engine_kit::model_files::ModelFolder;
+use engine_kit::protocol::{
+    Capabilities, Facts, Failed, FailureKind, Frame, Framer, HelloFacts, Load, Message, Padding,
+    parse_message,
+};
+use engine_kit::{
+    Engine, Environment, Flow, Inbox, Job, Model, Options, Output, Phases, Server, Slots, Tokens,
+};
+
+#[path = "../../../../models/files/tests/tiny/mod.rs"]
+pub mod tiny;
+
+/// The first id of a prompt that makes the toy do something else than count up from it.
+pub const ENDS: u32 = 50;
+pub const PANICS: u32 = 51;
+pub const CANCELS_SEVEN: u32 = 52;
+pub const STOPS_EARLY: u32 = 53;
+pub const NEVER_STOPS: u32 = 54;
+pub const RUNS_OUT_OF_MEMORY: u32 = 55;
+pub const WRONG_SEQUENCE: u32 = 56;
+
+/// What the toy was asked to do, in order.
+pub type Log = Arc<Mutex<Vec<String>>>;
+
+#[derive(Clone)]
+pub struct Toy {
+    pub can: Capabilities,
+    pub slots: bool,
+    pub inbox: Arc<Inbox>,
+    pub log: Log,
+}
+
+pub struct ToyModel {
+    toy: Toy,
+    threads: Option<u32>,
+    admitted: Vec<(usize, Job, u32)>,
+}
+
+impl Toy {
+    pub fn new() -> Self {
+        let can = Capabilities {
+            dtypes: vec!["f32".into(), "bf16".into()],
+            architectures: vec!["llama".into()],
+            batch: 4,
+            padding_sides: vec![Padding::Left],
+            sampling: true,
+            score: true,
+            ..engine_kit::facts::capabilities()
+        };
+        Self { can, slots: false, inbox: Arc::default(), log: Arc::default() }
+    }
+
+    /// Takes requests with ids two at a time.
+    pub fn overlapping() -> Self {
+        let toy = Self::new();
+        Self { can: Capabilities { concurrency: 2, ..toy.can.clone() }, slots: true, ..toy }
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        self.log.lock().unwrap().push(what.into());
+    }
+}
+
+impl Engine for Toy {
+    type Model = ToyModel;
+
+    fn hello(&self) -> Result<HelloFacts, Failed> {
+        Ok(HelloFacts { capabilities: self.can.clone(), ..engine_kit::hello("toy", "1.2.3") })
+    }
+
+    fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<ToyModel, Failed> {
+        let options = Options::new(&load.options);
+        let (panics, fails) = (options.bool("panics")?, options.text("fails")?);
+        options.finish()?;
+        self.note(format!("load {}", folder.name));
+        phases.phase("weights", || ());
+        assert_ne!(panics, Some(true), "the load panics as it was told");
+        if let Some(why) = fails {
+            return Err(Failed::new(FailureKind::Device, why));
+        }
+        Ok(ToyModel { toy: self.clone(), threads: load.threads, admitted: Vec::new() })
+    }
+}
+
+impl Drop for ToyModel {
+    fn drop(&mut self) {
+        self.toy.note("drop");
+    }
+}
+
+impl Model for ToyModel {
+    fn facts(&self) -> Facts {
+        Facts {
+            device: Some("cpu".into()),
+            weights_dtype: Some("f32".into()),
+            threads: self.threads,
+            ..Facts::default()
+        }
+    }
+
+    fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
+        self.toy.note(format!("generate {:?}", job.prompts));
+        for index in 0.. {
+            for (sequence, prompt) in job.prompts.iter().enumerate() {
+                if !tokens.is_done(sequence)
+                    && !self.advance(prompt[0], index, sequence, job.prompts.len(), tokens)?
+                {
+                    return Ok(());
+                }
+            }
+            if tokens.all_done() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        let value = |id: &u32| if *id == ENDS { f64::NEG_INFINITY } else { -f64::from(*id) };
+        match ids[0] {
+            STOPS_EARLY => Ok(vec![]),
+            PANICS => Ok(vec![f64::NAN; ids.len() - 1]),
+            _ => Ok(ids[1..].iter().map(value).collect()),
+        }
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn Slots> {
+        self.toy.slots.then_some(self)
+    }
+}
+
+impl ToyModel {
+    /// One token of one sequence; false where the toy gives up.
+    fn advance(
+        &mut self,
+        first: u32,
+        index: u32,
+        sequence: usize,
+        of: usize,
+        tokens: &mut Tokens,
+    ) -> Result<bool, Failed> {
+        let id = match (first, index) {
+            (ENDS, 2) => tiny::EOS,
+            (PANICS, 1) => panic!("no more of this"),
+            (STOPS_EARLY, 2) => return Ok(false),
+            (RUNS_OUT_OF_MEMORY, 1) => {
+                return Err(Failed::new(FailureKind::OutOfMemory, "12 bytes are too many"));
+            }
+            (CANCELS_SEVEN, 3) => {
+                self.toy.inbox.accept(Frame::Line(br#"{"type":"cancel","id":7}"#.to_vec()), Instant::now());
+                9
+            }
+            _ => 3 + (first + index) % 40,
+        };
+        let sequence = if first == WRONG_SEQUENCE { of } else { sequence };
+        match tokens.push(sequence, id) {
+            Flow::Done if first == NEVER_STOPS => {
+                let _ = tokens.push(sequence, id);
+            }
+            Flow::Done | Flow::More => {}
+        }
+        // What it pushed for a sequence that is not there will never be done.
+        Ok(first != WRONG_SEQUENCE)
+    }
+}
+
+impl Slots for ToyModel {
+    fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
+        assert!(self.admitted.iter().all(|(taken, ..)| *taken != slot), "slot {slot} is taken");
+        self.toy.note(format!("admit {slot} {:?}", job.prompts));
+        self.admitted.push((slot, job.clone(), 0));
+        Ok(())
+    }
+
+    fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
+        self.toy.note(format!("step {}", self.admitted.len()));
+        let work: Vec<_> =
+            self.admitted.iter().map(|(slot, job, index)| (*slot, job.prompts.clone(), *index)).collect();
+        for (slot, prompts, index) in work {
+            let tokens = tokens[slot].as_mut().unwrap();
+            for (sequence, prompt) in prompts.iter().enumerate() {
+                if !tokens.is_done(sequence) {
+                    let _ = self.advance(prompt[0], index, sequence, prompts.len(), tokens)?;
+                }
+            }
+        }
+        self.admitted.iter_mut().for_each(|(.., index)| *index += 1);
+        Ok(())
+    }
+
+    fn leave(&mut self, slot: usize) {
+        assert!(self.admitted.iter().any(|(taken, ..)| *taken == slot), "slot {slot} is free");
+        self.toy.note(format!("leave {slot}"));
+        self.admitted.retain(|(taken, ..)| *taken != slot);
+    }
+}
+
+/// Bytes that somebody writes and a test reads.
+#[derive(Clone, Default)]
+pub struct Bytes(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Bytes {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// What came of a conversation.
+pub struct Heard {
+    pub raw: String,
+    pub messages: Vec<Message>,
+    /// What a person was told.
+    pub people: String,
+    pub log: Vec<String>,
+}
+
+/// An environment that names a tiny model of this test's own.
+pub fn environment(test: &str) -> Environment {
+    Environment { model: Some(model(test)), ..Environment::default() }
+}
+
+pub fn model(test: &str) -> String {
+    let path: PathBuf = tiny::model(test);
+    path.into_os_string().into_string().unwrap()
+}
+
+/// Says every line at once and hears all answers. Every one of them is a line of the protocol.
+pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Heard {
+    let (inbox, log) = (toy.inbox.clone(), toy.log.clone());
+    let mut framer = Framer::default();
+    framer.push(input, |frame| inbox.accept(frame, Instant::now()));
+    if let Some(frame) = framer.finish() {
+        inbox.accept(frame, Instant::now());
+    }
+    inbox.close();
+    let (out, people) = (Bytes::default(), Bytes::default());
+    Server::new(toy, inbox, Output::new(out.clone()), environment).with_people(people.clone()).run().unwrap();
+    let raw = out.text();
+    assert!(raw.is_empty() || raw.ends_with('\n'));
+    let messages = raw.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
+    let log = log.lock().unwrap().clone();
+    Heard { raw, messages, people: people.text(), log }
+}
+
+/// The answers to lines about a loaded tiny model.
+pub fn ask(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
+    converse(toy, environment(test), lines.join("\n").as_bytes()).messages
+}
+
+/// The one `failed` that a line is answered with.
+pub fn refusal(test: &str, toy: Toy, line: &str) -> Failed {
+    let mut answers = ask(test, toy, &[line]);
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    match answers.remove(0) {
+        Message::Failed(failed) => failed,
+        other => panic!("not refused: {other:?}"),
+    }
+}
