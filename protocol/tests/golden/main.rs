@@ -9,6 +9,7 @@ use protocol::{Message, Request, parse_message, parse_request};
 use serde_json::{Value, json};
 
 mod committed;
+mod readme;
 mod schema;
 
 /// The golden files whose names begin with `prefix`, each as the value it holds.

@@ -126,3 +126,12 @@ fn fields_at(whole: &Value, rule: &Value, name: &str, value: &Value, shown: &mut
         fields_at(whole, rule, name, value, shown);
     }
 }
+
+/// The words that a type may be, where each is described or none is.
+pub fn words<'a>(schema: &'a Value, name: &str) -> Vec<&'a str> {
+    let rule = &schema["$defs"][name];
+    let alone = one_or_many(&rule["oneOf"]).filter_map(|rule| rule["const"].as_str());
+    let listed =
+        [rule].into_iter().chain(one_or_many(&rule["oneOf"])).flat_map(|rule| one_or_many(&rule["enum"]));
+    alone.chain(listed.filter_map(Value::as_str)).collect()
+}

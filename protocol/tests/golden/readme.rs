@@ -1,0 +1,68 @@
+//! `README.md` is what authors of engines go by, so what it shows must be true.
+
+use protocol::{FailureKind, parse_message, parse_request};
+
+const README: &str = include_str!("../../README.md");
+
+/// The code blocks of one language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    README.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+#[test]
+fn the_smallest_engine_in_the_readme_is_the_one_in_the_tree() {
+    assert_eq!(blocks("python"), [include_str!("../../../tests/smallest-engine.py")]);
+    assert!(blocks("python")[0].lines().count() < 30);
+}
+
+#[test]
+fn the_conversation_in_the_readme_is_understood() {
+    let [requests, messages] = blocks("json")[..] else { panic!("two blocks, one for each side") };
+    let (mut asked, mut answered) = (0, 0);
+    for line in requests.lines() {
+        parse_request(line.as_bytes()).unwrap_or_else(|refused| panic!("{line}: {}", refused.message));
+        asked += 1;
+    }
+    for line in messages.lines() {
+        parse_message(line.as_bytes()).unwrap_or_else(|refused| panic!("{line}: {}", refused.message));
+        answered += 1;
+    }
+    assert_eq!((asked, answered), (4, 5));
+}
+
+#[test]
+fn every_field_of_the_wire_is_explained_in_the_readme() {
+    let schema = crate::schema::committed();
+    for field in crate::schema::declared_fields(&schema) {
+        let (_, name) = field.split_once('.').unwrap();
+        let is_word = |&(at, found): &(usize, &str)| {
+            let letter = |c: char| c.is_alphanumeric() || c == '_';
+            !README[..at].ends_with(letter) && !README[at + found.len()..].starts_with(letter)
+        };
+        assert!(README.match_indices(name).any(|found| is_word(&found)), "`{field}` is not in README.md");
+    }
+}
+
+#[test]
+fn every_kind_of_failure_is_explained_in_the_readme() {
+    let schema = crate::schema::committed();
+    let kinds = crate::schema::words(&schema, "FailureKind");
+    assert!(kinds.contains(&FailureKind::OutOfMemory.as_str()) && kinds.len() == 8, "{kinds:?}");
+    for kind in kinds {
+        assert!(README.contains(&format!("`{kind}`")), "`{kind}`");
+    }
+}
+
+#[test]
+fn an_impossible_number_is_refused_with_its_field_as_the_readme_says() {
+    for number in ["NaN", "-1", "1e400", "1.5", "null", "18446744073709551616"] {
+        let line = format!(
+            r#"{{"type":"generated","iterations":[{{"start_ns":1,"end_ns":{number},"sequences":[]}}]}}"#
+        );
+        let refused = parse_message(line.as_bytes()).unwrap_err();
+        // NaN is no JSON at all, so that only the column says which of the times it is.
+        let field = if number == "NaN" { "column 58: `iterations`" } else { "`iterations[0].end_ns`" };
+        assert!(refused.message.contains(field), "{number}: {}", refused.message);
+    }
+}
