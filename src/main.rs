@@ -1,16 +1,60 @@
 //! `orchestrate`: measures LLM inference engines, and says how sure it is.
 
-// While the rooms are being joined up.
-#![allow(dead_code)]
-
+mod cli;
+mod engine;
 mod event;
+mod exit_code;
+mod listing;
 mod machine;
+mod measure;
 mod metric;
+mod output;
 mod plan;
 mod progress;
+mod prompts;
 mod record;
+mod registry;
 mod report;
+mod request;
+mod run;
 mod scenario;
+mod setup;
 mod stats;
+mod verify;
 
-fn main() {}
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit_code::{DONE, ERROR, USAGE, Usage};
+
+fn main() -> ExitCode {
+    match dispatch(Cli::parse()) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            output::complain(&error);
+            let usage = error.chain().any(|cause| cause.is::<Usage>());
+            if usage { USAGE.into() } else { ERROR.into() }
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8> {
+    match cli.command {
+        None => measure::measure(&cli.run),
+        Some(Command::Run(arguments)) => measure::measure(&arguments),
+        Some(Command::Engines) => listing::engines(),
+        Some(Command::Scenarios) => listing::scenarios(),
+        Some(Command::Metrics) => listing::metrics(),
+        Some(Command::Setup(arguments)) => measure::set_up(&arguments),
+        Some(Command::Request(arguments)) => measure::request(&arguments),
+        Some(Command::Report(arguments)) => output::report_again(&arguments),
+        Some(Command::Schema) => output::schema(),
+        Some(Command::Keeper { run }) => {
+            engine::keep(&run);
+            Ok(DONE)
+        }
+    }
+}

@@ -7,3 +7,5 @@ pub const DTYPE: &str = "ORCHESTRATE_DTYPE";
 pub const THREADS: &str = "ORCHESTRATE_THREADS";
 /// Marks every process of a run, so that what an engine leaves behind is found and ended. Engines ignore it.
 pub const RUN: &str = "ORCHESTRATE_RUN";
+/// The same for one launch.
+pub const LAUNCH: &str = "ORCHESTRATE_LAUNCH";

@@ -1,0 +1,182 @@
+//! The command line: types only.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::plan::Mode;
+use crate::{exit_code, report, scenario};
+
+/// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    after_help = exit_code::EXIT_CODES,
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure engines (the same as giving its options without `run`)
+    Run(RunArgs),
+    /// List the engines that are known here, and whether they can run
+    Engines,
+    /// List scenarios and suites
+    Scenarios,
+    /// Say what each figure means
+    Metrics,
+    /// Build an engine and create its environment
+    Setup(SetupArgs),
+    /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
+    Request(RequestArgs),
+    /// Make a report of a run record again
+    Report(ReportArgs),
+    /// Print the JSON Schema of the protocol
+    Schema,
+    /// Ends what a run leaves behind; started by the run itself
+    #[command(hide = true)]
+    Keeper { run: String },
+}
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    /// Measure every engine that this machine can run; build and set up what is missing
+    #[arg(long)]
+    pub all: bool,
+    /// With --all: every preset of every engine, not the default one alone
+    #[arg(long)]
+    pub presets: bool,
+    /// An engine by name (`candle`, `candle:preset`), or the path of any program that speaks the protocol
+    #[arg(short, long = "engine", value_name = "NAME|PATH")]
+    pub engines: Vec<String>,
+    /// A model folder or file; the default is the embedded one
+    #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
+    pub models: Vec<String>,
+    /// A scenario or a suite (see `orchestrate scenarios`)
+    #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
+    pub scenarios: Vec<String>,
+    /// Devices to run on; a comma list makes the cross product
+    #[arg(long, value_delimiter = ',', default_value = "cpu")]
+    pub device: Vec<String>,
+    /// Dtypes to load in; each engine's own default unless given
+    #[arg(long, value_delimiter = ',')]
+    pub dtype: Vec<String>,
+    /// Threads for every engine; as many as there are cores unless given
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: Vec<u32>,
+    /// An option of the engines' own; the value is JSON or a word
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub options: Vec<(String, serde_json::Value)>,
+    /// A prompt in place of the scenario's
+    #[arg(long)]
+    pub prompt: Option<String>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_new_tokens: Option<u32>,
+    /// Measured requests for each case in each launch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: Option<u32>,
+    /// Unmeasured requests before them
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
+    /// How often each engine is started anew
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub launches: u32,
+    /// Chooses the windows of text that prompts are cut from, and seeds sampling
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// 0 is greedy
+    #[arg(long, value_name = "T", value_parser = temperature)]
+    pub temperature: Option<f64>,
+    /// `warm`: one process answers all requests of a launch; `one-shot`: one process for each request, the cold way
+    #[arg(long, value_enum, default_value_t = Mode::Warm)]
+    pub mode: Mode,
+    /// What ratios are taken against; unless given, the engine whose manifest says that it is the reference
+    #[arg(long, value_name = "ENGINE")]
+    pub reference: Option<String>,
+    /// Build nothing and set up nothing: measure what is ready
+    #[arg(long)]
+    pub no_setup: bool,
+    /// Seconds that one answer or one load may take
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    /// How the table is printed
+    #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
+    pub format: String,
+    /// Write the report as JSON to a file; `-` prints it in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Where the run record goes
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
+    /// Show every line in both directions and the engines' stderr
+    #[arg(long)]
+    pub debug: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    #[arg(required_unless_present = "list")]
+    pub engine: Option<String>,
+    /// Say what is set up, where, and how large it is
+    #[arg(long)]
+    pub list: bool,
+    /// Remove an engine's environment
+    #[arg(long)]
+    pub remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RequestArgs {
+    /// An engine by name or path; it is not started
+    pub engine: String,
+    pub scenario: String,
+    #[arg(short, long)]
+    pub model: Option<String>,
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    pub record: PathBuf,
+    #[arg(long, default_value = report::FORMATS[0].name, value_parser = formats())]
+    pub format: String,
+}
+
+impl ValueEnum for Mode {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Warm, Self::OneShot]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(match self {
+            Self::Warm => "warm".into(),
+            Self::OneShot => "one-shot".into(),
+        })
+    }
+}
+
+fn formats() -> clap::builder::PossibleValuesParser {
+    report::FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().into()
+}
+
+fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
+    Ok((key.to_string(), value))
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("expected 0 or more".into()),
+    }
+}

@@ -1,0 +1,289 @@
+//! What is said to an engine and what it answers, each answer with a deadline. Knows the protocol, no scenario.
+
+use std::time::{Duration, Instant};
+
+use protocol::{
+    Facts, Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress, Request,
+    Score, Scored, Token,
+};
+
+use super::error::{Cause, Fault, Stage};
+use super::process::{Launching, Line, Process};
+
+/// Lines on stdout that are no JSON object: libraries chatter. More than this is no chatter.
+const STRAY_LINES: usize = 1000;
+
+/// How long each answer may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    pub hello: Duration,
+    /// Starts anew with each `progress`.
+    pub load: Duration,
+    pub answer: Duration,
+    pub shutdown: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { hello: seconds(10), load: seconds(600), answer: seconds(120), shutdown: seconds(5) }
+    }
+}
+
+/// How an engine answered `hello`.
+#[derive(Debug)]
+pub enum Hello {
+    Known(Box<HelloFacts>),
+    /// It knows no `hello`: it is started again and driven with `generate` alone.
+    Minimal,
+}
+
+/// A `generated`, with the orchestrator's own clock: since the process was started.
+#[derive(Debug)]
+pub struct Answer {
+    pub generated: Generated,
+    /// Streamed tokens and when their bytes arrived.
+    pub tokens: Vec<(Token, u64)>,
+    pub sent_ns: u64,
+    pub answered_ns: u64,
+}
+
+#[derive(Debug)]
+pub struct Conversation {
+    pub process: Process,
+    pub deadlines: Deadlines,
+    stray: usize,
+}
+
+impl Conversation {
+    pub fn start(launching: &Launching, deadlines: Deadlines) -> Result<Self, Fault> {
+        match Process::start(launching) {
+            Ok(process) => Ok(Self { process, deadlines, stray: 0 }),
+            Err(error) => {
+                let program = launching.command.first().map_or("", String::as_str);
+                let cause = Cause::Start(format!("`{program}` cannot be started: {error}"));
+                Err(Fault { when: Stage::Start, cause, stderr: Vec::new() })
+            }
+        }
+    }
+
+    pub async fn hello(&mut self) -> Result<Hello, Cause> {
+        let hello = Request::Hello(protocol::Hello { protocol: protocol::version::CURRENT });
+        let deadline = self.deadlines.hello;
+        let answer = async {
+            self.send(&hello).await?;
+            self.message().await
+        };
+        match tokio::time::timeout(deadline, answer).await {
+            // The smallest engine takes every line for a `generate`, or ignores what it does not know.
+            Err(_) | Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
+            Ok(Ok((Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }), _))) => {
+                Ok(Hello::Minimal)
+            }
+            Ok(Ok((Message::Hello(facts), _))) if facts.protocol != protocol::version::CURRENT => {
+                Err(Cause::Version(facts.protocol))
+            }
+            Ok(Ok((Message::Hello(facts), _))) => Ok(Hello::Known(Box::new(facts))),
+            Ok(Ok((Message::Failed(failed), _))) => Err(Cause::Said(failed)),
+            Ok(Ok((other, _))) => Err(unexpected(&other, "hello")),
+            Ok(Err(cause)) => Err(cause),
+        }
+    }
+
+    /// Loads a model. The deadline starts anew with each `progress`.
+    pub async fn load(&mut self, load: Load, mut progress: impl FnMut(Progress)) -> Result<(Loaded, u64), Cause> {
+        let deadline = self.deadlines.load;
+        self.send_within(&Request::Load(load), deadline).await?;
+        loop {
+            match self.message_within(deadline).await? {
+                (Message::Progress(said), _) => progress(said),
+                (Message::Loaded(loaded), at) => return Ok((loaded, self.since_start(at))),
+                (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
+                (other, _) => return Err(unexpected(&other, "loaded")),
+            }
+        }
+    }
+
+    /// Asks for tokens. A load that this causes may report progress, which moves the deadline.
+    pub async fn generate(&mut self, generate: Generate) -> Result<Answer, Cause> {
+        let (id, deadline) = (generate.id.clone(), self.deadlines.answer);
+        let sent = Instant::now();
+        self.send_within(&Request::Generate(generate), deadline).await?;
+        let mut tokens = Vec::new();
+        let mut answer_by = tokio::time::Instant::now() + deadline;
+        loop {
+            let next = tokio::time::timeout_at(answer_by, self.message()).await;
+            match next.unwrap_or(Err(Cause::Timeout(deadline)))? {
+                (Message::Token(token), at) => {
+                    same_id(&token.id, &id, "token")?;
+                    tokens.push((token, self.since_start(at)));
+                }
+                (Message::Progress(_), _) => answer_by = tokio::time::Instant::now() + self.deadlines.load,
+                (Message::Generated(generated), at) => {
+                    same_id(&generated.id, &id, "generated")?;
+                    let (sent_ns, answered_ns) = (self.since_start(sent), self.since_start(at));
+                    return Ok(Answer { generated, tokens, sent_ns, answered_ns });
+                }
+                (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
+                (other, _) => return Err(unexpected(&other, "generated")),
+            }
+        }
+    }
+
+    pub async fn score(&mut self, score: Score) -> Result<Scored, Cause> {
+        let (id, deadline) = (score.id.clone(), self.deadlines.answer);
+        self.send_within(&Request::Score(score), deadline).await?;
+        match self.message_within(deadline).await? {
+            (Message::Scored(scored), _) => same_id(&scored.id, &id, "scored").map(|()| scored),
+            (Message::Failed(failed), _) => Err(Cause::Said(failed)),
+            (other, _) => Err(unexpected(&other, "scored")),
+        }
+    }
+
+    pub async fn facts(&mut self) -> Result<Facts, Cause> {
+        let deadline = self.deadlines.answer;
+        self.send_within(&Request::Facts {}, deadline).await?;
+        match self.message_within(deadline).await? {
+            (Message::Facts(facts), _) => Ok(facts),
+            (Message::Failed(failed), _) => Err(Cause::Said(failed)),
+            (other, _) => Err(unexpected(&other, "facts")),
+        }
+    }
+
+    /// Says `shutdown`, waits for `bye` and the end. `Err` says what was not as it should be; it is ended all the same.
+    pub async fn shutdown(&mut self) -> Result<(), Cause> {
+        let deadline = self.deadlines.shutdown;
+        self.send_within(&Request::Shutdown {}, deadline).await?;
+        match self.message_within(deadline).await? {
+            (Message::Bye {}, _) => {}
+            (other, _) => return Err(unexpected(&other, "bye")),
+        }
+        match self.process.wait(deadline).await {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(Cause::Protocol(format!("ended with {status} after `bye`"))),
+            None => Err(Cause::Timeout(deadline)),
+        }
+    }
+
+    /// What an engine wrote without being asked, since its last answer.
+    pub fn unasked(&mut self) -> Result<(), Cause> {
+        while let Some(line) = self.process.waiting_line() {
+            if let Some((message, _)) = self.understand(line)? {
+                return Err(Cause::Protocol(format!("unasked `{}` after its answer", name(&message))));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn fault(&self, when: Stage, cause: Cause) -> Fault {
+        Fault { when, cause, stderr: self.process.stderr() }
+    }
+
+    pub fn since_start(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.process.started).as_nanos() as u64
+    }
+
+    /// Sends a request as it stands on the wire.
+    pub async fn send(&mut self, request: &Request) -> Result<(), Cause> {
+        self.unasked()?;
+        if self.process.write(&protocol::encode(request)).await.is_err() {
+            // A closed pipe means that the engine is ending. How it ends says more than the pipe.
+            return Err(self.ended().await);
+        }
+        Ok(())
+    }
+
+    async fn send_within(&mut self, request: &Request, deadline: Duration) -> Result<(), Cause> {
+        tokio::time::timeout(deadline, self.send(request)).await.unwrap_or(Err(Cause::Timeout(deadline)))
+    }
+
+    async fn message_within(&mut self, deadline: Duration) -> Result<(Message, Instant), Cause> {
+        tokio::time::timeout(deadline, self.message()).await.unwrap_or(Err(Cause::Timeout(deadline)))
+    }
+
+    /// The next message. Chatter is skipped and kept with stderr.
+    pub async fn message(&mut self) -> Result<(Message, Instant), Cause> {
+        loop {
+            let Some(line) = self.process.line().await else { return Err(self.ended().await) };
+            if let Some(understood) = self.understand(line)? {
+                return Ok(understood);
+            }
+        }
+    }
+
+    fn understand(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Cause> {
+        let bytes = match line.frame {
+            Frame::Line(bytes) => bytes,
+            Frame::TooLong { bytes } => {
+                let bound = protocol::MAX_LINE_BYTES;
+                return Err(Cause::Protocol(format!("a line of {bytes} bytes, the bound is {bound}")));
+            }
+        };
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            self.stray += 1;
+            self.process.note(&format!("(stdout) {}", String::from_utf8_lossy(&bytes)));
+            if self.stray > STRAY_LINES {
+                return Err(Cause::Protocol(format!("more than {STRAY_LINES} lines on stdout that are no JSON object")));
+            }
+            return Ok(None);
+        }
+        match protocol::parse_message(&bytes) {
+            Ok(message) => Ok(Some((message, line.at))),
+            Err(refused) => {
+                let start: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
+                Err(Cause::Protocol(format!("{} in the line `{start}`", refused.message)))
+            }
+        }
+    }
+
+    /// Its stdout has ended: say how the process did.
+    async fn ended(&mut self) -> Cause {
+        match self.process.wait(Duration::from_secs(2)).await {
+            Some(status) => Cause::Exited(describe(status)),
+            None => Cause::Protocol("closed its stdout and went on running".into()),
+        }
+    }
+}
+
+/// `exit code 3`, or the signal by its name.
+fn describe(status: std::process::ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(number)) => match nix::sys::signal::Signal::try_from(number) {
+            Ok(signal) => format!("signal {number} ({signal})"),
+            Err(_) => format!("signal {number}"),
+        },
+        (None, None) => status.to_string(),
+    }
+}
+
+fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cause> {
+    if found == asked {
+        return Ok(());
+    }
+    let show = |id: &Option<Id>| match id {
+        Some(Id::Number(number)) => format!("`{number}`"),
+        Some(Id::Text(text)) => format!("`{}`", text.chars().take(40).collect::<String>()),
+        None => "none".into(),
+    };
+    Err(Cause::Protocol(format!("`{what}` with id {} where {} was asked", show(found), show(asked))))
+}
+
+fn unexpected(message: &Message, wanted: &str) -> Cause {
+    Cause::Protocol(format!("answered `{}` where `{wanted}` was expected", name(message)))
+}
+
+fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello(_) => "hello",
+        Message::Progress(_) => "progress",
+        Message::Loaded(_) => "loaded",
+        Message::Token(_) => "token",
+        Message::Generated(_) => "generated",
+        Message::Scored(_) => "scored",
+        Message::Facts(_) => "facts",
+        Message::Bye {} => "bye",
+        Message::Failed(_) => "failed",
+    }
+}

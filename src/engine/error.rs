@@ -1,0 +1,104 @@
+//! The ways in which an engine fails. To add one, add a variant to `Cause`, its switch in the fake engine and a test.
+
+use std::fmt;
+use std::time::Duration;
+
+use protocol::Failed;
+
+/// A failure with everything a row says about it.
+#[derive(Debug)]
+pub struct Fault {
+    pub when: Stage,
+    pub cause: Cause,
+    /// The last lines that the engine wrote on stderr.
+    pub stderr: Vec<String>,
+}
+
+/// How far an engine had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Start,
+    Hello,
+    Load,
+    Warmup(u32),
+    Sample(u32),
+    Shutdown,
+}
+
+#[derive(Debug)]
+pub enum Cause {
+    /// The program could not be started at all.
+    Start(String),
+    /// The process ended before it answered.
+    Exited(String),
+    /// No answer within the deadline.
+    Timeout(Duration),
+    /// It speaks another version of the protocol.
+    Version(u32),
+    /// What it wrote breaks the protocol.
+    Protocol(String),
+    /// What it computed is not what was asked for.
+    WrongOutput(String),
+    /// It says itself that it cannot do what the scenario needs.
+    Unsupported(String),
+    /// It answered `failed`.
+    Said(Failed),
+}
+
+impl Cause {
+    /// The word that records and tables use.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Start(_) => "start",
+            Self::Exited(_) => "exited",
+            Self::Timeout(_) => "timeout",
+            Self::Version(_) => "version",
+            Self::Protocol(_) => "protocol",
+            Self::WrongOutput(_) => "wrong_output",
+            Self::Unsupported(_) => "unsupported",
+            Self::Said(failed) => failed.kind.as_str(),
+        }
+    }
+
+    /// Whether the engine can be asked the next thing all the same.
+    pub fn engine_lives(&self) -> bool {
+        matches!(self, Self::Said(_) | Self::Unsupported(_) | Self::WrongOutput(_))
+    }
+
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Said(failed) => failed.hint.clone(),
+            Self::Timeout(after) => Some(format!("--timeout {}", after.as_secs().max(1) * 5)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(message) | Self::Protocol(message) | Self::WrongOutput(message) | Self::Unsupported(message) => {
+                f.write_str(message)
+            }
+            Self::Exited(status) => write!(f, "ended with {status} before it answered"),
+            Self::Timeout(after) => write!(f, "no answer within {} s", after.as_secs_f64()),
+            Self::Version(spoken) => {
+                write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
+            }
+            Self::Said(failed) => f.write_str(&failed.message),
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Hello => f.write_str("hello"),
+            Self::Load => f.write_str("load"),
+            Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
+            Self::Sample(index) => write!(f, "sample {}", index + 1),
+            Self::Shutdown => f.write_str("shutdown"),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The keeper: a second process of this program that outlives it for a moment, so that no engine outlives a run, not
+//! even when the orchestrator is killed by SIGKILL and can clean up nothing itself.
+//!
+//! It waits until its stdin ends, which the kernel sees to however the orchestrator dies, and then ends every process
+//! that carries the run's mark in its environment. Children inherit the mark, whatever process group or session they
+//! move to, so grandchildren that an engine forgot are found as well.
+
+use std::io::Read;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use protocol::environment;
+
+use crate::machine;
+
+/// The run's end of it. Dropping it ends everything that the run left.
+pub struct Keeper {
+    child: Child,
+    run: String,
+}
+
+impl Keeper {
+    pub fn start(run: &str) -> Result<Self> {
+        use std::os::unix::process::CommandExt;
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        #[expect(clippy::disallowed_methods, reason = "the keeper is no engine; it must outlive what spawned it")]
+        let mut command = std::process::Command::new(program);
+        // A group of its own: Ctrl-C at the terminal is not meant for it.
+        command.arg("keeper").arg(run).process_group(0);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Ok(Self { child: child.context("cannot start the keeper process")?, run: run.to_string() })
+    }
+
+    /// The variable that marks every process of the run.
+    pub fn mark(&self) -> (&'static str, &str) {
+        (environment::RUN, &self.run)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // It ends within milliseconds; if it cannot be waited for, it still does its work.
+        let _ = self.child.wait();
+    }
+}
+
+/// What the keeper process does.
+pub fn keep(run: &str) {
+    let mut nothing = [0; 64];
+    while matches!(std::io::stdin().read(&mut nothing), Ok(read) if read > 0) {}
+    end_marked(environment::RUN, run);
+}
+
+/// Ends every process that carries the mark, and whatever they start meanwhile. Gives the number that it found.
+pub fn end_marked(name: &str, value: &str) -> usize {
+    let mut found = std::collections::BTreeSet::new();
+    // A process that is being killed is listed until it is reaped; a few looks are enough for any that is not stuck.
+    for _ in 0..100 {
+        let living: Vec<u32> = machine::processes_marked(name, value);
+        if living.is_empty() {
+            break;
+        }
+        for pid in living {
+            found.insert(pid);
+            // The process may be gone by now, which is what is wanted.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    found.len()
+}

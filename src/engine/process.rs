@@ -1,0 +1,224 @@
+//! One process of an engine: started in a group of its own, its lines stamped as their bytes arrive, ended for certain.
+//!
+//! Knows nothing of what the lines say. The only place that spawns engines.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{PipeReader, Read};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use protocol::{Frame, Framer, environment};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+
+use super::keeper::end_marked;
+
+/// Lines of stderr that are kept, and how much of each.
+const STDERR_LINES: usize = 40;
+const STDERR_LINE_BYTES: usize = 400;
+/// Lines that may wait to be read. When they are full the engine's next write waits, not this program's memory.
+const LINES_WAITING: usize = 64;
+
+/// What to start, and with what around it.
+#[derive(Debug, Clone, Default)]
+pub struct Launching {
+    pub label: String,
+    pub command: Vec<String>,
+    pub variables: Vec<(String, OsString)>,
+    /// The run's id and this launch's: marks by which leftovers are found.
+    pub run: String,
+    pub launch: String,
+    /// Show what the engine says on stderr, and every line in both directions.
+    pub debug: bool,
+}
+
+/// A line on the engine's stdout, with the time at which its last bytes arrived.
+#[derive(Debug)]
+pub struct Line {
+    pub at: Instant,
+    pub frame: Frame,
+}
+
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: mpsc::Receiver<Line>,
+    stderr: Arc<Mutex<VecDeque<String>>>,
+    launch: String,
+    label: String,
+    debug: bool,
+    pub pid: u32,
+    /// Just before the process was started.
+    pub started: Instant,
+}
+
+impl Process {
+    pub fn start(launching: &Launching) -> std::io::Result<Self> {
+        let (program, arguments) = launching.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+        let (stdout, child_stdout) = std::io::pipe()?;
+        let (stderr, child_stderr) = std::io::pipe()?;
+        #[expect(clippy::disallowed_methods, reason = "the one place that spawns engines")]
+        let mut command = Command::new(program);
+        command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
+        command.env(environment::RUN, &launching.run).env(environment::LAUNCH, &launching.launch);
+        command.stdin(Stdio::piped()).stdout(child_stdout).stderr(child_stderr).process_group(0).kill_on_drop(true);
+        let started = Instant::now();
+        let mut child = command.spawn()?;
+        // The command holds the pipes' other ends; while they are open no stream of the engine's ever ends.
+        drop(command);
+        let (sender, lines) = mpsc::channel(LINES_WAITING);
+        let ring = Arc::new(Mutex::new(VecDeque::new()));
+        let (kept, label, debug) = (Arc::clone(&ring), launching.label.clone(), launching.debug);
+        std::thread::spawn(move || read_lines(stdout, &sender));
+        std::thread::spawn(move || keep_last_lines(stderr, &kept, debug.then_some(label.as_str())));
+        Ok(Self {
+            pid: child.id().unwrap_or_default(),
+            stdin: child.stdin.take(),
+            child,
+            lines,
+            stderr: ring,
+            launch: launching.launch.clone(),
+            label: launching.label.clone(),
+            debug,
+            started,
+        })
+    }
+
+    /// Writes a whole line. An engine that has stopped reading makes this wait, so give it a deadline.
+    pub async fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
+        if self.debug {
+            show(&self.label, "<", line);
+        }
+        let stdin = self.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        stdin.write_all(line).await?;
+        stdin.flush().await
+    }
+
+    /// The next line, or `None` when the engine can write no more: its stdout has ended, or it has.
+    pub async fn line(&mut self) -> Option<Line> {
+        let line = tokio::select! {
+            biased;
+            line = self.lines.recv() => line,
+            // A child of the engine's may hold its stdout open. What the engine itself wrote is in the pipe by now.
+            _ = self.child.wait() => tokio::time::timeout(Duration::from_millis(200), self.lines.recv()).await.ok().flatten(),
+        };
+        if let (true, Some(Line { frame: Frame::Line(bytes), .. })) = (self.debug, &line) {
+            show(&self.label, ">", bytes);
+        }
+        line
+    }
+
+    /// A line that is there already.
+    pub fn waiting_line(&mut self) -> Option<Line> {
+        self.lines.try_recv().ok()
+    }
+
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// How the process ended, if it does within `grace`.
+    pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
+        tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok()
+    }
+
+    /// The last lines of stderr.
+    pub fn stderr(&self) -> Vec<String> {
+        self.stderr.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Adds a line of the orchestrator's own to what is kept of stderr.
+    pub fn note(&self, line: &str) {
+        push(&self.stderr, line);
+    }
+
+    /// Ends the process: a request to end, then SIGKILL, then whatever it left behind. Gives the number of leftovers.
+    pub async fn end(&mut self, grace: Duration) -> usize {
+        self.close_stdin();
+        if self.wait(grace).await.is_none() {
+            self.signal(Signal::SIGTERM);
+            if self.wait(grace.min(Duration::from_secs(1))).await.is_none() {
+                self.signal(Signal::SIGKILL);
+                // SIGKILL cannot be refused; only a process stuck in the kernel survives this wait.
+                self.wait(Duration::from_secs(5)).await;
+            }
+        }
+        end_marked(environment::LAUNCH, &self.launch)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.pid > 1 {
+            // The group may be empty already.
+            let _ = killpg(Pid::from_raw(self.pid as i32), signal);
+        }
+    }
+}
+
+/// However the launch is left (a failure, Ctrl-C, a panic), the engine and its children end with it.
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Once the child is reaped its number may belong to somebody else; `id` is `None` from then on.
+        if self.child.id().is_some() {
+            self.signal(Signal::SIGKILL);
+        }
+        end_marked(environment::LAUNCH, &self.launch);
+    }
+}
+
+/// Blocks in `read`, so that the stamp is taken by a thread that does nothing else.
+fn read_lines(mut stdout: PipeReader, lines: &mpsc::Sender<Line>) {
+    let mut framer = Framer::default();
+    let mut bytes = vec![0; 64 * 1024];
+    let mut gone = false;
+    while !gone {
+        let read = match stdout.read(&mut bytes) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => read,
+        };
+        let at = Instant::now();
+        framer.push(&bytes[..read], |frame| gone |= lines.blocking_send(Line { at, frame }).is_err());
+    }
+    if let Some(frame) = framer.finish() {
+        // Nobody may be listening any more.
+        let _ = lines.blocking_send(Line { at: Instant::now(), frame });
+    }
+}
+
+fn keep_last_lines(mut stderr: PipeReader, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
+    // Lines past this bound are skipped: it is far more than is kept of one.
+    let mut framer = Framer::with_bound(64 * 1024);
+    let mut bytes = vec![0; 16 * 1024];
+    let keep = |frame| {
+        let Frame::Line(line) = frame else { return };
+        if let Some(label) = label {
+            show(label, "!", &line);
+        }
+        push(kept, &String::from_utf8_lossy(&line));
+    };
+    while let Ok(read @ 1..) = stderr.read(&mut bytes) {
+        framer.push(&bytes[..read], keep);
+    }
+    framer.finish().into_iter().for_each(keep);
+}
+
+fn push(kept: &Mutex<VecDeque<String>>, line: &str) {
+    let Ok(mut kept) = kept.lock() else { return };
+    if kept.len() == STDERR_LINES {
+        kept.pop_front();
+    }
+    kept.push_back(line.chars().take(STDERR_LINE_BYTES).collect());
+}
+
+#[expect(clippy::print_stderr, reason = "`--debug` shows both directions as they happen")]
+fn show(label: &str, direction: &str, line: &[u8]) {
+    let text = String::from_utf8_lossy(line);
+    let shown: String = text.trim_end().chars().take(2000).collect();
+    let more = if shown.len() < text.trim_end().len() { "..." } else { "" };
+    eprintln!("[{label}] {direction} {shown}{more}");
+}

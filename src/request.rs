@@ -1,0 +1,28 @@
+//! `orchestrate request ENGINE SCENARIO`: the exact lines that a run would send, to pipe into any engine by hand.
+
+use anyhow::{Result, bail};
+use protocol::{Capabilities, Request};
+
+use crate::plan::{Asked, Plan};
+use crate::prompts::{Prompts, Which};
+use crate::record::Role;
+use crate::run::load_request;
+
+/// hello, load, one measured request of each case, shutdown.
+pub fn lines(asked: &Asked) -> Result<Vec<u8>> {
+    let plan = Plan::new(asked);
+    let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
+    let prompts = Prompts::of_model(&configuration.model.path)?;
+    // What the engine can do is not asked; the lines are the ones that an engine of the whole protocol gets.
+    let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
+    let hello = protocol::Hello { protocol: protocol::version::CURRENT };
+    let mut requests = vec![Request::Hello(hello), Request::Load(load_request(configuration))];
+    for (number, case) in plan.cases_of(0).into_iter().enumerate() {
+        let workload = &plan.cases[case].workload;
+        let which = Which { seed: plan.seed, round: 0, role: Role::Measured, index: 0 };
+        let ids = prompts.ids(workload, which)?;
+        requests.push(Request::Generate(prompts.request(workload, &ids, Some(&everything), number as u64)));
+    }
+    requests.push(Request::Shutdown {});
+    Ok(requests.iter().flat_map(protocol::encode).collect())
+}

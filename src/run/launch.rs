@@ -1,0 +1,180 @@
+//! One launch of a configuration: start, hello, load, every open case, shutdown.
+
+use protocol::{HelloFacts, Load, environment};
+
+use super::{Run, Stop};
+use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
+use crate::event::Event;
+use crate::plan::Configuration;
+use crate::record::{Entry, Launch, Role};
+
+/// An engine that is started and, where it speaks the whole protocol, loaded.
+pub(super) struct Launched {
+    pub talk: Conversation,
+    pub launch: Launch,
+}
+
+impl Launched {
+    pub fn hello(&self) -> Option<&HelloFacts> {
+        self.launch.hello.as_ref()
+    }
+}
+
+impl Run<'_> {
+    /// One process for all cases. When the engine dies in a case, the cases after it get another process.
+    pub(super) async fn launch_warm(&mut self, index: usize, round: u32, mut cases: Vec<usize>) -> Result<(), Stop> {
+        while !cases.is_empty() {
+            let mut launched = self.launch(index, round).await?;
+            let mut alive = true;
+            while alive && !cases.is_empty() {
+                let case = cases.remove(0);
+                match self.ask_case(&mut launched, case).await {
+                    Ok(()) => {}
+                    Err(Stop::Fault(fault)) => {
+                        alive = fault.cause.engine_lives();
+                        self.fail(index, Some(case), fault)?;
+                    }
+                    Err(broken) => return Err(broken),
+                }
+            }
+            self.end(launched, alive).await?;
+        }
+        Ok(())
+    }
+
+    /// One process for each request.
+    pub(super) async fn launch_one_shots(&mut self, index: usize, round: u32, cases: Vec<usize>) -> Result<(), Stop> {
+        for case in cases {
+            for sample in 0..self.plan.cases[case].workload.samples {
+                let asked = match self.start(index, round, false) {
+                    Ok(mut launched) => {
+                        let asked = self.ask_cold(&mut launched, case, sample).await;
+                        self.end(launched, false).await?;
+                        asked
+                    }
+                    Err(fault) => Err(Stop::Fault(fault)),
+                };
+                match asked {
+                    Ok(()) => {}
+                    Err(Stop::Fault(fault)) => {
+                        self.fail(index, Some(case), fault)?;
+                        break;
+                    }
+                    Err(broken) => return Err(broken),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn launch(&mut self, index: usize, round: u32) -> Result<Launched, Stop> {
+        let mut launched = self.start(index, round, true)?;
+        if self.minimal.contains(&index) {
+            // Its launch is recorded with its first answer, which says what was loaded.
+            return Ok(launched);
+        }
+        match launched.talk.hello().await {
+            Ok(Hello::Known(facts)) => {
+                launched.launch.hello_ns = Some(launched.talk.since_start(std::time::Instant::now()));
+                launched.launch.hello = Some(*facts);
+            }
+            Ok(Hello::Minimal) => {
+                let configuration = &self.plan.configurations[index];
+                if !configuration.options.is_empty() {
+                    let cause = Cause::Unsupported("knows no `load`, so that no option can be set".into());
+                    return Err(launched.talk.fault(Stage::Hello, cause).into());
+                }
+                self.minimal.insert(index);
+                launched.talk.process.end(std::time::Duration::ZERO).await;
+                return Box::pin(self.launch(index, round)).await;
+            }
+            Err(cause) => return Err(launched.talk.fault(Stage::Hello, cause).into()),
+        }
+        let loaded = self.load(&mut launched, index).await;
+        // The launch is recorded either way: a failure refers to it.
+        self.recorder.take(Entry::Launch(Box::new(launched.launch.clone())))?;
+        loaded.map_err(|cause| launched.talk.fault(Stage::Load, cause))?;
+        Ok(launched)
+    }
+
+    async fn load(&mut self, launched: &mut Launched, index: usize) -> Result<(), Cause> {
+        let configuration = &self.plan.configurations[index];
+        let (label, listener) = (&configuration.label, &mut self.listener);
+        let loaded = launched.talk.load(load_request(configuration), |said| {
+            listener(Event::Loading { label: label.clone(), phase: said.phase, fraction: said.fraction });
+        });
+        let (loaded, loaded_ns) = loaded.await?;
+        (self.listener)(Event::Loaded { label: label.clone(), load_ns: loaded_ns });
+        launched.launch.loaded = Some(loaded);
+        launched.launch.loaded_ns = Some(loaded_ns);
+        Ok(())
+    }
+
+    fn start(&mut self, index: usize, round: u32, announce: bool) -> Result<Launched, Fault> {
+        let configuration = &self.plan.configurations[index];
+        if announce {
+            let (label, rounds) = (configuration.label.clone(), self.plan.launches);
+            (self.listener)(Event::LaunchStarted { label, round, rounds });
+        }
+        let launching = launching(configuration, &self.recorder.record.header.id, self.launches, self.settings.debug);
+        let talk = Conversation::start(&launching, self.settings.deadlines)?;
+        let pid = talk.process.pid;
+        let launch = Launch { launch: self.launches, configuration: index, round, pid, ..Launch::default() };
+        self.launches += 1;
+        Ok(Launched { talk, launch })
+    }
+
+    /// Ends a launch. One that is alive is asked to end first, and how it does is noted.
+    async fn end(&mut self, mut launched: Launched, alive: bool) -> Result<(), Stop> {
+        let index = launched.launch.configuration;
+        if alive && launched.hello().is_some() {
+            if let Err(cause) = launched.talk.shutdown().await {
+                self.warn(index, format!("did not shut down as the protocol asks: {cause}; it was ended"))?;
+            }
+        }
+        let grace = if alive { launched.talk.deadlines.shutdown } else { std::time::Duration::from_millis(100) };
+        let left = launched.talk.process.end(grace).await;
+        if left > 0 && alive {
+            self.warn(index, format!("left {left} processes behind; they were ended"))?;
+        }
+        Ok(())
+    }
+}
+
+pub fn load_request(configuration: &Configuration) -> Load {
+    Load {
+        model: configuration.model.path.clone(),
+        device: Some(configuration.device.clone()),
+        dtype: configuration.dtype.clone(),
+        threads: Some(configuration.threads),
+        context_tokens: None,
+        options: configuration.options.clone(),
+    }
+}
+
+/// What is started, with the environment that every engine gets.
+pub fn launching(configuration: &Configuration, run: &str, launch: u32, debug: bool) -> Launching {
+    let set = |name: &str, value: &str| (name.to_string(), value.into());
+    let mut variables = vec![
+        set(environment::MODEL, &configuration.model.path),
+        set(environment::DEVICE, &configuration.device),
+        set(environment::THREADS, &configuration.threads.to_string()),
+    ];
+    variables.extend(configuration.dtype.iter().map(|dtype| set(environment::DTYPE, dtype)));
+    Launching {
+        label: configuration.label.clone(),
+        command: configuration.command.clone(),
+        variables,
+        run: run.to_string(),
+        launch: format!("{run}/{launch}"),
+        debug,
+    }
+}
+
+/// Where in a case a request stands, for errors.
+pub(super) fn stage(role: Role, index: u32) -> Stage {
+    match role {
+        Role::Warmup => Stage::Warmup(index),
+        Role::Measured => Stage::Sample(index),
+    }
+}

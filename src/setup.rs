@@ -1,0 +1,187 @@
+//! Building engines and creating their environments. The only code that installs anything, and it says first how large
+//! that is. Each step is one command; its output goes to the displays line by line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::statvfs::statvfs;
+
+use crate::event::{Event, Listener};
+use crate::plan::Unavailable;
+use crate::registry::{Engine, Registry, SetUp, State, megabytes, this_program};
+
+/// Lines of a failed command's output that are shown.
+const LAST_LINES: usize = 6;
+
+/// What set-up needs to know of its surroundings.
+pub struct SettingUp<'a> {
+    pub registry: &'a Registry,
+    /// A variable that marks every process of this run, so that none is left behind.
+    pub mark: (&'static str, &'a str),
+    pub listener: Listener<'a>,
+}
+
+impl SettingUp<'_> {
+    /// Before a run: builds the engine, and sets it up where its manifest lets a run do so.
+    pub fn prepare(&mut self, engine: &Engine) -> Result<(), Unavailable> {
+        let build = self.build(engine);
+        build.map_err(|error| self.unavailable(engine, "it does not build", &error))?;
+        match self.registry.state(engine) {
+            State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
+                let made = self.environment(engine);
+                made.map_err(|error| self.unavailable(engine, "its environment cannot be set up", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// On request: builds the engine and sets it up.
+    pub fn set_up(&mut self, engine: &Engine) -> Result<()> {
+        if let State::Never(unavailable) = self.registry.state(engine) {
+            bail!("`{}` cannot run here: {}", engine.manifest.name, unavailable.reason);
+        }
+        self.build(engine)?;
+        match self.registry.state(engine) {
+            State::NoEnvironment => self.environment(engine),
+            _ => Ok(()),
+        }
+    }
+
+    /// Cargo knows better than this program whether anything is to be done; it says so within a moment.
+    fn build(&mut self, engine: &Engine) -> Result<()> {
+        let (Some(root), Some(build)) = (&self.registry.root, &engine.manifest.build) else { return Ok(()) };
+        if matches!(self.registry.state(engine), State::Never(_)) {
+            return Ok(());
+        }
+        let command = match &build.package {
+            Some(package) => {
+                let mut command: Vec<String> = ["cargo", "build", "--release", "-p", package].map(String::from).into();
+                if !build.features.is_empty() {
+                    command.extend(["--features".into(), build.features.join(",")]);
+                }
+                command
+            }
+            None => build.command.clone(),
+        };
+        let (root, note) = (root.clone(), build.note.clone());
+        self.step(engine, "building", note, &command, &root)
+    }
+
+    fn environment(&mut self, engine: &Engine) -> Result<()> {
+        let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
+            return Ok(());
+        };
+        let folder = folder?;
+        let parent = folder.parent().context("an environment lies in a folder")?;
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
+        // Two runs at once: the second waits here and finds the work done.
+        let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
+        lock.lock().context("cannot lock the environment")?;
+        if places::interpreter(&folder).is_some() {
+            return Ok(());
+        }
+        let (download, installed) = (environment.download_mb, environment.installed_mb);
+        check_space(parent, download + installed)?;
+        let uv = self.uv(engine, parent)?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let requirements = folder.with_extension("requirements.txt");
+        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
+        let note = format!("{} to download, {} installed in {}", megabytes(download), megabytes(installed), text(&folder));
+        let venv = ["venv", "--clear", "--python", &environment.python, &text(&folder)];
+        self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
+        let python = text(&folder.join("bin/python"));
+        let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
+        self.step(engine, "setting up its packages", Some(note), &command(&uv, &install), parent)?;
+        // Written last: an environment without it is half made.
+        std::fs::write(folder.join(places::READY_FILE), "")?;
+        Ok(())
+    }
+
+    /// `uv` from PATH, else our own, from PyPI by the machine's Python.
+    fn uv(&mut self, engine: &Engine, parent: &Path) -> Result<PathBuf> {
+        if let Ok(uv) = which::which("uv") {
+            return Ok(uv);
+        }
+        let tools = places::data_dir()?.join("tools/uv");
+        let uv = tools.join("bin/uv");
+        if !uv.is_file() {
+            let python = which::which("python3").context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
+            let target = tools.to_string_lossy().into_owned();
+            let arguments = ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];
+            self.step(engine, "installing uv", None, &command(&python, &arguments), parent)?;
+        }
+        Ok(uv)
+    }
+
+    /// Runs one command, and tells the displays every line of it.
+    fn step(&mut self, engine: &Engine, what: &str, note: Option<String>, command: &[String], dir: &Path) -> Result<()> {
+        let engine = engine.manifest.name.clone();
+        (self.listener)(Event::SetUpStarted { engine: engine.clone(), what: what.into(), note });
+        let (program, arguments) = command.split_first().context("an empty command")?;
+        let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
+        let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
+        let reader = reader.with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
+        let mut last: Vec<String> = Vec::new();
+        for line in BufReader::new(&reader).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim().to_string();
+            (self.listener)(Event::SetUpSaid { engine: engine.clone(), line: line.clone() });
+            last.push(line);
+            last.drain(..last.len().saturating_sub(LAST_LINES));
+        }
+        let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
+        let failed = (!status.success()).then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
+        (self.listener)(Event::SetUpFinished { engine, failed: failed.clone() });
+        match failed {
+            Some(said) => bail!("{said}\nhint: {}", command.join(" ")),
+            None => Ok(()),
+        }
+    }
+
+    fn unavailable(&self, engine: &Engine, what: &str, error: &anyhow::Error) -> Unavailable {
+        let text = format!("{error:#}");
+        let said: Vec<&str> = text.split("\nhint:").next().unwrap_or_default().lines().collect();
+        // Tools say the cause in their first line of an error, and advice after it.
+        let cause = said.iter().find(|line| line.contains("error")).or(said.first()).copied().unwrap_or_default();
+        let hint = Some(format!("{} setup {}", this_program(), engine.manifest.name));
+        Unavailable { reason: format!("{what}: {}", cause.trim()), hint }
+    }
+}
+
+/// Removes every environment that was made for an engine, older requirements included. Gives the folders.
+pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
+    let environments = places::data_dir()?.join("environments");
+    let prefix = format!("{}-", engine.manifest.name);
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // What follows the name is a digest: `toy-fast-0123...` is no environment of `toy`.
+        let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest)) else { continue };
+        if digest.len() != 16 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let path = entry.path();
+        let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        gone.with_context(|| format!("cannot remove `{}`", path.display()))?;
+        if !name.contains('.') {
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
+    let Ok(stat) = statvfs(dir) else { return Ok(()) };
+    let free_mb = stat.blocks_available() as u64 * stat.fragment_size() as u64 / 1_000_000;
+    if free_mb < needed_mb {
+        let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
+        let home = places::HOME_VARIABLE;
+        bail!("`{}` has {free} free, {needed} are needed\nhint: {home}=/a/larger/disk {}", dir.display(), this_program());
+    }
+    Ok(())
+}
+
+fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
+    std::iter::once(program.to_string_lossy().into_owned()).chain(arguments.iter().map(|it| it.to_string())).collect()
+}

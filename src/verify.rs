@@ -1,0 +1,223 @@
+//! Did the engine do the work it claims? Every answer is held against what was asked and against the orchestrator's own
+//! clock. A breach makes a row of its own kind, never a fast engine.
+
+use protocol::{Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
+
+use crate::engine::Cause;
+
+/// What an answer must agree with.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// Tokens of each prompt, where ids were sent; else the engine's own count stands.
+    pub prompt_tokens: Vec<Option<u32>>,
+    pub max_new_tokens: u32,
+    pub ignore_eos: bool,
+    pub eos_ids: Vec<u32>,
+    pub vocabulary_size: Option<u32>,
+    /// From the request's line to the answer's, on the orchestrator's clock.
+    pub elapsed_ns: u64,
+}
+
+/// The engine's clock may start a moment before the orchestrator's last write returns, and clocks are read in turns.
+const CLOCK_SLACK_NS: u64 = 1_000_000;
+
+impl Expected {
+    /// What hello and the load say about how to read an answer.
+    pub fn with_engine(mut self, hello: Option<&HelloFacts>, eos_ids: &[u32], vocabulary_size: Option<u32>) -> Self {
+        // An engine that masks EOS gives no EOS; one that takes it for an ordinary token may give it anywhere.
+        let ordinary = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
+        self.eos_ids = if self.ignore_eos && ordinary { Vec::new() } else { eos_ids.to_vec() };
+        self.vocabulary_size = vocabulary_size;
+        self
+    }
+
+    /// Holds an unstreamed answer of one iteration against what was asked.
+    pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
+        let [iteration] = generated.iterations.as_slice() else {
+            return wrong(format!("{} iterations where 1 was asked", generated.iterations.len()));
+        };
+        if !generated.warmup_iterations.is_empty() {
+            return wrong(format!("{} warm-up iterations where none was asked", generated.warmup_iterations.len()));
+        }
+        self.verify_clock(iteration)?;
+        if iteration.sequences.len() != self.prompt_tokens.len() {
+            let (found, asked) = (iteration.sequences.len(), self.prompt_tokens.len());
+            return wrong(format!("{found} sequences where {asked} were asked"));
+        }
+        for (sequence, prompt_tokens) in iteration.sequences.iter().zip(&self.prompt_tokens) {
+            self.verify_sequence(iteration, sequence, *prompt_tokens)?;
+        }
+        Ok(())
+    }
+
+    /// The streamed tokens must be the final ones.
+    pub fn verify_streamed(&self, generated: &Generated, tokens: &[(Token, u64)]) -> Result<(), Cause> {
+        for (number, iteration) in generated.iterations.iter().enumerate() {
+            for (place, sequence) in iteration.sequences.iter().enumerate() {
+                let of = |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, place);
+                let mut streamed = Vec::new();
+                for token in tokens.iter().map(|(token, _)| token).filter(of) {
+                    if token.index as usize != streamed.len() {
+                        return breach(format!("streamed token {} came where {} was next", token.index, streamed.len()));
+                    }
+                    streamed.extend(&token.ids);
+                }
+                if Some(&streamed) != sequence.output_ids.as_ref() {
+                    return breach("the streamed ids are not the final ids".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_clock(&self, iteration: &Iteration) -> Result<(), Cause> {
+        let Iteration { start_ns, end_ns, .. } = iteration;
+        if end_ns < start_ns {
+            return breach(format!("`end_ns` {end_ns} lies before `start_ns` {start_ns}"));
+        }
+        if *end_ns > self.elapsed_ns + CLOCK_SLACK_NS {
+            let elapsed = self.elapsed_ns;
+            return breach(format!("`end_ns` {end_ns} lies after the answer arrived ({elapsed} ns on the orchestrator's clock)"));
+        }
+        Ok(())
+    }
+
+    fn verify_sequence(&self, iteration: &Iteration, sequence: &Sequence, prompt: Option<u32>) -> Result<(), Cause> {
+        if let Some(asked) = prompt.filter(|&asked| asked != sequence.prompt_tokens) {
+            return wrong(format!("`prompt_tokens` {} where {asked} ids were sent", sequence.prompt_tokens));
+        }
+        if sequence.finish == Finish::Cancelled {
+            return breach("finished `cancelled` where nothing was cancelled".into());
+        }
+        let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
+            (Some(ids), Some(times), None) => {
+                if ids.len() != times.len() {
+                    return breach(format!("{} `output_ids` and {} `token_ns`", ids.len(), times.len()));
+                }
+                self.verify_ids(ids, sequence.finish)?;
+                (ids.len(), times.clone())
+            }
+            (None, None, Some(chunks)) => {
+                let Some(count) = sequence.output_tokens else { return breach("`chunks` without `output_tokens`".into()) };
+                (count as usize, chunks.iter().map(|chunk| chunk.ns).collect())
+            }
+            _ => return breach("neither `output_ids` with `token_ns` nor `chunks`".into()),
+        };
+        self.verify_length(count, sequence.finish)?;
+        let mut last = iteration.start_ns;
+        for (index, &time) in times.iter().enumerate() {
+            let early = if index == 0 { time <= last } else { time < last };
+            if early || time > iteration.end_ns {
+                let (start, end) = (iteration.start_ns, iteration.end_ns);
+                return breach(format!("`token_ns[{index}]` {time} lies outside its place ({start} .. {last} .. {end})"));
+            }
+            last = time;
+        }
+        Ok(())
+    }
+
+    fn verify_ids(&self, ids: &[u32], finish: Finish) -> Result<(), Cause> {
+        if let Some(id) = self.vocabulary_size.and_then(|size| ids.iter().find(|&&id| id >= size)) {
+            return wrong(format!("token id {id} lies outside the vocabulary"));
+        }
+        let eos = ids.iter().position(|id| self.eos_ids.contains(id));
+        match (eos, finish) {
+            (Some(place), _) if place + 1 < ids.len() => wrong(format!("goes on after the EOS at token {place}")),
+            (None, Finish::Eos) if !self.eos_ids.is_empty() => wrong("finished `eos` without an EOS token".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn verify_length(&self, count: usize, finish: Finish) -> Result<(), Cause> {
+        let asked = self.max_new_tokens as usize;
+        let short = count < asked && (self.ignore_eos || finish == Finish::Length);
+        if count > asked || short || count == 0 {
+            return wrong(format!("{count} tokens where {asked} were asked"));
+        }
+        Ok(())
+    }
+}
+
+fn breach(message: String) -> Result<(), Cause> {
+    Err(Cause::Protocol(message))
+}
+
+fn wrong(message: String) -> Result<(), Cause> {
+    Err(Cause::WrongOutput(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected() -> Expected {
+        Expected {
+            prompt_tokens: vec![Some(4)],
+            max_new_tokens: 3,
+            ignore_eos: true,
+            vocabulary_size: Some(100),
+            elapsed_ns: 1000,
+            ..Expected::default()
+        }
+    }
+
+    fn answer() -> Generated {
+        let sequence = Sequence {
+            prompt_tokens: 4,
+            output_ids: Some(vec![5, 6, 7]),
+            token_ns: Some(vec![20, 30, 30]),
+            ..Sequence::default()
+        };
+        Generated { iterations: vec![Iteration { start_ns: 10, end_ns: 40, sequences: vec![sequence] }], ..Default::default() }
+    }
+
+    fn refusal(change: impl FnOnce(&mut Iteration)) -> String {
+        let mut answer = answer();
+        change(&mut answer.iterations[0]);
+        let cause = expected().verify(&answer).unwrap_err();
+        format!("{}: {cause}", cause.kind())
+    }
+
+    #[test]
+    fn an_answer_as_asked_passes() {
+        assert!(expected().verify(&answer()).is_ok());
+    }
+
+    #[test]
+    fn the_number_of_tokens_must_be_the_one_asked() {
+        let short = refusal(|iteration| {
+            iteration.sequences[0].output_ids = Some(vec![5]);
+            iteration.sequences[0].token_ns = Some(vec![20]);
+        });
+        assert_eq!(short, "wrong_output: 1 tokens where 3 were asked");
+        assert_eq!(refusal(|it| it.sequences[0].prompt_tokens = 9), "wrong_output: `prompt_tokens` 9 where 4 ids were sent");
+        assert!(refusal(|it| it.sequences.clear()).contains("0 sequences where 1"));
+    }
+
+    #[test]
+    fn times_must_follow_one_another_and_the_orchestrators_clock() {
+        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30])).starts_with("protocol: `token_ns[1]`"));
+        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![10, 20, 30])).starts_with("protocol: `token_ns[0]`"));
+        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30, 41])).starts_with("protocol: `token_ns[2]`"));
+        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30])).contains("3 `output_ids` and 2 `token_ns`"));
+        assert!(refusal(|it| it.end_ns = 5).contains("lies before"));
+        assert!(refusal(|it| it.end_ns = 2_000_000_000).contains("after the answer arrived"));
+    }
+
+    #[test]
+    fn ids_lie_in_the_vocabulary_and_end_at_eos_unless_it_is_ignored() {
+        assert!(refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7])).contains("outside the vocabulary"));
+        let stops = Expected { ignore_eos: false, eos_ids: vec![6], ..expected() };
+        assert!(stops.verify(&answer()).unwrap_err().to_string().contains("goes on after the EOS"));
+        assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
+    }
+
+    #[test]
+    fn streamed_ids_must_be_the_final_ones_in_their_order() {
+        let token = |index, ids: &[u32]| (Token { index, ids: ids.to_vec(), ..Token::default() }, 0);
+        assert!(expected().verify_streamed(&answer(), &[token(0, &[5]), token(1, &[6, 7])]).is_ok());
+        assert!(expected().verify_streamed(&answer(), &[token(0, &[5]), token(1, &[6, 8])]).is_err());
+        assert!(expected().verify_streamed(&answer(), &[token(0, &[5]), token(2, &[7])]).is_err());
+        assert!(expected().verify_streamed(&answer(), &[]).is_err());
+    }
+}
