@@ -1,0 +1,68 @@
+//! A loaded model at work: generation and scoring, as candle's examples drive its models.
+
+use candle_transformers::generation::{LogitsProcessor, Sampling as Picking};
+use engine_kit::{Flow, Job, Model, Tokens, sampling};
+use protocol::{Facts, Failed, Sampling};
+
+use crate::failure::{computing, unsupported};
+use crate::network::Network;
+
+/// The network, and the facts of its load.
+pub struct LoadedModel {
+    pub network: Network,
+    pub facts: Facts,
+}
+
+impl Model for LoadedModel {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
+        if !job.use_cache && !self.network.can_run_without_cache() {
+            return Err(unsupported(
+                "`use_cache: false` on a GGUF: candle would keep a mask for every length",
+            ));
+        }
+        for (index, prompt) in job.prompts.iter().enumerate() {
+            let mut picker = picker(job.sampling);
+            let mut sequence = self.network.start(job.use_cache);
+            let mut input = prompt.clone();
+            loop {
+                let logits = sequence.feed(&input).map_err(|error| computing("forward pass", &error))?;
+                let id = picker.sample(&logits).map_err(|error| computing("picking a token", &error))?;
+                if tokens.push(index, id) == Flow::Done {
+                    break;
+                }
+                input = vec![id];
+            }
+        }
+        Ok(())
+    }
+
+    /// Id by id through the cache: candle's llama answers with the logits of the last position alone.
+    fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        let mut sequence = self.network.start(true);
+        let step = |pair: &[u32]| {
+            let logits = sequence.feed(&pair[..1])?.to_vec1::<f32>()?; // [vocabulary]
+            Ok(sampling::log_softmax_at(&logits, pair[1]))
+        };
+        ids.windows(2)
+            .map(step)
+            .collect::<candle_core::Result<_>>()
+            .map_err(|error| computing("scoring", &error))
+    }
+}
+
+/// candle's own sampler, chosen as its examples choose. Its argmax takes the lowest id among equals.
+fn picker(sampling: Option<Sampling>) -> LogitsProcessor {
+    let Sampling { temperature, top_k, top_p, seed } = sampling.unwrap_or_default();
+    let picking = match (top_k as usize, top_p) {
+        _ if temperature == 0.0 => Picking::ArgMax,
+        (0, None) => Picking::All { temperature },
+        (0, Some(p)) => Picking::TopP { p, temperature },
+        (k, None) => Picking::TopK { k, temperature },
+        (k, Some(p)) => Picking::TopKThenTopP { k, p, temperature },
+    };
+    LogitsProcessor::from_sampling(seed, picking)
+}
