@@ -109,7 +109,7 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'sta
         become_mute();
     }
     if has(script, "half_line_then_hangs") || has(script, "half_line_then_exits") {
-        print(&line[..line.len() / 2]);
+        print_bytes(&line.as_bytes()[..line.len() / 2]);
         if has(script, "half_line_then_hangs") {
             hang("after half a line");
         }
