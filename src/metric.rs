@@ -4,11 +4,15 @@
 //! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
 //! (an empty vector, `n/a` in a table): never zero, never infinite.
 
+mod unit;
+
 use protocol::{Iteration, Sequence, Stamp};
 
 use crate::plan::{Mode, Plan};
 use crate::record::{Launch, Sample};
 use crate::scenario::Kind;
+
+pub use unit::{Scale, Unit, three_digits};
 
 pub const METRICS: &[Metric] = &[
     Metric {
@@ -130,14 +134,6 @@ pub struct Metric {
     pub of: fn(&Observation) -> Vec<f64>,
 }
 
-/// What a number counts; reports choose the scale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    Nanoseconds,
-    TokensPerSecond,
-    Bytes,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     Higher,
@@ -196,17 +192,6 @@ impl<'a> Observation<'a> {
 /// The metric of that name.
 pub fn named(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
-}
-
-impl Unit {
-    /// As CSV and JSON name it: nothing there is scaled.
-    pub fn symbol(self) -> &'static str {
-        match self {
-            Self::Nanoseconds => "ns",
-            Self::TokensPerSecond => "tok/s",
-            Self::Bytes => "bytes",
-        }
-    }
 }
 
 /// What the rates need of a sequence, whether it came as ids or as chunks of text.

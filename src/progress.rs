@@ -1,1 +1,323 @@
+//! Events become what a person sees on stderr while they wait: a live bar on a terminal, else one plain line for each step.
+//!
+//! It draws when something happens and at no other time: no thread ticks, so nothing runs while an engine measures.
 
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::event::Event;
+use crate::metric::three_digits;
+use crate::record::Failure;
+use crate::report::safe;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Display {
+    /// A bar that is drawn over; for a terminal.
+    Live,
+    /// Lines that stay; for a log.
+    Plain,
+    Silent,
+}
+
+pub struct Progress {
+    display: Display,
+    story: Story,
+    bar: Option<ProgressBar>,
+    run_started: Option<Instant>,
+    drawn: Option<Instant>,
+}
+
+/// Samples may come thousands a second: more redraws than this serve nobody.
+const REDRAW: Duration = Duration::from_millis(100);
+const DRAWS_PER_SECOND: u8 = 10;
+/// Before so many requests are done nothing is said of the time left.
+const ENOUGH_FOR_TIME_LEFT: u64 = 4;
+
+impl Progress {
+    pub fn new(display: Display) -> Self {
+        let bar = (display == Display::Live).then(|| {
+            let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+            ProgressBar::with_draw_target(Some(0), target).with_style(style("{msg}"))
+        });
+        Self { display, story: Story::default(), bar, run_started: None, drawn: None }
+    }
+
+    pub fn event(&mut self, event: Event) {
+        if self.display == Display::Silent {
+            return;
+        }
+        let only_counts = matches!(event, Event::Sampled { .. });
+        if let Event::RunStarted { .. } = event {
+            self.run_started = Some(Instant::now());
+            if let Some(bar) = &self.bar {
+                bar.set_style(style("{bar:20} {pos}/{len} {wide_msg}"));
+            }
+        }
+        let finished = matches!(event, Event::RunFinished { .. });
+        let lines = self.story.take(&event);
+        let Some(bar) = &self.bar else {
+            lines.iter().for_each(|line| say(&line.text));
+            return;
+        };
+        if finished {
+            bar.finish_and_clear();
+        }
+        for line in lines.iter().filter(|line| line.lasting) {
+            bar.suspend(|| say(&line.text));
+        }
+        if finished || (only_counts && self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW)) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let elapsed = self.run_started.map(|started| started.elapsed());
+        let left = elapsed.and_then(|elapsed| self.story.time_left(elapsed));
+        let left = left.map_or(String::new(), |left| format!("{} left  ", rough(left)));
+        bar.update(|state| {
+            state.set_pos(self.story.done);
+            state.set_len(self.story.requests);
+        });
+        // The one call that draws.
+        bar.set_message(format!("{left}{}", self.story.status));
+    }
+}
+
+/// A template that indicatif does not take, of a later version say, is no reason to end a run.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─")
+}
+
+/// A reader of stderr that has gone away does not end a run either.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What has happened so far, without a clock and without a terminal.
+#[derive(Debug, Default)]
+struct Story {
+    requests: u64,
+    done: u64,
+    rounds: String,
+    status: String,
+    /// The case that is being measured, and its latest estimate.
+    case: Option<(String, Option<String>)>,
+}
+
+/// A line for a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    text: String,
+    /// It stays above a live bar too.
+    lasting: bool,
+}
+
+impl Story {
+    fn take(&mut self, event: &Event) -> Vec<Line> {
+        let mut lines = Vec::new();
+        // What ends a case is whatever comes after its last sample.
+        if !matches!(event, Event::Sampled { .. } | Event::Warned(_) | Event::Skipped { .. })
+            && let Some((case, Some(estimate))) = self.case.take()
+        {
+            lines.push(step(format!("  {case}: {estimate}")));
+        }
+        match event {
+            Event::SetUpStarted { engine, what, note } => {
+                let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+                lines.push(lasting(format!("{engine}: {what}{note}")));
+                self.status = format!("{engine}: {what}");
+            }
+            Event::SetUpSaid { engine, line } => self.status = format!("{engine}: {line}"),
+            Event::SetUpFinished { engine, failed: None } => lines.push(lasting(format!("{engine}: ready"))),
+            Event::SetUpFinished { engine, failed: Some(reason) } => {
+                lines.push(lasting(format!("{engine}: not set up: {reason}")));
+            }
+            Event::RunStarted { configurations, launches, requests, record } => {
+                self.requests = *requests;
+                lines.push(step(format!(
+                    "measuring: {configurations} configurations, {launches} launches of each, {requests} requests in all"
+                )));
+                lines.push(step(format!("record: {record}")));
+            }
+            Event::LaunchStarted { label, round, rounds } => {
+                self.rounds = format!("round {}/{rounds}", round + 1);
+                self.status = format!("{}  {label}: starting", self.rounds);
+                lines.push(step(format!("{}: {label}", self.rounds)));
+            }
+            Event::Loading { label, phase, fraction } => {
+                let percent =
+                    fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
+                self.status = format!("{}  {label}: loading, {phase}{percent}", self.rounds);
+            }
+            Event::Loaded { label, load_ns } => {
+                let seconds = three_digits(*load_ns as f64 / 1e9);
+                self.status = format!("{}  {label}: loaded in {seconds} s", self.rounds);
+                lines.push(step(format!("  loaded in {seconds} s")));
+            }
+            Event::CaseStarted { label, workload } => {
+                self.case = Some((workload.clone(), None));
+                self.status = format!("{}  {label}: {workload}", self.rounds);
+            }
+            Event::Sampled { label, workload, warmup, estimate } => {
+                self.done += 1;
+                let what = if *warmup { ", warming up" } else { "" };
+                let estimate_text =
+                    estimate.as_ref().map_or(String::new(), |estimate| format!("  {estimate}"));
+                self.status = format!("{}  {label}: {workload}{what}{estimate_text}", self.rounds);
+                self.case = Some((workload.clone(), estimate.clone()));
+            }
+            Event::Skipped { requests } => {
+                self.requests = self.requests.saturating_sub(*requests).max(self.done)
+            }
+            Event::Failed { label, failure } => lines.push(lasting(format!("{label}: {}", fault(failure)))),
+            Event::Warned(warning) => lines.push(lasting(format!("warning: {}", warning.message))),
+            Event::Interrupted => {
+                self.status = "interrupted".into();
+                lines.push(lasting(
+                    "interrupted: ending the engines and keeping what was measured; once more to stop at once".into(),
+                ));
+            }
+            Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),
+        }
+        // Engines, builders and paths have their say in these texts.
+        self.status = safe::line(&self.status);
+        for line in &mut lines {
+            let indent = line.text.len() - line.text.trim_start().len();
+            line.text = format!("{}{}", &"  "[..indent.min(2)], safe::line(&line.text));
+        }
+        lines
+    }
+
+    /// Every round has the same requests in it, so what is left will take as long for each as what is done took.
+    fn time_left(&self, elapsed: Duration) -> Option<Duration> {
+        let left = self.requests.saturating_sub(self.done);
+        (self.done >= ENOUGH_FOR_TIME_LEFT).then(|| elapsed.mul_f64(left as f64 / self.done as f64))
+    }
+}
+
+fn step(text: String) -> Line {
+    Line { text, lasting: false }
+}
+
+fn lasting(text: String) -> Line {
+    Line { text, lasting: true }
+}
+
+fn fault(failure: &Failure) -> String {
+    let Failure { kind, when, message, .. } = failure;
+    match kind.as_str() {
+        "unavailable" => format!("{kind}: {message}"),
+        _ => format!("{kind} at {when}: {message}"),
+    }
+}
+
+/// `42 s`, `3 min`, `1 h 20 min`: no more than an estimate can bear.
+fn rough(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..=99 => format!("{} s", seconds.max(1)),
+        100..=5999 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(workload: &str, estimate: &str) -> Event {
+        let (label, workload) = ("candle".into(), workload.into());
+        Event::Sampled { label, workload, warmup: false, estimate: Some(estimate.into()) }
+    }
+
+    fn plain(story: &mut Story, events: &[Event]) -> Vec<String> {
+        events.iter().flat_map(|event| story.take(event)).map(|line| line.text).collect()
+    }
+
+    fn run() -> Vec<Event> {
+        let label = || "candle".to_string();
+        let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
+        vec![
+            Event::SetUpStarted { engine: label(), what: "building".into(), note: Some("10 minutes".into()) },
+            Event::SetUpSaid { engine: label(), line: "Compiling candle-core".into() },
+            Event::SetUpFinished { engine: label(), failed: None },
+            Event::RunStarted { configurations: 1, launches: 3, requests: 9, record: "r.jsonl".into() },
+            Event::LaunchStarted { label: label(), round: 0, rounds: 3 },
+            Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) },
+            Event::Loaded { label: label(), load_ns: 1_534_000_000 },
+            case("ttft 16"),
+            sampled("ttft 16", "9.00 ms"),
+            sampled("ttft 16", "8.90 ms"),
+            case("decode"),
+            sampled("decode", "43.1 tok/s"),
+            Event::RunFinished { record: "r.jsonl".into() },
+        ]
+    }
+
+    #[test]
+    fn a_log_has_one_line_for_each_step_and_none_for_each_sample() {
+        assert_eq!(
+            plain(&mut Story::default(), &run()),
+            [
+                "candle: building (10 minutes)",
+                "candle: ready",
+                "measuring: 1 configurations, 3 launches of each, 9 requests in all",
+                "record: r.jsonl",
+                "round 1/3: candle",
+                "  loaded in 1.53 s",
+                "  ttft 16: 8.90 ms",
+                "  decode: 43.1 tok/s",
+                "recorded in r.jsonl",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_status_says_what_is_going_on_and_the_estimate_so_far() {
+        let mut story = Story::default();
+        let events = run();
+        plain(&mut story, &events[..6]);
+        assert_eq!(story.status, "round 1/3 candle: loading, weights 40 %");
+        plain(&mut story, &events[6..12]);
+        assert_eq!(story.status, "round 1/3 candle: decode 43.1 tok/s");
+        assert_eq!((story.done, story.requests), (3, 9));
+    }
+
+    #[test]
+    fn time_left_follows_from_the_requests_that_are_done_and_skipped() {
+        let mut story = Story { requests: 20, done: 3, ..Story::default() };
+        assert_eq!(story.time_left(Duration::from_secs(10)), None);
+        story.done = 5;
+        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
+        story.take(&Event::Skipped { requests: 10 });
+        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
+        story.take(&Event::Skipped { requests: 100 });
+        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::ZERO));
+        assert_eq!(
+            [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),
+            ["9 s", "2 min", "80 min", "1 h 40 min"]
+        );
+    }
+
+    #[test]
+    fn a_failure_stays_on_the_screen_and_cannot_paint_on_it() {
+        let failure = Failure {
+            kind: "exited".into(),
+            when: "sample 17".into(),
+            message: "\u{1b}[2Jkilled by\nsignal 9".into(),
+            ..Failure::default()
+        };
+        let lines = Story::default().take(&Event::Failed { label: "x".into(), failure });
+        assert_eq!(lines, [lasting("x: exited at sample 17: killed by signal 9".into())]);
+    }
+
+    #[test]
+    fn every_display_takes_every_event() {
+        for display in [Display::Live, Display::Silent] {
+            let mut progress = Progress::new(display);
+            run().into_iter().for_each(|event| progress.event(event));
+        }
+    }
+}

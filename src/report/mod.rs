@@ -1,1 +1,142 @@
+//! A report: a table-shaped view of a run record, and FORMATS, the ways to render it. To add a format, add a file and its
+//! line in `FORMATS`.
+//!
+//! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
+mod build;
+mod csv;
+mod grid;
+mod json;
+mod markdown;
+pub mod safe;
+mod table;
+
+use crate::machine::Machine;
+use crate::metric::Metric;
+use crate::plan::Mode;
+use crate::stats::Summary;
+
+pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
+
+/// One way to render a report.
+#[derive(Debug)]
+pub struct Format {
+    /// What `--format` takes; also how a file of it ends.
+    pub name: &'static str,
+    pub about: &'static str,
+    /// `width` is how many columns the reader has, where that is known.
+    pub render: fn(&Report, width: Option<usize>) -> Vec<u8>,
+}
+
+/// The format of that name.
+pub fn named(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+/// Every text in it is one safe line: no control character, no escape sequence.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub record: String,
+    pub started: String,
+    pub orchestrate_version: String,
+    pub commit: Option<String>,
+    pub command: Vec<String>,
+    pub machine: Machine,
+    pub mode: Mode,
+    pub launches: u32,
+    pub seed: u64,
+    /// The label or engine that ratios are taken against.
+    pub reference: String,
+    /// To be said before anything else: the run did not end as planned.
+    pub notices: Vec<String>,
+    /// Grouped by case in the plan's order, engines within.
+    pub rows: Vec<Row>,
+    /// Configurations that could not be measured at all, or not to the end.
+    pub failed: Vec<Failed>,
+    pub warnings: Vec<String>,
+}
+
+/// One case: an engine configuration in one scenario.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub case: Case,
+    pub engine: Engine,
+    /// Launches and measured requests that it rests on.
+    pub launches: usize,
+    pub samples: usize,
+    pub figures: Vec<Figure>,
+    /// How many times as good as the reference on the headline: above 1 is better, whichever way the metric points.
+    pub ratio: Option<f64>,
+    pub fault: Option<Fault>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub label: String,
+    pub scenario: String,
+    pub headline: Option<&'static Metric>,
+    /// Measured requests in each launch.
+    pub samples: u32,
+    pub warmup: u32,
+}
+
+/// A configuration, and the facts that it stated to be in effect. What it did not state is absent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Engine {
+    pub label: String,
+    pub engine: String,
+    pub model: String,
+    pub version: Option<String>,
+    pub device: Option<String>,
+    /// Of the weights; `bf16/f32` where it computes in another.
+    pub dtype: Option<String>,
+    pub threads: Option<u32>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Figure {
+    pub metric: &'static Metric,
+    pub summary: Summary,
+}
+
+#[derive(Debug, Clone)]
+pub struct Failed {
+    pub engine: Engine,
+    pub fault: Fault,
+}
+
+/// Why something was not measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fault {
+    pub kind: String,
+    pub when: String,
+    pub message: String,
+    pub hint: Option<String>,
+    pub stderr: Vec<String>,
+    /// How often it happened: once in each launch, at most.
+    pub times: usize,
+}
+
+impl Row {
+    pub fn figure(&self, metric: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.metric.name == metric)
+    }
+}
+
+impl Fault {
+    /// In one line: `exited at sample 17: killed by signal 9 (3 times)`.
+    pub fn line(&self) -> String {
+        let when = match (self.kind.as_str(), self.when.as_str()) {
+            ("unavailable", _) | (_, "") => String::new(),
+            (_, when) => format!(" at {when}"),
+        };
+        let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
+        format!("{}{when}: {}{times}", self.kind, self.message)
+    }
+}
+
+#[cfg(test)]
+mod specimen;
+#[cfg(test)]
+mod tests;

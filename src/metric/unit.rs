@@ -1,0 +1,119 @@
+//! What a number counts, and how people read it: three significant digits, one scale for a whole column.
+
+/// Reports choose the scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Nanoseconds,
+    TokensPerSecond,
+    Bytes,
+}
+
+impl Unit {
+    /// As CSV and JSON name it: nothing there is scaled.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::TokensPerSecond => "tok/s",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    /// One number by itself: `8.90 ms`.
+    pub fn show(self, value: f64) -> String {
+        let scale = Scale::of(self, [value]);
+        format!("{} {}", scale.write(value), scale.symbol)
+    }
+}
+
+/// What the numbers of a column are divided by, and what is then written in its header.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    pub divisor: f64,
+    pub symbol: &'static str,
+}
+
+const SECONDS: &[Scale] = &[
+    Scale { divisor: 1.0, symbol: "ns" },
+    Scale { divisor: 1e3, symbol: "µs" },
+    Scale { divisor: 1e6, symbol: "ms" },
+    Scale { divisor: 1e9, symbol: "s" },
+];
+
+const BYTES: &[Scale] = &[
+    Scale { divisor: 1.0, symbol: "B" },
+    Scale { divisor: 1e3, symbol: "kB" },
+    Scale { divisor: 1e6, symbol: "MB" },
+    Scale { divisor: 1e9, symbol: "GB" },
+];
+
+const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
+
+impl Scale {
+    /// The largest in which the middle between the smallest and the largest number (in logarithms) is not below one.
+    pub fn of(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
+        let scales = match unit {
+            Unit::Nanoseconds => SECONDS,
+            Unit::Bytes => BYTES,
+            Unit::TokensPerSecond => RATES,
+        };
+        let positive = values.into_iter().filter(|value| *value > 0.0);
+        let (low, high) = positive
+            .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
+        let middle = if high > 0.0 { low.sqrt() * high.sqrt() } else { 0.0 };
+        let fitting = scales.iter().rev().find(|scale| middle >= scale.divisor);
+        *fitting.unwrap_or(&scales[0])
+    }
+
+    pub fn write(self, value: f64) -> String {
+        three_digits(value / self.divisor)
+    }
+}
+
+/// `0.0312`, `4.13`, `41.3`, `413`, `4130`: what lies beyond the third digit is rounded away.
+pub fn three_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 { "0".into() } else { "n/a".into() };
+    }
+    // The exponent after rounding: 9.996 is 10.0.
+    let written = format!("{value:.2e}");
+    let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
+    if exponent > 2 {
+        let step = 10f64.powi(exponent - 2);
+        return format!("{:.0}", (value / step).round() * step);
+    }
+    format!("{value:.*}", (2 - exponent) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let written = [0.03124, 0.9996, 4.127, 9.996, 41.27, 412.7, 999.6, 4127.0, 123_456.0];
+        let expected = ["0.0312", "1.00", "4.13", "10.0", "41.3", "413", "1000", "4130", "123000"];
+        assert_eq!(written.map(three_digits), expected);
+        assert_eq!([0.0, f64::NAN, f64::INFINITY].map(three_digits), ["0", "n/a", "n/a"]);
+        assert_eq!(three_digits(-4.127), "-4.13");
+    }
+
+    #[test]
+    fn a_number_by_itself_has_its_unit() {
+        let shown = [(Unit::Nanoseconds, 8.9e6), (Unit::TokensPerSecond, 43.12), (Unit::Bytes, 412e6)];
+        assert_eq!(shown.map(|(unit, value)| unit.show(value)), ["8.90 ms", "43.1 tok/s", "412 MB"]);
+    }
+
+    #[test]
+    fn a_column_has_one_scale_that_suits_its_smallest_and_its_largest_number() {
+        let symbol = |values: &[f64]| Scale::of(Unit::Nanoseconds, values.iter().copied()).symbol;
+        assert_eq!(symbol(&[12e6, 3e9]), "ms");
+        assert_eq!(symbol(&[400e6, 9e9]), "s");
+        assert_eq!(symbol(&[0.4e6, 80e6]), "ms");
+        assert_eq!(symbol(&[0.0, 30e3]), "µs");
+        assert_eq!(symbol(&[0.0]), "ns");
+        assert_eq!(symbol(&[]), "ns");
+        assert_eq!(Scale::of(Unit::Bytes, [61e6, 4e9]).symbol, "MB");
+        assert_eq!(Scale::of(Unit::Bytes, [f64::MAX, f64::MAX]).symbol, "GB");
+        assert_eq!(Scale::of(Unit::Bytes, [61e6, 4e9]).write(412.4e6), "412");
+    }
+}

@@ -1,0 +1,347 @@
+//! A run record becomes a report: raw samples become figures, failures become rows, facts in effect stand in place of what
+//! was asked for.
+
+use std::collections::BTreeMap;
+
+use super::safe::line;
+use super::{Case, Engine, Failed, Fault, Figure, Report, Row};
+use crate::metric::{self, METRICS, Metric, Observation, Per};
+use crate::plan::{Configuration, Mode, Plan, Workload};
+use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
+use crate::scenario::Kind;
+use crate::stats::Summary;
+
+impl Report {
+    pub fn of(record: &RunRecord) -> Self {
+        let plan = &record.header.plan;
+        let seen = Seen::of(record);
+        let mut rows: Vec<(usize, Row)> = cases_in_order(plan)
+            .filter(|&case| !seen.samples[case].is_empty() || seen.fault(case).is_some())
+            .map(|case| (plan.cases[case].configuration, seen.row(case)))
+            .collect();
+        set_ratios(plan, &mut rows);
+        let mut machine = record.header.machine.clone();
+        machine.cpu.model = machine.cpu.model.as_deref().map(line);
+        Self {
+            record: line(&record.header.id),
+            started: line(&record.header.started),
+            orchestrate_version: line(&record.header.orchestrate_version),
+            commit: record.header.commit.as_deref().map(line),
+            command: record.header.command.iter().map(|word| line(word)).collect(),
+            machine,
+            mode: plan.mode,
+            launches: plan.launches,
+            seed: plan.seed,
+            reference: line(&plan.reference),
+            notices: seen.notices(),
+            rows: rows.into_iter().map(|(_, row)| row).collect(),
+            failed: seen.failed(),
+            warnings: seen.warnings(),
+        }
+    }
+}
+
+/// Workloads in the order in which the plan first names them, configurations within.
+fn cases_in_order(plan: &Plan) -> impl Iterator<Item = usize> {
+    let mut places = BTreeMap::new();
+    for case in &plan.cases {
+        let next = places.len();
+        places.entry(case.workload.label.as_str()).or_insert(next);
+    }
+    let mut cases: Vec<usize> = (0..plan.cases.len()).collect();
+    cases.sort_by_key(|&case| {
+        (places[plan.cases[case].workload.label.as_str()], plan.cases[case].configuration)
+    });
+    cases.into_iter()
+}
+
+/// A record, sorted by what it is about.
+struct Seen<'a> {
+    record: &'a RunRecord,
+    plan: &'a Plan,
+    /// The measured samples of each case, by launch.
+    samples: Vec<BTreeMap<u32, Vec<&'a Sample>>>,
+    launches: BTreeMap<u32, &'a Launch>,
+    engines: Vec<Engine>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(record: &'a RunRecord) -> Self {
+        let plan = &record.header.plan;
+        let mut samples = vec![BTreeMap::<u32, Vec<&Sample>>::new(); plan.cases.len()];
+        for sample in record.samples.iter().filter(|sample| sample.role == Role::Measured) {
+            if let Some(case) = samples.get_mut(sample.case) {
+                case.entry(sample.launch).or_default().push(sample);
+            }
+        }
+        let launches = record.launches.iter().map(|launch| (launch.launch, launch)).collect();
+        let engines = plan.configurations.iter().enumerate().map(|(index, configuration)| {
+            in_effect(configuration, record.launches.iter().filter(|launch| launch.configuration == index))
+        });
+        Self { record, plan, samples, launches, engines: engines.collect() }
+    }
+
+    fn row(&self, case: usize) -> Row {
+        let planned = &self.plan.cases[case];
+        let samples = &self.samples[case];
+        let figures = METRICS.iter().filter_map(|metric| self.figure(case, metric));
+        Row {
+            case: case_of(&planned.workload, self.plan.mode),
+            engine: self.engine(planned.configuration),
+            launches: samples.len(),
+            samples: samples.values().map(Vec::len).sum(),
+            figures: figures.collect(),
+            ratio: None,
+            fault: self.fault(case),
+        }
+    }
+
+    fn figure(&self, case: usize, metric: &'static Metric) -> Option<Figure> {
+        let planned = &self.plan.cases[case];
+        let launch_cases = self.plan.cases.iter().filter(|other| {
+            other.configuration == planned.configuration && other.workload.kind == Kind::Launch
+        });
+        // The time to load is the launch's: where a case is about launches, the others need not repeat it.
+        if metric.name == "load" && planned.workload.kind == Kind::Warm && launch_cases.count() > 0 {
+            return None;
+        }
+        let of_launch = |(launch, samples): (&u32, &Vec<&Sample>)| -> Option<Vec<f64>> {
+            let launch = self.launches.get(launch)?;
+            let observed = samples.iter().filter_map(|sample| Observation::of(self.plan, launch, sample));
+            let values: Vec<f64> = observed.flat_map(|observation| (metric.of)(&observation)).collect();
+            Some(match metric.per {
+                Per::Sample => values,
+                Per::Launch => values.into_iter().reduce(f64::max).into_iter().collect(),
+            })
+        };
+        let launches: Vec<Vec<f64>> = self.samples[case].iter().filter_map(of_launch).collect();
+        Some(Figure { metric, summary: Summary::of(&launches)? })
+    }
+
+    fn engine(&self, configuration: usize) -> Engine {
+        let unknown = || Engine { label: format!("configuration {configuration}"), ..Engine::default() };
+        self.engines.get(configuration).cloned().unwrap_or_else(unknown)
+    }
+
+    /// What went wrong with a case: the first failure, and how many there were.
+    fn fault(&self, case: usize) -> Option<Fault> {
+        let failures = self.record.failures.iter().filter(|failure| failure.case == Some(case));
+        fault_of(failures)
+    }
+
+    /// Each configuration that failed as a whole, once.
+    fn failed(&self) -> Vec<Failed> {
+        let configurations = self.plan.configurations.iter().enumerate();
+        let failed = configurations.filter_map(|(index, configuration)| {
+            let failures = self.record.failures.iter();
+            let whole = failures.filter(|failure| failure.configuration == index && failure.case.is_none());
+            let said = fault_of(whole);
+            // A plan knows what cannot be started here, also where the run was cut off before it came to it.
+            let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
+                kind: "unavailable".into(),
+                message: line(&unavailable.reason),
+                hint: unavailable.hint.as_deref().map(line),
+                times: 1,
+                ..Fault::default()
+            });
+            said.or(known).map(|fault| Failed { engine: self.engine(index), fault })
+        });
+        failed.collect()
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        match self.record.end {
+            Some(End::Finished) => {}
+            Some(End::Interrupted) => {
+                notices.push("the run was interrupted: what it had measured stands here".into())
+            }
+            None => {
+                notices.push("the run was cut off before its end: what it had recorded stands here".into())
+            }
+        }
+        let failed_whole: Vec<usize> = self
+            .record
+            .failures
+            .iter()
+            .filter(|failure| failure.case.is_none())
+            .map(|failure| failure.configuration)
+            .collect();
+        let missing = self.plan.cases.iter().enumerate().filter(|(index, case)| {
+            let explained = self.fault(*index).is_some()
+                || failed_whole.contains(&case.configuration)
+                || self
+                    .plan
+                    .configurations
+                    .get(case.configuration)
+                    .is_some_and(|it| it.unavailable.is_some());
+            self.samples[*index].is_empty() && !explained
+        });
+        match (missing.count(), self.plan.cases.len()) {
+            (0, _) => {}
+            (missing, all) => notices.push(format!("{missing} of {all} cases have no samples")),
+        }
+        notices
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let recorded = self.record.warnings.iter().map(|warning: &Warning| {
+            let message = line(&warning.message);
+            match warning.configuration {
+                Some(configuration) => format!("{}: {message}", self.engine(configuration).label),
+                None => message,
+            }
+        });
+        let mut counted: Vec<(String, usize)> = Vec::new();
+        for warning in self.mismatches().into_iter().chain(recorded) {
+            match counted.iter_mut().find(|(text, _)| *text == warning) {
+                Some((_, times)) => *times += 1,
+                None => counted.push((warning, 1)),
+            }
+        }
+        let write = |(text, times)| if times > 1 { format!("{text} ({times} times)") } else { text };
+        counted.into_iter().map(write).collect()
+    }
+
+    /// Where the configuration in effect is not the one that was asked for, or not the same in every launch.
+    fn mismatches(&self) -> Vec<String> {
+        let mut mismatches = Vec::new();
+        for (index, configuration) in self.plan.configurations.iter().enumerate() {
+            let label = &self.engines[index].label;
+            let launches = self.record.launches.iter().filter(|launch| launch.configuration == index);
+            for facts in launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts)) {
+                let mut compare = |what: &str, asked: Option<&str>, runs: Option<String>, same: bool| {
+                    if let (Some(asked), Some(runs), false) = (asked, runs, same) {
+                        mismatches.push(line(&format!("{label}: asked for {what} `{asked}`, runs `{runs}`")));
+                    }
+                };
+                let (asked, runs) = (configuration.device.as_str(), facts.device.clone());
+                let same = runs.as_deref().is_some_and(|runs| same_device(asked, runs));
+                compare("device", Some(asked).filter(|asked| !asked.is_empty()), runs, same);
+                let asked = configuration.dtype.as_deref();
+                let same = asked == facts.weights_dtype.as_deref() || asked == facts.compute_dtype.as_deref();
+                compare("dtype", asked, dtype_of(facts), same);
+                let asked = configuration.threads;
+                let same = Some(asked) == facts.threads;
+                let runs = facts.threads.map(|threads| threads.to_string());
+                compare(
+                    "threads",
+                    Some(&asked.to_string()).filter(|_| asked > 0).map(|x| x.as_str()),
+                    runs,
+                    same,
+                );
+            }
+            let mut stated = launches.map(|launch| in_effect(configuration, std::iter::once(launch)));
+            if let Some(first) = stated.next()
+                && stated.any(|other| other != first)
+            {
+                mismatches.push(format!(
+                    "{label}: its launches ran with different configurations or versions; the first one's stand here"
+                ));
+            }
+        }
+        mismatches
+    }
+}
+
+fn case_of(workload: &Workload, mode: Mode) -> Case {
+    // One process for each request is about the whole of it, from the start of the process.
+    let headline = match (mode, workload.kind) {
+        (Mode::OneShot, Kind::Warm) => "total",
+        _ => workload.headline.as_str(),
+    };
+    Case {
+        label: line(&workload.label),
+        scenario: line(&workload.scenario),
+        headline: metric::named(headline),
+        samples: workload.samples,
+        warmup: workload.warmup,
+    }
+}
+
+/// The facts of the first launch that stated each.
+fn in_effect<'a>(
+    configuration: &Configuration,
+    launches: impl Iterator<Item = &'a Launch> + Clone,
+) -> Engine {
+    let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
+    let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
+    Engine {
+        label: line(&configuration.label),
+        engine: line(&configuration.engine),
+        model: line(&configuration.model.name),
+        version: hello.map(|hello| line(&hello.version)),
+        device: facts().find_map(|facts| facts.device.as_deref()).map(line),
+        dtype: facts().find_map(dtype_of).as_deref().map(line),
+        threads: facts().find_map(|facts| facts.threads),
+    }
+}
+
+fn dtype_of(facts: &protocol::Facts) -> Option<String> {
+    match (facts.weights_dtype.as_ref(), facts.compute_dtype.as_ref()) {
+        (Some(weights), Some(compute)) if weights != compute => Some(format!("{weights}/{compute}")),
+        (weights, compute) => weights.or(compute).cloned(),
+    }
+}
+
+/// `cuda` is any of `cuda:0`, `cuda:1`.
+fn same_device(asked: &str, runs: &str) -> bool {
+    asked == runs || runs.split(':').next() == Some(asked) || asked.strip_suffix(":0") == Some(runs)
+}
+
+fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
+    let failures: Vec<&Failure> = failures.collect();
+    let first = failures.first()?;
+    Some(Fault {
+        kind: line(&first.kind),
+        when: line(&first.when),
+        message: line(&first.message),
+        hint: first.hint.as_deref().map(line),
+        stderr: first.stderr.iter().map(|said| line(said)).collect(),
+        times: failures.len(),
+    })
+}
+
+fn set_ratios(plan: &Plan, rows: &mut [(usize, Row)]) {
+    let estimate = |row: &Row| {
+        let figure = row.figure(row.case.headline?.name)?;
+        Some(figure.summary.estimate).filter(|_| row.fault.is_none())
+    };
+    let ratios: Vec<Option<f64>> = rows
+        .iter()
+        .map(|(configuration, row)| {
+            let reference = reference_of(plan, *configuration)?;
+            let mut others = rows.iter().filter(|(other, _)| *other == reference);
+            let (_, reference) = others.find(|(_, other)| other.case.label == row.case.label)?;
+            let (own, theirs) = (estimate(row)?, estimate(reference)?);
+            let ratio = match row.case.headline?.better {
+                metric::Better::Higher => own / theirs,
+                metric::Better::Lower => theirs / own,
+            };
+            ratio.is_finite().then_some(ratio)
+        })
+        .collect();
+    for ((_, row), ratio) in rows.iter_mut().zip(ratios) {
+        row.ratio = ratio;
+    }
+}
+
+/// The configuration that another is compared with: of the reference's label or engine, on the same model, and with as
+/// many of the other factors the same as there is one.
+fn reference_of(plan: &Plan, configuration: usize) -> Option<usize> {
+    let own = plan.configurations.get(configuration)?;
+    let alike = |other: &Configuration| {
+        usize::from(other.device == own.device)
+            + usize::from(other.dtype == own.dtype)
+            + usize::from(other.threads == own.threads)
+    };
+    let candidates = plan.configurations.iter().enumerate().filter(|(_, other)| other.model == own.model);
+    let named = |it: &Configuration| {
+        let with_preset = it.preset.as_ref().map(|preset| format!("{}:{preset}", it.engine));
+        it.label == plan.reference || with_preset.unwrap_or_else(|| it.engine.clone()) == plan.reference
+    };
+    let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
+        (usize::from(other.label == plan.reference), alike(other), std::cmp::Reverse(*index))
+    });
+    best.map(|(index, _)| index)
+}

@@ -1,0 +1,115 @@
+//! A table for README files and comments: GitHub's Markdown, with what explains it below.
+
+use super::grid::{Column, Grid, Place};
+use super::{Format, Report};
+
+pub const FORMAT: Format = Format { name: "markdown", about: "for a README or a comment", render };
+
+fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
+    let grid = Grid::of(report, true);
+    let mut out = String::new();
+    for notice in &report.notices {
+        out.push_str(&format!("**{}**\n\n", escape(notice)));
+    }
+    let caption: Vec<String> = grid.caption.iter().map(|line| escape(line)).collect();
+    out.push_str(&caption.join("<br>\n"));
+    out.push_str("\n\n");
+    if report.rows.is_empty() {
+        out.push_str("Nothing was measured.\n\n");
+    }
+    if !grid.lines.is_empty() {
+        table(&grid, &mut out);
+    }
+    for explained in &grid.faults {
+        let fault = &explained.fault;
+        out.push_str(&format!("- {}: {}\n", escape(&explained.names.join("; ")), escape(&fault.line())));
+        for said in &fault.stderr {
+            out.push_str(&format!("  - {}\n", code(said)));
+        }
+        for hint in &fault.hint {
+            out.push_str(&format!("  - hint: {}\n", code(hint)));
+        }
+    }
+    for warning in &report.warnings {
+        out.push_str(&format!("- warning: {}\n", escape(warning)));
+    }
+    for line in &grid.legend {
+        out.push_str(&format!("- {}\n", escape(line)));
+    }
+    out.into_bytes()
+}
+
+fn table(grid: &Grid, out: &mut String) {
+    let titles = grid.columns.iter().map(title);
+    row(titles, out);
+    let figures = grid.columns.iter().map(|column| match column.place {
+        Place::Figure => "---:".to_string(),
+        Place::Name | Place::Fact => "---".to_string(),
+    });
+    row(figures, out);
+    let figures_at = grid.columns.iter().position(|column| column.place == Place::Figure);
+    for line in &grid.lines {
+        let mut cells: Vec<String> = line.cells.iter().map(|cell| escape(cell)).collect();
+        if let Some(fault) = &line.fault {
+            // Markdown has no cells over several columns.
+            match figures_at {
+                Some(at) => cells[at] = escape(fault),
+                None => cells.push(escape(fault)),
+            }
+        }
+        row(cells, out);
+    }
+    out.push('\n');
+}
+
+fn title(column: &Column) -> String {
+    let parts = [column.group.unwrap_or_default(), &column.title, column.unit];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    escape(&parts.join(" "))
+}
+
+fn row(cells: impl IntoIterator<Item = String>, out: &mut String) {
+    let cells: Vec<String> = cells.into_iter().collect();
+    out.push_str(&format!("| {} |\n", cells.join(" | ")));
+}
+
+/// Everything that Markdown or HTML would take for its own is an ordinary character again.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        if matches!(char, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '~' | '&') {
+            out.push('\\');
+        }
+        out.push(char);
+    }
+    out
+}
+
+/// As code, to be copied: between more backticks than it has in a row itself.
+fn code(text: &str) -> String {
+    let mut longest = 0;
+    let mut run = 0;
+    for char in text.chars() {
+        run = if char == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let fence = "`".repeat(longest + 1);
+    let pad = if longest > 0 { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_an_engine_can_neither_leave_its_cell_nor_become_html() {
+        assert_eq!(escape("a|b <img> [x](y) `c`"), "a\\|b \\<img\\> \\[x\\](y) \\`c\\`");
+    }
+
+    #[test]
+    fn a_command_with_backticks_is_still_one_piece_of_code() {
+        assert_eq!(code("echo x"), "`echo x`");
+        assert_eq!(code("echo `date` ``"), "``` echo `date` `` ```");
+    }
+}

@@ -1,0 +1,160 @@
+//! Text that engines and users control, made safe to print: one line, no control characters, no escape sequences; and
+//! fitted into a width.
+
+use tabled::grid::util::string::get_line_width;
+
+/// Line breaks and tabs become spaces; escape sequences, other control characters and those that reorder or hide text
+/// are left out.
+pub fn line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\u{1b}' => skip_escape(&mut chars),
+            '\u{9b}' => skip_control_sequence(&mut chars),
+            '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => out.push(' '),
+            _ if char.is_control() || is_invisible(char) => {}
+            _ => out.push(char),
+        }
+    }
+    out.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// After an escape: a control sequence (`[`), a string that ends with a bell or with another escape (`]`, `P`, `X`, `^`,
+/// `_`), or two characters.
+fn skip_escape(chars: &mut Chars) {
+    match chars.next() {
+        Some('[') => skip_control_sequence(chars),
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            while let Some(char) = chars.next() {
+                match char {
+                    '\u{7}' | '\u{9c}' => break,
+                    '\u{1b}' => {
+                        chars.next_if_eq(&'\\');
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // An intermediate, then the final one: `ESC ( B`.
+        Some(' '..='/') => drop(chars.next()),
+        _ => {}
+    }
+}
+
+/// Parameters and intermediates, then one final character.
+fn skip_control_sequence(chars: &mut Chars) {
+    while chars.next_if(|char| (' '..='?').contains(char)).is_some() {}
+    chars.next_if(|char| ('@'..='~').contains(char));
+}
+
+fn is_invisible(char: char) -> bool {
+    matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{ad}')
+}
+
+/// How many columns a terminal gives it.
+pub fn width(text: &str) -> usize {
+    get_line_width(text)
+}
+
+/// At most so wide; what is lost is lost at the end.
+pub fn shorten(text: &str, limit: usize) -> String {
+    if width(text) <= limit {
+        return text.to_string();
+    }
+    let kept = fitting(text.chars(), limit.saturating_sub(1));
+    format!("{}…", kept.into_iter().collect::<String>().trim_end())
+}
+
+/// At most so wide; what is lost is lost at the beginning, because the end of a path says more.
+pub fn shorten_start(text: &str, limit: usize) -> String {
+    if width(text) <= limit {
+        return text.to_string();
+    }
+    let kept = fitting(text.chars().rev(), limit.saturating_sub(1));
+    format!("…{}", kept.into_iter().rev().collect::<String>().trim_start())
+}
+
+fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
+    let mut kept = Vec::new();
+    let mut used = 0;
+    for char in chars {
+        used += width(char.encode_utf8(&mut [0; 4]));
+        if used > limit {
+            break;
+        }
+        kept.push(char);
+    }
+    kept
+}
+
+/// Lines of at most `limit` columns, broken between words; a longer word stands whole on its own line, so that a path or
+/// a command can be copied. Lines after the first are indented.
+pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut current = String::new();
+    for word in text.split(' ') {
+        let blank = current.trim().is_empty();
+        if !blank && width(&current) + 1 + width(word) > limit {
+            lines.push(std::mem::replace(&mut current, indent.to_string()));
+        } else if !blank {
+            current.push(' ');
+        }
+        current.push_str(word);
+    }
+    lines.push(current);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_and_control_characters_do_not_pass() {
+        assert_eq!(line("a\u{1b}[31;1mred\u{1b}[0m b"), "ared b");
+        assert_eq!(line("\u{1b}]0;title\u{7}x\u{1b}]8;;http://y\u{1b}\\link"), "xlink");
+        assert_eq!(line("a\u{9b}2Jb\u{1b}(Bc\u{1b}cd"), "abcd");
+        assert_eq!(line("one\r\n\ttwo\0three\u{8}\u{7f}"), "one twothree");
+        assert_eq!(line("safe\u{202e}txt.exe\u{200b}"), "safetxt.exe");
+        assert_eq!(line("ends with \u{1b}"), "ends with");
+        assert_eq!(line("ends with \u{1b}["), "ends with");
+        assert_eq!(line("ends with \u{1b}]0;"), "ends with");
+        assert_eq!(line("größer 模型 🦀"), "größer 模型 🦀");
+    }
+
+    #[test]
+    fn whatever_the_text_holds_the_result_is_one_line_without_control_characters() {
+        let pieces =
+            ["\u{1b}", "[", "]", "3", "m", "\u{7}", "\\", "\u{9b}", "\n", "a", "é", "P", "(", "\u{9c}"];
+        for first in pieces {
+            for second in pieces {
+                for third in pieces {
+                    let safe = line(&format!("{first}{second}{third}{first}"));
+                    assert!(!safe.chars().any(char::is_control), "{first:?}{second:?}{third:?}: {safe:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shortened_text_is_never_wider_than_asked_also_where_characters_are_wide() {
+        assert_eq!(shorten("candle", 6), "candle");
+        assert_eq!(shorten("candles", 6), "candl…");
+        assert_eq!(shorten_start("/a/very/long/path/engine", 12), "…path/engine");
+        for limit in 1..20 {
+            assert!(width(&shorten("模型模型模型模型 and more", limit)) <= limit);
+            assert!(width(&shorten_start("模型模型模型模型 and more", limit)) <= limit);
+        }
+    }
+
+    #[test]
+    fn lines_break_between_words_and_never_inside_one() {
+        assert_eq!(wrap("one two three", 8, "  "), ["one two", "  three"]);
+        assert_eq!(wrap("a /long/path/that/is/whole b", 8, ""), ["a", "/long/path/that/is/whole", "b"]);
+        assert_eq!(wrap("", 8, ""), [""]);
+    }
+}

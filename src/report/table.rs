@@ -1,0 +1,249 @@
+//! The table for a terminal. It is as wide as its reader allows: first it moves together, then versions move to the
+//! caption, and at last it is broken into tables under each other that repeat what names a row.
+
+use std::ops::Range;
+
+use tabled::builder::Builder;
+use tabled::settings::object::{Cell, Columns, Rows};
+use tabled::settings::style::{HorizontalLine, Style};
+use tabled::settings::{Alignment, Padding, Span};
+
+use super::grid::{Column, Explained, Grid, Place};
+use super::safe::{shorten, width, wrap};
+use super::{Format, Report};
+
+pub const FORMAT: Format = Format { name: "table", about: "for a terminal", render };
+
+/// Where the reader's width is not known.
+const WIDTH: usize = 100;
+/// Lines of stderr that are shown under the table; the record has more.
+const STDERR_LINES: usize = 4;
+/// Title over two lines, then the unit.
+const HEADER: usize = 3;
+
+fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
+    let limit = width.unwrap_or(WIDTH).max(40);
+    let mut out = Vec::new();
+    for notice in &report.notices {
+        out.extend(wrap(&format!("note: {notice}"), limit, "  "));
+    }
+    let (grid, layout) = fit(report, limit);
+    for line in &grid.caption {
+        out.extend(wrap(line, limit, "  "));
+    }
+    if report.rows.is_empty() {
+        out.push(String::new());
+        out.push("nothing was measured".into());
+    }
+    let mut shortened = false;
+    for block in layout.blocks.iter().filter(|_| !grid.lines.is_empty()) {
+        out.push(String::new());
+        out.extend(layout.draw(&grid, block, limit, &mut shortened));
+    }
+    out.push(String::new());
+    for explained in &grid.faults {
+        out.extend(explain(explained, limit, shortened));
+    }
+    for warning in &report.warnings {
+        out.extend(wrap(&format!("warning: {warning}"), limit, "  "));
+    }
+    for line in &grid.legend {
+        out.extend(wrap(line, limit, "  "));
+    }
+    out.join("\n").into_bytes().into_iter().chain(*b"\n").collect()
+}
+
+/// The first layout that fits; the last one always does, as far as anything can.
+fn fit(report: &Report, limit: usize) -> (Grid, Layout) {
+    for (versions, gap) in [(true, 2), (true, 1), (false, 2), (false, 1)] {
+        let grid = Grid::of(report, versions);
+        let layout = Layout::of(&grid, gap);
+        if layout.width(0..grid.columns.len()) <= limit {
+            return (grid, layout);
+        }
+    }
+    let grid = Grid::of(report, true);
+    let mut layout = Layout::of(&grid, 2);
+    layout.break_up(&grid, limit);
+    (grid, layout)
+}
+
+struct Layout {
+    gap: usize,
+    widths: Vec<usize>,
+    /// Ranges of the columns that follow the names; one range where nothing is broken up.
+    blocks: Vec<Range<usize>>,
+    names: usize,
+}
+
+impl Layout {
+    fn of(grid: &Grid, gap: usize) -> Self {
+        let mut widths: Vec<usize> = grid
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, column)| {
+                let cells = grid.lines.iter().map(|line| width(&line.cells[index]));
+                let titles = titles(column).into_iter().map(|title| width(&title));
+                let titles = if column.group.is_some() { titles.skip(1) } else { titles.skip(0) };
+                cells.chain(titles).max().unwrap_or(0)
+            })
+            .collect();
+        // The title of a group stands over all its columns: the last of them makes room for it.
+        for group in groups(grid, 0..grid.columns.len()) {
+            let title = grid.columns[group.start].group.map_or(0, width);
+            let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
+            widths[group.start] += title.saturating_sub(together);
+        }
+        let names = grid.columns.iter().filter(|column| column.place == Place::Name).count();
+        Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
+    }
+
+    fn width(&self, columns: Range<usize>) -> usize {
+        self.widths[columns.clone()].iter().sum::<usize>() + self.gap * columns.len().saturating_sub(1)
+    }
+
+    /// As many columns in each block as fit beside the names; a group is not torn apart.
+    fn break_up(&mut self, grid: &Grid, limit: usize) {
+        let names = self.width(0..self.names);
+        let mut blocks = Vec::new();
+        let mut start = self.names;
+        for unit in units(grid, self.names) {
+            if unit.start > start && names + self.gap + self.width(start..unit.end) > limit {
+                blocks.push(start..unit.start);
+                start = unit.start;
+            }
+        }
+        blocks.push(start..self.widths.len());
+        self.blocks = blocks;
+    }
+
+    fn draw(&self, grid: &Grid, block: &Range<usize>, limit: usize, shortened: &mut bool) -> Vec<String> {
+        let first = block.start == self.names;
+        let columns: Vec<usize> = (0..self.names).chain(block.clone()).collect();
+        let figures_at = columns
+            .iter()
+            .position(|&column| grid.columns[column].place == Place::Figure)
+            .unwrap_or(columns.len());
+        // Faults stand in the first block; a line that would be empty in another block is left out of it.
+        let lines: Vec<_> = grid
+            .lines
+            .iter()
+            .filter(|line| match &line.fault {
+                Some(_) => first,
+                None => first || block.clone().any(|column| !line.cells[column].is_empty()),
+            })
+            .collect();
+        let faults: Vec<(usize, usize, String)> = lines
+            .iter()
+            .enumerate()
+            .filter_map(|(row, line)| {
+                let at = if line.whole { self.names } else { figures_at };
+                let before: usize = columns[..at].iter().map(|&column| self.widths[column] + self.gap).sum();
+                let whole = line.fault.as_ref()?;
+                let fault = shorten(whole, limit.saturating_sub(before).max(12));
+                *shortened |= fault != *whole;
+                Some((row, at, fault))
+            })
+            .collect();
+        // An empty last column takes what a fault needs beyond the figures.
+        let table_width: usize = columns.iter().map(|&column| self.widths[column] + self.gap).sum();
+        let needed = faults.iter().map(|(_, at, fault)| {
+            columns[..*at].iter().map(|&column| self.widths[column] + self.gap).sum::<usize>() + width(fault)
+        });
+        let extra = needed.max().unwrap_or(0).saturating_sub(table_width);
+
+        let mut builder = Builder::default();
+        for title in 0..HEADER {
+            let cells = columns.iter().map(|&column| titles(&grid.columns[column])[title].clone());
+            builder.push_record(cells.chain([" ".repeat(extra)]));
+        }
+        let mut case = None;
+        for line in &lines {
+            let cells = columns.iter().map(|&column| {
+                let cell = &line.cells[column];
+                // A case is named on its first line only.
+                let again = column == 0 && self.names > 1 && case == Some(cell) && !line.whole;
+                if again { String::new() } else { cell.clone() }
+            });
+            builder.push_record(cells.chain([String::new()]));
+            case = line.cells.first();
+        }
+        let mut table = builder.build();
+        let rule = HorizontalLine::new('─');
+        table.with(Style::empty().horizontals([(HEADER, rule)])).with(Padding::new(0, self.gap, 0, 0));
+        table.modify(Columns::last(), Padding::zero());
+        for (index, &column) in columns.iter().enumerate() {
+            let text = matches!(
+                grid.columns[column].title.as_str(),
+                "case" | "engine" | "version" | "device" | "dtype"
+            );
+            let alignment = if text { Alignment::left() } else { Alignment::right() };
+            table.modify(Columns::one(index), alignment);
+        }
+        for group in groups(grid, block.clone()) {
+            let at = self.names + group.start - block.start;
+            table.modify(Cell::new(0, at), Span::column(group.len() as isize));
+            table.modify(Cell::new(0, at), Alignment::center());
+        }
+        for (row, at, fault) in faults {
+            let cell = Cell::new(HEADER + row, at);
+            table.get_records_mut()[HEADER + row][at] = tabled::grid::records::vec_records::Text::new(fault);
+            table.modify(cell, Span::column((columns.len() + 1 - at) as isize));
+            table.modify(cell, Alignment::left());
+        }
+        table.modify(Rows::first(), Padding::new(0, self.gap, 0, 0));
+        let drawn = table.to_string();
+        let mut drawn: Vec<String> = drawn.lines().map(|line| line.trim_end().to_string()).collect();
+        drawn.retain(|line| !line.is_empty());
+        drawn
+    }
+}
+
+/// A header in three lines, set at the bottom: `cold`, `start`, `ms`.
+fn titles(column: &Column) -> [String; HEADER] {
+    let unit = column.unit.to_string();
+    let below = |title: &str| [String::new(), title.to_string(), unit.clone()];
+    match (column.group, column.title.split_once(' ')) {
+        (Some(group), _) => [group.to_string(), column.title.clone(), unit],
+        (None, Some((first, second))) if column.place == Place::Figure && !unit.is_empty() => {
+            [first.to_string(), second.to_string(), unit]
+        }
+        _ => below(&column.title),
+    }
+}
+
+/// The ranges of columns, within these, that stand under one title.
+fn groups(grid: &Grid, columns: Range<usize>) -> Vec<Range<usize>> {
+    let in_group = |range: &Range<usize>| grid.columns[range.start].group.is_some();
+    let units = units(grid, columns.start).into_iter();
+    units.filter(in_group).filter(|range| range.end <= columns.end).collect()
+}
+
+/// Columns that stay together, from `start` on: a group, or one alone.
+fn units(grid: &Grid, start: usize) -> Vec<Range<usize>> {
+    let mut units: Vec<Range<usize>> = Vec::new();
+    for index in start..grid.columns.len() {
+        let group = grid.columns[index].group;
+        match units.last_mut() {
+            Some(last) if group.is_some() && grid.columns[last.start].group == group => last.end = index + 1,
+            _ => units.push(index..index + 1),
+        }
+    }
+    units
+}
+
+/// The name, the whole message where the table had no room for it, what the engine said last, and what to do.
+fn explain(explained: &Explained, limit: usize, shortened: bool) -> Vec<String> {
+    let Explained { names, fault } = explained;
+    let mut out = Vec::new();
+    if shortened {
+        out.extend(wrap(&fault.line(), limit - 2, "  "));
+    }
+    let skipped = fault.stderr.len().saturating_sub(STDERR_LINES);
+    out.extend(fault.stderr.iter().skip(skipped).map(|said| shorten(&format!("| {said}"), limit - 2)));
+    out.extend(fault.hint.iter().map(|hint| format!("hint: {hint}")));
+    let indented = out.into_iter().map(|line| format!("  {line}"));
+    let lines: Vec<String> = wrap(&names.join("; "), limit, "  ").into_iter().chain(indented).collect();
+    if lines.len() > 1 { lines } else { Vec::new() }
+}
