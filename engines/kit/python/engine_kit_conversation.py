@@ -1,0 +1,296 @@
+"""Requests in, messages out: what a request means, in which order requests are served, and what a failure becomes.
+
+One thread does everything. Lines come stamped through a queue; while an engine works, the queue is looked at after every
+token, so that a `cancel` is seen. It knows no file descriptor and no process: tests hand it a queue and a list.
+"""
+
+import os
+import sys
+import time
+from collections import deque
+from types import SimpleNamespace
+
+import engine_kit_checks as checks
+from engine_kit_run import Run
+from engine_kit_summary import lines
+from engine_kit_tokens import Phases
+from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, parse_request
+
+# What the queue gives last.
+END = object()
+
+# Until some are answered, no more are taken in, so that the pipe holds a flood back and not this process' memory.
+MAX_WAITING = 1024
+
+
+class Conversation:
+    """An engine at work on an inbox of `(read_ns, frame)`. `serve` makes one of stdin and stdout."""
+
+    def __init__(self, engine, inbox, write, environment=os.environ, people=sys.stderr, clock=time.perf_counter_ns):
+        self._engine, self._inbox, self._write_line, self._people = engine, inbox, write, people
+        self._environment, self._clock = environment, clock
+        self._waiting, self._ids, self._cancelled = deque(), set(), set()
+        self._slots = {}  # of overlapping requests: slot -> Run
+        self._said = None  # hello, asked once: what an engine is does not change
+        self._model, self.facts = None, {}
+        # Why there is no model, once a `load` asked for one: another must not take its place unasked.
+        self._lost = None
+
+    def run(self):
+        """Answers until `shutdown` or the end of the input."""
+        answers = {
+            "hello": self._answer_hello,
+            "load": self._answer_load,
+            "generate": self._answer_generate,
+            "score": self._answer_score,
+            "facts": self._answer_facts,
+        }
+        while True:
+            self._collect(wait=not self._waiting and not self._slots)
+            while self._waiting and self._may_start(self._waiting[0]):
+                request = self._waiting.popleft()
+                if request is END:
+                    return
+                if isinstance(request, Failed):
+                    self._fail(request, request.id)
+                elif request.type == "shutdown":
+                    self.write({"type": "bye"})
+                    return
+                else:
+                    self._guard(request, answers[request.type])
+            if self._slots:
+                self._step()
+
+    # What each request means.
+
+    def _answer_hello(self, request):
+        self.write({"type": "hello", "protocol": PROTOCOL, **self._hello()})
+
+    def _answer_load(self, request):
+        self.write({"type": "loaded", **self._load(request, self.write)})
+
+    def _answer_facts(self, request):
+        self.write({"type": "facts", **(self._model.facts() if self._model else {})})
+
+    def _answer_generate(self, request):
+        run = Run(self, request, self._clock)
+        if self.is_cancelled(request):
+            return self._finish(run)
+        run.loaded = self._ensure_loaded()
+        checks.check_generate(request, self.can(), self.facts)
+        if request.id is not None and self.can()["concurrency"] > 1 and hasattr(self._model, "step"):
+            return self._admit(run)
+        while not run.is_over():
+            job, tokens = run.begin(glance=self._glance)
+            self._model.generate(job, tokens)
+            run.end()
+        self._finish(run)
+
+    def _answer_score(self, request):
+        if not self.can()["score"]:
+            raise Failed("unsupported", "`score` is not supported by this engine")
+        self._ensure_loaded()
+        for index, ids in enumerate(request.sequences):
+            checks.check_vocabulary(ids, self.facts, f"sequences[{index}]")
+            context = self.facts.get("context_tokens")
+            if context is not None and len(ids) > context:
+                raise Failed("context", f"`sequences[{index}]`: {len(ids)} tokens exceed the context of {context}")
+        began_ns = self._clock()
+        scored = [list(self._model.score(ids)) for ids in request.sequences]
+        ns = self._clock() - began_ns
+        logprobs = [checks.logprobs(values, ids, index) for index, (values, ids) in enumerate(zip(scored, request.sequences))]
+        self.write_for(request, {"type": "scored", "logprobs": logprobs, "ns": ns})
+
+    # The engine and its model.
+
+    def _hello(self):
+        if self._said is None:
+            said = dict(self._engine.hello())
+            said["capabilities"] = {**checks.CAPABILITIES, **said.get("capabilities", {})}
+            self._said = {"output": "ids", "stamp": "token", "deterministic": False, **said}
+        return self._said
+
+    def can(self):
+        return self._hello()["capabilities"]
+
+    def _load(self, request, progress=None):
+        began_ns = self._clock()
+        checks.check_load(request, self.can(), self._engine.options)
+        self._model, self.facts = None, {}
+        if progress is not None:
+            self._lost = f"the load of `{request.model}` failed"
+        phases = Phases(progress)
+        model = self._engine.load(request, phases)
+        self.facts = model.facts()
+        self._model = model
+        return {"load_ns": self._clock() - began_ns, "phases": phases.times, **self.facts}
+
+    def _ensure_loaded(self):
+        """Loads what the environment names, where nothing is loaded and no `load` ever asked for anything."""
+        if self._model is not None:
+            return None
+        if self._lost is not None:
+            raise Failed("model", f"no model: {self._lost}", "send `load` again")
+        model, device, dtype, threads = (
+            self._environment.get(f"ORCHESTRATE_{name}") or None for name in ("MODEL", "DEVICE", "DTYPE", "THREADS")
+        )
+        if model is None:
+            raise Failed("model", "no model: no `load` came, and `ORCHESTRATE_MODEL` names none", "send `load` first")
+        if threads is not None and not (threads.isascii() and threads.isdecimal() and int(threads) > 0):
+            raise Failed("bad_request", f"`ORCHESTRATE_THREADS`: expected a number of threads, found `{threads[:80]}`")
+        return self._load(
+            SimpleNamespace(
+                model=model,
+                device=device,
+                dtype=dtype,
+                threads=None if threads is None else int(threads),
+                context_tokens=None,
+                options={},
+            )
+        )
+
+    def encode(self, text):
+        """Ids of a text; an empty text is BOS alone."""
+        ids = self._model.encode(text)
+        if ids:
+            return ids
+        if self.facts.get("bos_id") is None:
+            raise Failed("bad_request", "`prompt`: no tokens, and the model has no BOS to stand for them")
+        return [self.facts["bos_id"]]
+
+    def _finish(self, run):
+        """The answer of a request that has run, and its summary for a person if one seems to have asked."""
+        memory = self._model.facts().get("device_memory") if self._model else None
+        answer = run.answer(self._model.decode if self._model else lambda ids: None, memory)
+        self.write_for(run.request, answer)
+        if not run.request.typed:
+            self._people.write(lines(answer["summary"], answer["iterations"]))
+            self._people.flush()
+
+    # Requests that overlap: admitted as slots come free, advanced together, answered each when it is done.
+
+    def _may_start(self, request):
+        """While requests run, those behind them that may overlap join in. The first that may not waits, and all behind it."""
+        if not self._slots or isinstance(request, Failed):
+            return True
+        joins = request is not END and request.type == "generate" and request.id is not None
+        return joins and len(self._slots) < self.can()["concurrency"]
+
+    def _admit(self, run):
+        """Puts a request's next iteration into a free slot, or answers it when there is none left to run."""
+        if run.is_over():
+            return self._finish(run)
+        slot = next(slot for slot in range(len(self._slots) + 1) if slot not in self._slots)
+        job, _ = run.begin()
+        self._model.admit(slot, job)
+        self._slots[slot] = run
+
+    def _step(self):
+        self._harvest()
+        if not self._slots:
+            return
+        tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
+        try:
+            self._model.step(tokens)
+        except Exception as error:
+            # A step that fails does not say whose fault it was, so every request in it fails.
+            failed = checks.failure(error)
+            for slot, run in list(self._slots.items()):
+                self._leave(slot)
+                self._fail(failed, run.request.id)
+                self._forget(run.request)
+            return
+        self._harvest()
+
+    def _harvest(self):
+        for slot, run in list(self._slots.items()):
+            run.tokens.cancelled = self.is_cancelled(run.request)
+            if run.tokens.cancelled or run.tokens.all_done():
+                self._guard(run.request, lambda _, slot=slot, run=run: self._advance(slot, run))
+
+    def _advance(self, slot, run):
+        try:
+            run.end()
+        finally:
+            self._leave(slot)
+        self._admit(run)
+
+    def _leave(self, slot):
+        del self._slots[slot]
+        try:
+            self._model.leave(slot)
+        except Exception as error:
+            # The request has its answer or is about to; what is wrong with the slot shows in the next one.
+            checks.failure(error)
+
+    # Lines, ids, failures.
+
+    def _collect(self, wait=False):
+        while wait or (len(self._waiting) < MAX_WAITING and not self._inbox.empty()):
+            wait = False
+            taken = self._inbox.get()
+            if taken is END:
+                return self._waiting.append(END)
+            read_ns, frame = taken
+            try:
+                if isinstance(frame, TooLong):
+                    raise Failed("bad_request", f"line of {frame.size} bytes is longer than {MAX_LINE_BYTES}")
+                request = parse_request(frame)
+                request.read_ns = read_ns
+                self._accept(request)
+            except Failed as refused:
+                self._waiting.append(refused)
+
+    def _accept(self, request):
+        if request.type == "cancel":
+            # A cancel has no answer of its own, so one that comes too late, or names nobody, is silently nothing.
+            self._cancelled.update({request.id} & self._ids)
+            return
+        if request.type in ("generate", "score") and request.id is not None:
+            if request.id in self._ids:
+                # The answer that carries this id belongs to the first of the two.
+                raise Failed("bad_request", f"`id`: {request.id!r} belongs to a request that is not answered yet")
+            self._ids.add(request.id)
+        self._waiting.append(request)
+
+    def _glance(self, run):
+        if not self._inbox.empty():
+            self._collect()
+            run.tokens.cancelled = self.is_cancelled(run.request)
+
+    def is_cancelled(self, request):
+        return request.id in self._cancelled
+
+    def _guard(self, request, answer):
+        """Answers a request; whatever the answer raises becomes one `failed`, and the engine lives on."""
+        try:
+            answer(request)
+        except OutputClosed:
+            raise
+        except (Exception, SystemExit) as error:
+            self._fail(checks.failure(error), request.id)
+        if all(run.request is not request for run in self._slots.values()):
+            self._forget(request)
+
+    def _forget(self, request):
+        self._ids.discard(request.id)
+        self._cancelled.discard(request.id)
+
+    def _fail(self, failed, id):
+        facts = {"id": id, "kind": failed.kind, "message": failed.message, "hint": failed.hint}
+        self.write({"type": "failed", **{name: value for name, value in facts.items() if value is not None}})
+
+    def write_for(self, request, message):
+        """The id stands right after the type, where a person looks."""
+        self.write(message if request.id is None else {"type": message["type"], "id": request.id, **message})
+
+    def write(self, message):
+        line = encode(message)
+        try:
+            self._write_line(line)
+        except OSError as error:
+            raise OutputClosed(str(error)) from error
+
+
+class OutputClosed(Exception):
+    """Nobody reads the answers any more."""

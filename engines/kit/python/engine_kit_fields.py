@@ -1,0 +1,246 @@
+"""A line's text to fields, and fields to values: where each stood, and what is wrong with it.
+
+The outermost object is taken apart by hand, because Python's own decoder cannot say where a field stood. Standard library
+only; knows JSON and no request.
+"""
+
+import json
+import json.decoder
+import math
+import re
+from types import SimpleNamespace
+
+NEEDED = object()
+
+
+class Wrong(Exception):
+    """What is wrong, with the field's path and the place in the line as far as they are known."""
+
+    def __init__(self, what, at=None):
+        super().__init__(what)
+        self.what, self.at, self.path = what, at, ""
+
+    def describe(self, text):
+        what = f"`{self.path}`: {self.what}" if self.path else self.what
+        # Columns count bytes, as in every other engine.
+        return what if self.at is None else f"column {len(text[: self.at].encode('utf-8'))}: {what}"
+
+
+def read(name, fields, reader, default):
+    if name not in fields:
+        if default is NEEDED:
+            raise Wrong(f"missing field `{name}`")
+        return default
+    value, end = fields[name]
+    try:
+        return reader(value)
+    except Wrong as wrong:
+        wrong.path, wrong.at = f"{name}{wrong.path}", end
+        raise
+
+
+def string(value):
+    if not isinstance(value, str):
+        raise _mismatch(value, "a string")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Wrong("lone surrogate in a string") from None
+    return value
+
+
+def boolean(value):
+    if not isinstance(value, bool):
+        raise _mismatch(value, "a boolean")
+    return value
+
+
+def _whole(bound, name):
+    def check(value):
+        if type(value) is not int:
+            raise _mismatch(value, name)
+        if not 0 <= value <= bound:
+            raise Wrong(f"invalid value: integer `{shorten(str(value))}`, expected {name}")
+        return value
+
+    return check
+
+
+u32 = _whole(2**32 - 1, "u32")
+u64 = _whole(2**64 - 1, "u64")
+
+
+def number(value):
+    if type(value) not in (int, float):
+        raise _mismatch(value, "f64")
+    try:
+        return float(value)
+    except OverflowError:
+        raise Wrong("number out of range") from None
+
+
+def any_id(value):
+    if value is None or isinstance(value, str):
+        return value
+    if type(value) is not int:
+        raise _mismatch(value, "a number or a string")
+    return u64(value)
+
+
+def named_id(value):
+    if value is None:
+        raise _mismatch(value, "a number or a string")
+    return any_id(value)
+
+
+def any_map(value):
+    if not isinstance(value, dict):
+        raise _mismatch(value, "a map")
+    return value
+
+
+def optional(reader):
+    return lambda value: None if value is None else reader(value)
+
+
+def list_of(reader):
+    def check(value):
+        if not isinstance(value, list):
+            raise _mismatch(value, "a sequence")
+        for index, item in enumerate(value):
+            try:
+                reader(item)
+            except Wrong as wrong:
+                wrong.path = f"[{index}]{wrong.path}"
+                raise
+        return value
+
+    return check
+
+
+def one_of(*words):
+    def check(value):
+        if string(value) not in words:
+            raise Wrong(f"unknown variant `{shorten(value)}`, expected one of {', '.join(f'`{word}`' for word in words)}")
+        return value
+
+    return check
+
+
+def sampling(value):
+    rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (u64, 0)}
+    fields = {name: (item, None) for name, item in any_map(value).items()}
+    try:
+        return SimpleNamespace(**{name: read(name, fields, *rule) for name, rule in rules.items()})
+    except Wrong as wrong:
+        wrong.path = f".{wrong.path}"
+        raise
+
+
+def _mismatch(value, expected):
+    if value is None:
+        found = "null"
+    elif isinstance(value, bool):
+        found = f"boolean `{str(value).lower()}`"
+    elif isinstance(value, (int, float)):
+        found = f"{'integer' if isinstance(value, int) else 'floating point'} `{shorten(str(value))}`"
+    elif isinstance(value, str):
+        found = f"string {shorten(json.dumps(value))}"
+    else:
+        found = "sequence" if isinstance(value, list) else "map"
+    return Wrong(f"invalid type: {found}, expected {expected}")
+
+
+def shorten(text):
+    """Keeps a stranger's text out of an error message's way."""
+    return text if len(text) <= 120 else f"{text[:120]}..."
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def split_fields(text):
+    """Field -> (value, where it ends)."""
+    fields = {}
+    at = _skip(text, _skip(text, 0) + 1)
+    if text[at : at + 1] == "}":
+        return _nothing_more(text, at + 1, fields)
+    while True:
+        _expect(text, at, '"', "a field's name in double quotes")
+        name, at = _decode(text, lambda at=at: json.decoder.scanstring(text, at + 1, True))
+        at = _skip(text, at)
+        _expect(text, at, ":", "`:`")
+        at = _skip(text, at + 1)
+        try:
+            value, at = _decode(text, lambda at=at: _DECODER.raw_decode(text, at))
+        except Wrong as wrong:
+            wrong.path, wrong.at = shorten(name), wrong.at or at + 1
+            raise
+        if name in fields:
+            raise Wrong(f"duplicate field `{shorten(name)}`", at)
+        fields[name] = (value, at)
+        at = _skip(text, at)
+        if text[at : at + 1] == "}":
+            return _nothing_more(text, at + 1, fields)
+        _expect(text, at, ",", "`,` or `}`")
+        at = _skip(text, at + 1)
+
+
+def _decode(text, decode):
+    try:
+        return decode()
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated string"):
+            raise Wrong("EOF while parsing a string", len(text)) from None
+        if error.pos >= len(text.rstrip()):
+            raise Wrong("EOF while parsing a value", len(text)) from None
+        what = _SYNTAX.get(error.msg, error.msg[:1].lower() + error.msg[1:])
+        raise Wrong(what, error.pos + 1) from None
+    except ValueError:  # An integer of more digits than Python converts.
+        raise Wrong("number out of range") from None
+    except RecursionError:
+        raise Wrong("recursion limit exceeded: nested too deep") from None
+
+
+_SYNTAX = {
+    "Expecting value": "expected a value",
+    "Expecting ',' delimiter": "expected `,`",
+    "Expecting ':' delimiter": "expected `:`",
+    "Expecting property name enclosed in double quotes": "expected a field's name in double quotes",
+    "Invalid control character at": "control character in a string",
+    "Invalid \\escape": "invalid escape",
+    "Invalid \\uXXXX escape": "invalid escape",
+}
+
+
+def _float(text):
+    value = float(text)
+    if math.isinf(value):
+        raise Wrong("number out of range")
+    return value
+
+
+def _constant(name):
+    raise Wrong(f"expected a value, found `{name}`")
+
+
+_DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
+
+
+def _skip(text, at):
+    return _SPACE.match(text, at).end()
+
+
+def _expect(text, at, wanted, words):
+    if at >= len(text):
+        raise Wrong("EOF while parsing an object", len(text))
+    if text[at] != wanted:
+        found = text[at] if text[at].isprintable() else f"\\u{{{ord(text[at]):x}}}"
+        raise Wrong(f"expected {words}, found `{found}`", at + 1)
+
+
+def _nothing_more(text, at, fields):
+    at = _skip(text, at)
+    if at < len(text):
+        raise Wrong("more after the object", at + 1)
+    return fields

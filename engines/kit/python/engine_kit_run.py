@@ -1,0 +1,84 @@
+"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock around each. How tokens come
+to be is not known here; the same steps serve requests that run alone and requests that overlap.
+"""
+
+import engine_kit_checks as checks
+from engine_kit_summary import summarise
+from engine_kit_tokens import Job, Tokens
+
+
+class Run:
+    """A `generate` under way. `conversation` tokenises, writes, and knows what is cancelled."""
+
+    def __init__(self, conversation, request, clock):
+        self._conversation, self.request, self._clock = conversation, request, clock
+        self._warmup, self._iterations = [], []
+        self.loaded = self.tokens = None
+
+    def begin(self, glance=None):
+        """Begins the next iteration: the clock, then the tokenizer, then whether it fits."""
+        request, conversation = self.request, self._conversation
+        start_ns = self._clock() - request.read_ns
+        if (texts := self._texts()) is not None:
+            prompts = [conversation.encode(text) for text in texts]
+        else:
+            prompts = self._ids()
+        checks.check_prompts(prompts, request, conversation.can(), conversation.facts)
+        # A temperature of 0 is greedy, so that engines know one spelling of it.
+        sampling = request.sampling if request.sampling and request.sampling.temperature > 0 else None
+        job = Job(prompts, request.max_new_tokens, sampling, request.ignore_eos, request.use_cache, request.padding)
+        self.tokens = Tokens(
+            job,
+            conversation.facts.get("eos_ids") or (),
+            request.read_ns,
+            start_ns,
+            self._stream if request.stream and len(self._warmup) == request.warmup else None,
+            (lambda: glance(self)) if glance else None,
+            self._clock,
+        )
+        return job, self.tokens
+
+    def end(self):
+        """Ends an iteration, the moment that the engine is done with it."""
+        iteration = self.tokens.iteration()
+        (self._warmup if len(self._warmup) < self.request.warmup else self._iterations).append(iteration)
+
+    def is_over(self):
+        """Nothing is left to run: all iterations are there, or the request was cancelled."""
+        return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
+
+    def answer(self, decode, device_memory):
+        """The answer. A cancelled request has at least one iteration that says so, if only an empty one."""
+        if len(self._iterations) < self.request.iterations and not _says_cancelled(self._iterations[-1:]):
+            self._iterations.append(self._nothing())
+        for iteration in self._iterations:
+            for sequence in iteration["sequences"]:
+                # After every clock has stopped.
+                if (text := decode(sequence["output_ids"])) is not None:
+                    sequence["text"] = text
+        answer = {"type": "generated", "iterations": self._iterations}
+        given = {"warmup_iterations": self._warmup or None, "loaded": self.loaded, "device_memory": device_memory}
+        answer.update({name: value for name, value in given.items() if value is not None})
+        return {**answer, "summary": summarise(self._iterations)}
+
+    def _texts(self):
+        return [self.request.prompt] if self.request.prompt is not None else self.request.prompts
+
+    def _ids(self):
+        return [self.request.prompt_ids] if self.request.prompt_ids is not None else self.request.prompts_ids
+
+    def _stream(self, sequence, index, id, ns):
+        place = {"iteration": len(self._iterations), "sequence": sequence, "index": index}
+        self._conversation.write_for(self.request, {"type": "token", **place, "ids": [id], "ns": ns})
+
+    def _nothing(self):
+        """What there is of the sequences when nothing was run. Texts were not tokenised, so their length is not known."""
+        now_ns = self._clock() - self.request.read_ns
+        lengths = [0] * len(self._texts()) if self._texts() is not None else [len(ids) for ids in self._ids()]
+        empty = {"output_ids": [], "token_ns": [], "finish": "cancelled"}
+        sequences = [{"prompt_tokens": length, **empty} for length in lengths]
+        return {"start_ns": now_ns, "end_ns": now_ns, "sequences": sequences}
+
+
+def _says_cancelled(iterations):
+    return any(sequence["finish"] == "cancelled" for iteration in iterations for sequence in iteration["sequences"])

@@ -1,0 +1,64 @@
+"""The `summary` at the end of an answer: what a person at a shell wants to see first.
+
+The formulas are the orchestrator's, which ignores this block: no figure that an engine computes reaches a table.
+"""
+
+import json
+import math
+
+
+def summarise(iterations):
+    """The same object as the Rust kit's. Medians go over sequences and iterations; null is not known."""
+    sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
+    first_ms, prefill, decode = [], [], []
+    for start_ns, sequence in sequences:
+        stamps = sequence["token_ns"]
+        if stamps and stamps[0] > start_ns:
+            first_ms.append((stamps[0] - start_ns) / 1e6)
+            prefill.append(sequence["prompt_tokens"] * 1e9 / (stamps[0] - start_ns))
+        if stamps and stamps[-1] > stamps[0]:
+            # Tokens after the first, over the time between the first and the last.
+            decode.append((len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]))
+    summary = {
+        "text": None,
+        "iterations": len(iterations),
+        "prompt_tokens": sum(sequence["prompt_tokens"] for _, sequence in sequences),
+        "output_tokens": sum(len(sequence["output_ids"]) for _, sequence in sequences),
+        "first_token_ms": quantile(first_ms, 0.5),
+        "first_token_p95_ms": quantile(first_ms, 0.95),
+        "prefill_tokens_per_s": quantile(prefill, 0.5),
+        "decode_tokens_per_s": quantile(decode, 0.5),
+    }
+    summary["text"] = _text(summary)
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in summary.items()}
+
+
+def lines(summary, iterations):
+    """The same as readable lines, with what the model wrote."""
+    wrote = next((s["text"] for iteration in iterations for s in iteration["sequences"] if s.get("text") is not None), None)
+    line = "" if wrote is None else f"  wrote: {json.dumps(wrote[:200], ensure_ascii=False)}\n"
+    return f"{summary['text']}\n{line}"
+
+
+def quantile(values, share):
+    """Between neighbours the quantile is interpolated (Hyndman and Fan's type 7)."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low + (high - low) * (place % 1)
+
+
+def _text(summary):
+    parts = [f"{_count(summary['iterations'], 'iteration')}, {_count(summary['output_tokens'], 'token')}"]
+    if summary["first_token_ms"] is not None:
+        parts.append(f"first token {summary['first_token_ms']:.2f} ms (p95 {summary['first_token_p95_ms']:.2f} ms)")
+    for name in ("prefill", "decode"):
+        if (rate := summary[f"{name}_tokens_per_s"]) is not None:
+            parts.append(f"{name} {rate:.1f} tok/s")
+    return "; ".join(parts)
+
+
+def _count(count, word):
+    return f"{count} {word}{'' if count == 1 else 's'}"

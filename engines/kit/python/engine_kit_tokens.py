@@ -1,0 +1,189 @@
+"""What the kit hands to an engine: the job, where its tokens go, how its load is timed, and a plain sampler.
+
+Everything here stands in the measured path, so it does as little as it can. It knows no JSON; `engine_kit` calls it.
+"""
+
+import math
+import operator
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from engine_kit_wire import Failed
+
+
+class Job:
+    """One run through the prompts.
+
+    `prompts`: lists of token ids, never empty. `max_new_tokens`. `sampling`: None is greedy, else `temperature`, `top_k`
+    (0 keeps all), `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit acts on it, an engine that masks EOS must
+    know. `use_cache`, `padding`.
+    """
+
+    def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
+        self.prompts, self.max_new_tokens, self.sampling = prompts, max_new_tokens, sampling
+        self.ignore_eos, self.use_cache, self.padding = ignore_eos, use_cache, padding
+
+
+class Tokens:
+    """Where an engine's new tokens go. The clock is stamped here, and length, EOS and cancelling are decided here."""
+
+    def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, glance=None, clock=time.perf_counter_ns):
+        self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
+        self._max_new_tokens, self._zero_ns, self._clock = job.max_new_tokens, zero_ns, clock
+        self._start_ns, self._stream, self._glance, self._misuse = start_ns, stream, glance, None
+        self._sequences = [
+            SimpleNamespace(prompt_tokens=len(prompt), ids=[], ns=[], finish=None, cached_prompt_tokens=None)
+            for prompt in job.prompts
+        ]
+        # Set when the request is cancelled. `push` acts on it; an engine need look only in long work that pushes nothing.
+        self.cancelled = False
+
+    def push(self, sequence, id):
+        """Takes a new token of `sequence`, the moment the host can use it. True once the sequence is done."""
+        if type(id) is not int:
+            # The conversion may wait for a device, so it comes before the stamp.
+            id = operator.index(id)
+        ns = self._clock() - self._zero_ns
+        state = self._sequences[sequence]
+        if state.finish is not None:
+            self._misuse = self._misuse or f"a token for sequence {sequence} after it was done"
+            return True
+        state.ids.append(id)
+        state.ns.append(ns)
+        if self._glance is not None:
+            self._glance()
+        if id in self._eos_ids:
+            state.finish = "eos"
+        elif len(state.ids) == self._max_new_tokens:
+            state.finish = "length"
+        elif self.cancelled:
+            state.finish = "cancelled"
+        # Written after it was stamped: what streaming costs falls on the token after.
+        if self._stream is not None:
+            self._stream(sequence, len(state.ids) - 1, id, ns)
+        return state.finish is not None
+
+    def is_done(self, sequence):
+        return self._sequences[sequence].finish is not None
+
+    def all_done(self):
+        return all(state.finish is not None for state in self._sequences)
+
+    def ids(self, sequence):
+        """The tokens of a sequence so far."""
+        return self._sequences[sequence].ids
+
+    def set_cached_prompt_tokens(self, sequence, tokens):
+        """States how much of a prompt came from an earlier request's cache."""
+        self._sequences[sequence].cached_prompt_tokens = tokens
+
+    def iteration(self):
+        """The facts of this run, which ends now: every sequence is done, or cancelled, or the engine broke its promise."""
+        end_ns = self._clock() - self._zero_ns
+        if self._misuse is not None:
+            raise Failed("internal", f"the engine gave {self._misuse}")
+        for index, state in enumerate(self._sequences):
+            if state.finish is None and not self.cancelled:
+                given = f"{len(state.ids)} of {self._max_new_tokens} tokens of sequence {index}"
+                raise Failed("internal", f"the engine gave {given} and stopped")
+        return {"start_ns": self._start_ns, "end_ns": end_ns, "sequences": [_facts(state) for state in self._sequences]}
+
+
+def _facts(state):
+    facts = {
+        "prompt_tokens": state.prompt_tokens,
+        "output_ids": state.ids,
+        "token_ns": state.ns,
+        "finish": state.finish or "cancelled",
+    }
+    if state.cached_prompt_tokens is not None:
+        facts["cached_prompt_tokens"] = state.cached_prompt_tokens
+    return facts
+
+
+class Phases:
+    """Times the parts of a load, and tells the asker that it goes on: `with phases.time("weights"): ...`."""
+
+    def __init__(self, progress=None):
+        self.times, self._progress = [], progress
+
+    @contextmanager
+    def time(self, name):
+        self.progress(name)
+        start = time.perf_counter_ns()
+        yield
+        self.times.append({"name": name, "ns": time.perf_counter_ns() - start})
+
+    def progress(self, phase, fraction=None, note=None):
+        if self._progress is not None:
+            facts = {"type": "progress", "phase": phase, "fraction": fraction, "note": note}
+            self._progress({name: value for name, value in facts.items() if value is not None})
+
+
+class Sampler:
+    """Picks a token from logits (any sequence of numbers), as the Rust kit does: from the same logits and the same seed
+    both pick the same tokens. Greedy takes the lowest id among equals.
+
+    Every sequence of a batch draws from a stream of its own, so that its tokens do not depend on its neighbours. Make
+    one sampler a run, so that every iteration begins with the seed again.
+    """
+
+    def __init__(self, sampling):
+        self._sampling, self._streams = sampling, {}
+
+    def pick(self, logits, sequence=0):
+        if self._sampling is None:
+            # `max` keeps the first of equals, and the first is the lowest id.
+            return max(range(len(logits)), key=logits.__getitem__)
+        stream = self._streams.get(sequence)
+        if stream is None:
+            stream = self._streams[sequence] = uniforms(self._sampling.seed, sequence)
+        return _draw(logits, self._sampling, next(stream))
+
+
+_BITS = 2**64 - 1
+
+
+def uniforms(seed, sequence):
+    """Numbers in [0, 1) by SplitMix64: the same seed gives the same numbers everywhere."""
+    state = seed ^ (sequence * 0xD1B5_4A32_D192_ED03 & _BITS)
+    while True:
+        state = state + 0x9E37_79B9_7F4A_7C15 & _BITS
+        bits = (state ^ state >> 30) * 0xBF58_476D_1CE4_E5B9 & _BITS
+        bits = (bits ^ bits >> 27) * 0x94D0_49BB_1331_11EB & _BITS
+        yield ((bits ^ bits >> 31) >> 11) / 2**53
+
+
+def _draw(logits, sampling, uniform):
+    """Temperature, then the `top_k` largest, then the fewest whose probabilities reach `top_p`."""
+    largest = max(logits)
+    weights = [(id, math.exp((logit - largest) / sampling.temperature)) for id, logit in enumerate(logits)]
+    top_p = sampling.top_p if sampling.top_p is not None and sampling.top_p < 1 else None
+    if sampling.top_k or top_p is not None:
+        weights.sort(key=lambda pair: (-pair[1], pair[0]))
+    if sampling.top_k:
+        del weights[sampling.top_k :]
+    if top_p is not None:
+        enough, reached = top_p * _sum(weights), 0.0
+        for kept, (_, weight) in enumerate(weights, 1):
+            reached += weight
+            if reached >= enough:
+                # The token that crosses the bound stays.
+                del weights[kept:]
+                break
+    left = uniform * _sum(weights)
+    for id, weight in weights:
+        left -= weight
+        if left < 0:
+            return id
+    # Rounding can leave a crumb; the last token that has any weight takes it.
+    return next(id for id, weight in reversed(weights) if weight > 0)
+
+
+def _sum(weights):
+    # One addition after the other: Python's `sum` rounds less from 3.12 on, and so would pick other tokens.
+    total = 0.0
+    for _, weight in weights:
+        total += weight
+    return total

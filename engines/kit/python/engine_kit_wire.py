@@ -1,0 +1,201 @@
+"""Lines to requests: framing, parsing, and the words in which a broken line is refused.
+
+The Python counterpart of the crate `protocol`, with its wording. It knows no clock, no engine and no stream: bytes come
+in, requests go out, and what cannot be understood is a `Failed` that says what is wrong and where. Standard library only.
+"""
+
+import json
+from types import SimpleNamespace
+
+from engine_kit_fields import (
+    NEEDED,
+    Wrong,
+    any_id,
+    any_map,
+    boolean,
+    list_of,
+    named_id,
+    one_of,
+    optional,
+    read,
+    sampling,
+    shorten,
+    split_fields,
+    string,
+    u32,
+)
+
+PROTOCOL = 1
+MAX_LINE_BYTES = 16 * 1024 * 1024
+# An answer holds every iteration, so their number has a bound.
+MAX_ITERATIONS = 1_000_000
+KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_of_memory", "device", "internal")
+
+
+class Failed(Exception):
+    """A request that cannot be answered: raise it anywhere in an engine. `hint` is a command or setting to paste."""
+
+    def __init__(self, kind, message, hint=None, id=None):
+        super().__init__(message)
+        if kind not in KINDS:
+            raise ValueError(f"`{kind}` is no kind of failure: one of {', '.join(KINDS)}")
+        self.kind, self.message, self.hint, self.id = kind, message, hint, id
+
+
+def parse_request(line):
+    """A line's bytes to a request: a namespace with `type`, `typed` (whether the line named its type) and its fields."""
+    text = _text(line)
+    try:
+        fields = split_fields(text)
+    except Wrong as wrong:
+        raise Failed("bad_request", wrong.describe(text)) from None
+    # Who asked is read first, so that a refusal of the rest can be told to them.
+    id = None
+    try:
+        id = read("id", fields, any_id, None)
+        type = read("type", fields, optional(string), None)
+        request = _request(type or "generate", fields)
+    except Wrong as wrong:
+        raise Failed("bad_request", wrong.describe(text), id=id) from None
+    request.id, request.typed = id, type is not None
+    return request
+
+
+def encode(message):
+    """One message as a line. `allow_nan` is off, so that a broken fact fails here and not in somebody's parser."""
+    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+class TooLong:
+    """A line that passed the bound; its bytes are gone."""
+
+    def __init__(self, size):
+        self.size = size
+
+
+class Framer:
+    """Cuts bytes, however they come, into lines, and never holds more than the bound."""
+
+    def __init__(self, bound=MAX_LINE_BYTES):
+        self._bound, self._line, self._skipped = bound, bytearray(), 0
+
+    def push(self, piece):
+        """The lines (bytes without their newline, or `TooLong`) that this piece ends."""
+        *ended, rest = piece.split(b"\n")
+        frames = []
+        for part in ended:
+            self._extend(part)
+            frames.append(self._take())
+        self._extend(rest)
+        return frames
+
+    def finish(self):
+        """What stands without a newline at the end of the stream is a last line, if it is anything."""
+        return [self._take()] if self._line or self._skipped else []
+
+    def _extend(self, part):
+        if self._skipped or len(self._line) + len(part) > self._bound:
+            self._skipped += len(self._line) + len(part)
+            self._line.clear()
+        else:
+            self._line += part
+
+    def _take(self):
+        if self._skipped:
+            size, self._skipped = self._skipped, 0
+            return TooLong(size)
+        line = bytes(self._line)
+        self._line.clear()
+        return line[:-1] if line.endswith(b"\r") else line
+
+
+# What each request holds: field -> (reader, default). A field without a default must be there.
+
+def _request(type, fields):
+    table = _REQUESTS.get(type)
+    if table is None:
+        raise Wrong(f"unknown request type `{shorten(type)}`")
+    request = SimpleNamespace(type=type, **{name: read(name, fields, *rule) for name, rule in table().items()})
+    if type == "generate":
+        _check_generate(request)
+    if type == "score":
+        for index, ids in enumerate(request.sequences):
+            if len(ids) < 2:
+                raise Wrong(f"`sequences[{index}]`: needs at least two ids")
+    return request
+
+
+def _generate():
+    return {
+        "prompt": (optional(string), None),
+        "prompt_ids": (optional(list_of(u32)), None),
+        "prompts": (optional(list_of(string)), None),
+        "prompts_ids": (optional(list_of(list_of(u32))), None),
+        "max_new_tokens": (u32, 32),
+        "iterations": (u32, 1),
+        "warmup": (u32, 0),
+        "ignore_eos": (boolean, False),
+        "sampling": (optional(sampling), None),
+        "use_cache": (boolean, True),
+        "padding": (one_of("left", "right", "packed"), "left"),
+        "stream": (boolean, False),
+    }
+
+
+def _load():
+    return {
+        "model": (string, NEEDED),
+        "device": (optional(string), None),
+        "dtype": (optional(string), None),
+        "threads": (optional(u32), None),
+        "context_tokens": (optional(u32), None),
+        "options": (any_map, {}),
+    }
+
+
+_REQUESTS = {
+    "hello": lambda: {"protocol": (u32, NEEDED)},
+    "load": _load,
+    "generate": _generate,
+    "score": lambda: {"sequences": (list_of(list_of(u32)), NEEDED)},
+    "facts": dict,
+    "cancel": lambda: {"id": (named_id, NEEDED)},
+    "shutdown": dict,
+}
+
+
+def _check_generate(request):
+    names = ("prompt", "prompt_ids", "prompts", "prompts_ids")
+    given = [name for name in names if getattr(request, name) is not None]
+    if not given:
+        raise Wrong("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed")
+    if len(given) > 1:
+        raise Wrong("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`")
+    if [] in (request.prompts, request.prompts_ids):
+        raise Wrong("`prompts`: empty batch")
+    if request.max_new_tokens == 0:
+        raise Wrong("`max_new_tokens`: expected at least 1, found 0")
+    if not 1 <= request.iterations <= MAX_ITERATIONS:
+        raise Wrong(f"`iterations`: expected 1 to {MAX_ITERATIONS}, found {request.iterations}")
+    if request.warmup > MAX_ITERATIONS:
+        raise Wrong(f"`warmup`: expected 0 to {MAX_ITERATIONS}, found {request.warmup}")
+    if request.sampling is None:
+        return
+    if request.sampling.temperature < 0:
+        raise Wrong(f"`sampling.temperature`: expected 0 or more, found {request.sampling.temperature}")
+    if request.sampling.top_p is not None and not 0 < request.sampling.top_p <= 1:
+        raise Wrong(f"`sampling.top_p`: expected more than 0 and at most 1, found {request.sampling.top_p}")
+
+
+def _text(line):
+    if not line.strip(b" \t\n\r\x0c"):
+        raise Failed("bad_request", "empty line: expected one JSON object")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Failed("bad_request", f"byte {error.start + 1}: not UTF-8") from None
+    start = len(text) - len(text.lstrip(" \t\n\r"))
+    if text[start] != "{":
+        found = text[start] if text[start].isprintable() else f"\\u{{{ord(text[start]):x}}}"
+        raise Failed("bad_request", f"column {start + 1}: expected `{{`, found `{found}`")
+    return text

@@ -1,0 +1,385 @@
+"""The kit in memory: what every request is answered with, and that one bad request spoils nothing."""
+
+import contextlib
+import io
+import json
+import queue
+import time
+import unittest
+
+from engine_kit_conversation import END, Conversation, OutputClosed
+from engine_kit_wire import Framer
+from toy_engine import (
+    EXITS,
+    FAILS,
+    GOES_ON,
+    RAISES,
+    RUNS_OUT_OF_MEMORY,
+    STOPS_EARLY,
+    SlotsEngine,
+    ToyEngine,
+)
+
+MODEL = {"ORCHESTRATE_MODEL": "."}
+LOAD = {"type": "load", "model": "."}
+
+
+class Talk:
+    """A conversation with an engine, without a process."""
+
+    def __init__(self, engine=None, environment=MODEL, after_write=None):
+        self.engine, self.inbox, self.messages = engine or ToyEngine(), queue.SimpleQueue(), []
+        self.people, self.after_write = io.StringIO(), after_write
+        self.conversation = Conversation(self.engine, self.inbox, self._take, environment, self.people)
+
+    def say(self, *lines):
+        for line in lines:
+            line = line if isinstance(line, bytes) else json.dumps(line).encode()
+            for frame in Framer().push(line + b"\n"):
+                self.inbox.put((time.perf_counter_ns(), frame))
+
+    def run(self, *lines):
+        self.say(*lines)
+        self.inbox.put(END)
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            self.conversation.run()
+        self.stderr = stderr.getvalue()
+        return self.messages
+
+    def _take(self, line):
+        assert line.endswith(b"\n") and line.count(b"\n") == 1
+        self.messages.append(json.loads(line))
+        if self.after_write is not None:
+            self.after_write(self)
+
+
+def talk(*lines, engine=None, environment=MODEL):
+    return Talk(engine, environment).run(*lines)
+
+
+def ids(message):
+    return [sequence["output_ids"] for iteration in message["iterations"] for sequence in iteration["sequences"]]
+
+
+class Loading(unittest.TestCase):
+    def test_hello_is_answered_with_the_engines_facts_and_the_protocols_defaults(self):
+        (hello,) = talk({"type": "hello", "protocol": 1})
+        self.assertEqual((hello["type"], hello["protocol"], hello["engine"]), ("hello", 1, "toy"))
+        self.assertEqual((hello["output"], hello["stamp"], hello["deterministic"]), ("ids", "token", True))
+        can = hello["capabilities"]
+        self.assertEqual((can["batch"], can["concurrency"], can["stream"], can["use_cache_toggle"]), (4, 1, True, False))
+
+    def test_a_load_reports_progress_phases_and_the_configuration_in_effect(self):
+        engine = ToyEngine()
+        progress, half, loaded = talk({**LOAD, "threads": 3, "options": {"speed": "some"}}, engine=engine)
+        self.assertEqual(progress, {"type": "progress", "phase": "weights"})
+        self.assertEqual(half, {"type": "progress", "phase": "weights", "fraction": 0.5, "note": "half of it"})
+        self.assertEqual((loaded["type"], loaded["threads"], loaded["device"]), ("loaded", 3, "cpu"))
+        self.assertEqual(loaded["weights_dtype"], "f32")
+        self.assertEqual([phase["name"] for phase in loaded["phases"]], ["weights"])
+        self.assertGreaterEqual(loaded["load_ns"], loaded["phases"][0]["ns"])
+
+    def test_a_load_that_the_engine_cannot_do_is_refused_before_the_engine_is_asked(self):
+        for change, kind, words in [
+            ({"options": {"colour": "red"}}, "bad_request", "unknown option `colour`"),
+            ({"device": "tpu"}, "unsupported", "device `tpu`: offered are `cpu`, `cuda`"),
+            ({"dtype": "q4_0"}, "unsupported", "dtype `q4_0`: offered are `f32`, `bf16`"),
+            ({"model": "/no/such/model"}, "model", "no model at `/no/such/model`"),
+            ({"model": "a\0b"}, "model", "no model at"),
+            ({"threads": 0}, "bad_request", "`threads`: expected at least 1, found 0"),
+        ]:
+            engine = ToyEngine()
+            (failed,) = talk({**LOAD, **change}, engine=engine)
+            self.assertEqual((failed["type"], failed["kind"]), ("failed", kind))
+            self.assertIn(words, failed["message"])
+            self.assertEqual(engine.loads, [])
+
+    def test_a_numbered_device_is_offered_by_its_kind(self):
+        engine = ToyEngine()
+        talk({**LOAD, "device": "cuda:1"}, engine=engine)
+        self.assertEqual(engine.loads[0].device, "cuda:1")
+
+    def test_a_generate_before_any_load_loads_what_the_environment_names(self):
+        environment = {**MODEL, "ORCHESTRATE_DTYPE": "bf16", "ORCHESTRATE_THREADS": "2", "ORCHESTRATE_DEVICE": ""}
+        first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)
+        self.assertEqual((first["loaded"]["weights_dtype"], first["loaded"]["threads"]), ("bf16", 2))
+        self.assertGreater(first["iterations"][0]["start_ns"], first["loaded"]["load_ns"])
+        self.assertNotIn("loaded", second)
+
+    def test_a_generate_without_a_model_says_what_to_do(self):
+        (failed,) = talk({"prompt": "a"}, environment={})
+        self.assertEqual(failed["kind"], "model")
+        self.assertIn("ORCHESTRATE_MODEL", failed["message"])
+        (failed,) = talk({"prompt": "a"}, environment={**MODEL, "ORCHESTRATE_THREADS": "many"})
+        self.assertIn("`ORCHESTRATE_THREADS`", failed["message"])
+
+    def test_another_model_never_takes_the_place_of_one_whose_load_failed(self):
+        failed, refused = talk({**LOAD, "options": {"speed": "none"}}, {"prompt": "a"})[-2:]
+        self.assertEqual(failed["message"], "the engine raised ValueError: no speed")
+        self.assertEqual((refused["kind"], refused["message"]), ("model", "no model: the load of `.` failed"))
+
+    def test_facts_are_empty_before_a_load_and_the_models_after_it(self):
+        before, *_, after = talk({"type": "facts"}, LOAD, {"type": "facts"})
+        self.assertEqual(before, {"type": "facts"})
+        self.assertEqual(after["vocabulary_size"], 300)
+
+
+class Generating(unittest.TestCase):
+    def test_stamps_are_as_many_as_ids_and_in_order(self):
+        (answer,) = talk({"prompt_ids": [1, 7], "max_new_tokens": 5, "iterations": 3, "warmup": 2})
+        self.assertEqual(ids(answer), [[8, 9, 10, 11, 12]] * 3)
+        self.assertEqual(len(answer["warmup_iterations"]), 2)
+        last = 0
+        for iteration in answer["warmup_iterations"] + answer["iterations"]:
+            (sequence,) = iteration["sequences"]
+            stamps = [last, iteration["start_ns"], *sequence["token_ns"], iteration["end_ns"]]
+            self.assertEqual(stamps, sorted(stamps))
+            self.assertEqual((len(sequence["token_ns"]), sequence["prompt_tokens"]), (5, 2))
+            last = iteration["end_ns"]
+
+    def test_the_summary_comes_last_and_only_a_line_without_a_type_is_summed_up_for_people(self):
+        conversation = Talk()
+        (answer,) = conversation.run({"prompt": "ab", "iterations": 50, "max_new_tokens": 4})
+        self.assertEqual(list(answer)[-1], "summary")
+        self.assertEqual((answer["summary"]["iterations"], answer["summary"]["output_tokens"]), (50, 200))
+        self.assertTrue(answer["summary"]["text"].startswith("50 iterations, 200 tokens; first token "))
+        self.assertIn('wrote: "cdef"', conversation.people.getvalue())
+        conversation = Talk()
+        conversation.run({"type": "generate", "prompt": "ab"})
+        self.assertEqual(conversation.people.getvalue(), "")
+
+    def test_eos_ends_a_sequence_and_is_part_of_it_unless_it_is_ignored(self):
+        # 299 is followed by 0, 1 and then EOS.
+        ended, ignored = talk(
+            {"prompt_ids": [299], "max_new_tokens": 5}, {"prompt_ids": [299], "max_new_tokens": 5, "ignore_eos": True}
+        )
+        self.assertEqual((ids(ended), ended["iterations"][0]["sequences"][0]["finish"]), ([[0, 1, 2]], "eos"))
+        self.assertEqual((ids(ignored), ignored["iterations"][0]["sequences"][0]["finish"]), ([[0, 1, 2, 3, 4]], "length"))
+
+    def test_eos_as_the_last_token_asked_for_is_an_end_of_sequence(self):
+        (answer,) = talk({"prompt_ids": [1], "max_new_tokens": 1})
+        self.assertEqual(answer["iterations"][0]["sequences"][0]["finish"], "eos")
+
+    def test_a_batch_has_a_sequence_for_each_prompt(self):
+        (answer,) = talk({"prompts_ids": [[1, 7], [1, 2, 9]], "max_new_tokens": 2})
+        self.assertEqual(ids(answer), [[8, 9], [10, 11]])
+        (answer,) = talk({"prompts": ["a", "b"], "max_new_tokens": 1})
+        self.assertEqual([sequence["text"] for sequence in answer["iterations"][0]["sequences"]], ["b", "c"])
+
+    def test_an_empty_prompt_is_bos_alone(self):
+        (answer,) = talk({"prompt": "", "max_new_tokens": 1})
+        self.assertEqual(answer["iterations"][0]["sequences"][0]["prompt_tokens"], 1)
+
+    def test_streamed_ids_and_stamps_are_those_of_the_answer(self):
+        *tokens, answer = talk(
+            {"id": 4, "prompt_ids": [1, 7], "max_new_tokens": 3, "iterations": 2, "warmup": 1, "stream": True}
+        )
+        for number, iteration in enumerate(answer["iterations"]):
+            mine = [token for token in tokens if token["iteration"] == number]
+            self.assertEqual([token["ns"] for token in mine], iteration["sequences"][0]["token_ns"])
+            self.assertEqual([token["ids"][0] for token in mine], iteration["sequences"][0]["output_ids"])
+            self.assertEqual([token["index"] for token in mine], [0, 1, 2])
+        self.assertEqual((len(tokens), {token["id"] for token in tokens}), (6, {4}))
+
+    def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(self):
+        request = {"prompt_ids": [9], "max_new_tokens": 40, "iterations": 2, "sampling": {"temperature": 1, "seed": 5}}
+        answer, other = talk(request, {**request, "sampling": {"temperature": 1, "seed": 6}})
+        first, again = ids(answer)
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, ids(other)[0])
+
+    def test_what_the_engine_cannot_do_is_refused_before_any_work(self):
+        plain = dict(stream=False, prompt_ids=False, batch=1, ignore_eos=False, sampling=False, score=False)
+        for request in [
+            {"prompt": "a", "stream": True},
+            {"prompt_ids": [1]},
+            {"prompts": ["a", "b"]},
+            {"prompt": "a", "ignore_eos": True},
+            {"prompt": "a", "sampling": {"temperature": 1}},
+            {"prompt": "a", "use_cache": False},
+            {"type": "score", "sequences": [[1, 2]]},
+        ]:
+            (failed,) = talk(request, engine=ToyEngine(**plain))
+            self.assertEqual((failed["type"], failed["kind"]), ("failed", "unsupported"), request)
+        (failed,) = talk({"prompts": ["a", "bb"], "padding": "right"})
+        self.assertEqual(failed["message"], "padding `right`: offered are `left`, `packed`")
+        (answer,) = talk({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
+        self.assertEqual(answer["type"], "generated")
+
+    def test_what_does_not_fit_is_refused_before_any_work(self):
+        long, outside, fits = talk(
+            {"prompt_ids": [3] * 60, "max_new_tokens": 5},
+            {"prompt_ids": [1, 300]},
+            {"prompt_ids": [3] * 60, "max_new_tokens": 4},
+        )
+        self.assertEqual(long["kind"], "context")
+        self.assertEqual(long["message"], "prompt of 60 tokens and 5 new ones exceed the context of 64")
+        self.assertEqual(outside["message"], "`prompt_ids[1]`: id 300 is outside the vocabulary of 300")
+        self.assertEqual(fits["type"], "generated")
+
+    def test_scores_are_in_order_and_minus_infinity_is_null(self):
+        (scored,) = talk({"type": "score", "id": "s", "sequences": [[1, 7, 2], [1, 5]]})
+        self.assertEqual((scored["id"], scored["logprobs"]), ("s", [[-7.0, None], [-5.0]]))
+        self.assertGreaterEqual(scored["ns"], 0)
+
+
+class Failing(unittest.TestCase):
+    def test_whatever_an_engine_raises_is_one_failed_and_the_engine_lives_on(self):
+        for first, kind, message in [
+            (RAISES, "internal", "the engine raised ValueError: something"),
+            (FAILS, "device", "the device is gone"),
+            (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were asked"),
+            (STOPS_EARLY, "internal", "the engine gave 1 of 32 tokens of sequence 0 and stopped"),
+            (GOES_ON, "internal", "the engine gave a token for sequence 0 after it was done"),
+            (EXITS, "internal", "the engine raised SystemExit: 3"),
+        ]:
+            conversation = Talk()
+            failed, answer = conversation.run({"id": 1, "prompt_ids": [first, 9]}, {"id": 2, "prompt_ids": [9]})
+            self.assertEqual((failed["kind"], failed["message"], failed["id"]), (kind, message, 1))
+            self.assertEqual((answer["type"], answer["id"]), ("generated", 2))
+            self.assertEqual("Traceback" in conversation.stderr or "File" in conversation.stderr, first in (RAISES, EXITS))
+
+    def test_every_broken_line_gets_one_failed_and_the_engine_lives_on(self):
+        broken = [
+            b'<"prompt":"Hello","iterations":50}',
+            b"",
+            b"a" * 20_000_000,
+            bytes(range(11, 256)),
+            b'{"prompt":"a","iterations":-1}',
+            b'{"prompt":"a","max_new_tokens":1e400}',
+            b'{"prompt":"a","x":' + b"[" * 100_000,
+        ]
+        *failures, answer = talk(*broken, {"prompt": "a"})
+        self.assertEqual([failure["kind"] for failure in failures], ["bad_request"] * len(broken))
+        self.assertEqual(failures[2]["message"], "line of 20000000 bytes is longer than 16777216")
+        self.assertEqual(answer["type"], "generated")
+
+    def test_a_missing_library_is_unavailable_with_a_hint(self):
+        class Missing(ToyEngine):
+            def hello(self):
+                raise self.failed
+
+        from engine_kit import Failed
+
+        engine = Missing()
+        engine.failed = Failed("unavailable", "`libtoy.so` was not found", "install toy")
+        first, second = talk({"type": "hello", "protocol": 1}, {"prompt": "a"}, engine=engine)
+        self.assertEqual((first["kind"], first["hint"]), ("unavailable", "install toy"))
+        self.assertEqual(second["kind"], "unavailable")
+
+    def test_a_closed_output_ends_the_conversation(self):
+        def broken_pipe(_):
+            raise BrokenPipeError(32, "broken pipe")
+
+        with self.assertRaises(OutputClosed):
+            Talk(after_write=broken_pipe).run({"type": "facts"}, {"type": "facts"})
+
+
+class Ending(unittest.TestCase):
+    def test_shutdown_is_answered_with_bye_and_nothing_after_it(self):
+        answer, bye = talk({"prompt": "a"}, {"type": "shutdown"}, {"prompt": "a"})
+        self.assertEqual((answer["type"], bye), ("generated", {"type": "bye"}))
+
+    def test_the_end_of_the_input_comes_after_what_is_queued(self):
+        self.assertEqual(len(talk(*[{"prompt": "a"}] * 5)), 5)
+
+
+class Cancelling(unittest.TestCase):
+    def test_a_cancel_stops_a_running_request_at_its_next_token(self):
+        conversation = Talk(after_write=lambda talk: len(talk.messages) == 3 and talk.say({"type": "cancel", "id": 1}))
+        *tokens, answer = conversation.run(
+            {"id": 1, "prompt_ids": [9], "max_new_tokens": 20, "iterations": 9, "stream": True}
+        )
+        (iteration,) = answer["iterations"]
+        self.assertEqual((ids(answer), iteration["sequences"][0]["finish"]), ([[10, 11, 12, 13]], "cancelled"))
+        self.assertEqual(len(tokens), 4)
+
+    def test_a_waiting_request_is_cancelled_too_and_gets_its_one_answer(self):
+        first, cancelled, third = talk(
+            {"id": 1, "prompt_ids": [9]},
+            {"id": 2, "prompts_ids": [[9, 9, 9], [8]]},
+            {"type": "cancel", "id": 2},
+            {"type": "cancel", "id": 77},
+            {"id": 3, "prompt_ids": [9]},
+        )
+        self.assertEqual((first["id"], cancelled["id"], third["id"]), (1, 2, 3))
+        sequences = cancelled["iterations"][0]["sequences"]
+        self.assertEqual([sequence["prompt_tokens"] for sequence in sequences], [3, 1])
+        self.assertEqual({sequence["finish"] for sequence in sequences}, {"cancelled"})
+        self.assertEqual(len(ids(third)[0]), 32)
+
+    def test_an_id_in_use_is_refused_without_taking_the_answer_of_the_first(self):
+        first, refused, bye = talk({"id": 1, "prompt_ids": [9]}, {"id": 1, "prompt_ids": [9]}, {"type": "shutdown"})
+        self.assertNotIn("id", refused)
+        self.assertIn("`id`: 1 belongs", refused["message"])
+        self.assertEqual((first["id"], first["type"], bye["type"]), (1, "generated", "bye"))
+
+
+class Overlapping(unittest.TestCase):
+    def test_requests_with_ids_run_together_and_the_short_one_is_answered_first(self):
+        engine = SlotsEngine()
+        short, middle, long = talk(
+            {"id": "long", "prompt_ids": [9], "max_new_tokens": 20},
+            {"id": "short", "prompt_ids": [50], "max_new_tokens": 2, "iterations": 2},
+            {"id": "middle", "prompts_ids": [[80], [90]], "max_new_tokens": 3},
+            engine=engine,
+        )
+        self.assertEqual([short["id"], middle["id"], long["id"]], ["short", "middle", "long"])
+        self.assertEqual(ids(short), [[51, 52], [51, 52]])
+        self.assertEqual(ids(middle), [[81, 82, 83], [91, 92, 93]])
+        self.assertEqual(ids(long), [list(range(10, 30))])
+        self.assertEqual(max(engine.admitted), 2)
+
+    def test_requests_without_an_id_run_alone_and_in_order(self):
+        engine = SlotsEngine()
+        answers = talk(*[{"prompt_ids": [first], "max_new_tokens": 2} for first in (5, 6, 7)], engine=engine)
+        self.assertEqual([ids(answer)[0][0] for answer in answers], [6, 7, 8])
+        self.assertEqual(engine.admitted, [])
+
+    def test_a_load_waits_for_the_requests_before_it(self):
+        *_, first, loaded, second = talk(
+            {"id": 1, "prompt_ids": [9]}, {**LOAD, "threads": 2}, {"id": 2, "prompt_ids": [9]}, engine=SlotsEngine()
+        )
+        self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
+
+    def test_a_failed_step_fails_all_that_it_served_and_a_failed_admission_only_its_own(self):
+        # The last prompt id reaches the one that raises after two tokens.
+        *failures, after = talk(
+            {"id": 1, "prompt_ids": [50]},
+            {"id": 2, "prompt_ids": [RAISES - 2]},
+            {"id": 3, "prompt_ids": [50]},
+            engine=SlotsEngine(),
+        )
+        self.assertEqual([(failed["id"], failed["kind"]) for failed in failures], [(1, "internal"), (2, "internal")])
+        self.assertEqual((after["id"], after["type"]), (3, "generated"))
+        refused, first = talk({"id": 1, "prompt_ids": [50]}, {"id": 2, "prompt_ids": [FAILS]}, engine=SlotsEngine())
+        self.assertEqual((refused["id"], refused["kind"]), (2, "device"))
+        self.assertEqual((first["id"], len(ids(first)[0])), (1, 32))
+
+    def test_a_cancel_frees_the_slot(self):
+        conversation = Talk(
+            SlotsEngine(), after_write=lambda talk: len(talk.messages) == 2 and talk.say({"type": "cancel", "id": 1})
+        )
+        *_, cancelled, other = conversation.run(
+            {"id": 1, "prompt_ids": [9], "stream": True, "iterations": 3}, {"id": 2, "prompt_ids": [50]}
+        )
+        self.assertEqual((cancelled["id"], cancelled["iterations"][-1]["sequences"][0]["finish"]), (1, "cancelled"))
+        self.assertEqual((other["id"], len(ids(other)[0])), (2, 32))
+
+
+class Clock(unittest.TestCase):
+    def test_the_wait_behind_another_request_is_part_of_a_requests_clock(self):
+        ticks = iter(range(0, 10**9, 10))
+        inbox, messages = queue.SimpleQueue(), []
+        conversation = Conversation(ToyEngine(), inbox, messages.append, MODEL, io.StringIO(), lambda: next(ticks))
+        for _ in range(2):
+            inbox.put((-1000, b'{"prompt_ids":[9],"max_new_tokens":2}'))
+        inbox.put(END)
+        conversation.run()
+        first, second = (json.loads(line)["iterations"][0] for line in messages)
+        self.assertGreaterEqual(first["start_ns"], 1000)
+        self.assertGreater(second["start_ns"], first["end_ns"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+"""The golden files: every request of them is understood, and the kit's messages have the fields of theirs."""
+
+import json
+import unittest
+from pathlib import Path
+
+from engine_kit_wire import parse_request
+from test_conversation import Talk
+from toy_engine import FAILS
+
+GOLDEN = Path(__file__).resolve().parents[3] / "protocol" / "golden"
+
+LINES = [
+    {"type": "hello", "protocol": 1},
+    {"type": "load", "model": "."},
+    {"type": "generate", "id": 8, "prompt": "Once", "iterations": 2, "warmup": 1, "stream": True},
+    {"type": "score", "id": 9, "sequences": [[1, 17, 42, 9], [1, 5]]},
+    {"type": "facts"},
+    {"type": "generate", "id": 7, "prompt_ids": [FAILS]},
+    {"type": "shutdown"},
+]
+
+
+def golden(what):
+    """Name -> value of every golden file of requests or messages."""
+    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{what}-*.json"))}
+    assert found, f"no golden files in {GOLDEN}"
+    return found
+
+
+class Golden(unittest.TestCase):
+    def test_every_request_is_understood_field_by_field(self):
+        for name, wanted in golden("request").items():
+            request = parse_request(json.dumps(wanted).encode())
+            self.assertEqual(request.type, wanted.get("type", "generate"), name)
+            for field, value in wanted.items():
+                understood = getattr(request, field)
+                if field == "sampling":
+                    understood = vars(understood)
+                self.assertEqual(understood, value, f"{name}: {field}")
+
+    def test_every_kind_of_request_has_a_golden_file(self):
+        kinds = {value.get("type", "generate") for value in golden("request").values()}
+        self.assertEqual(kinds, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
+
+    def test_the_kits_messages_have_the_fields_of_the_golden_ones(self):
+        said = {}
+        for message in Talk().run(*LINES) + Talk().run({"prompt": "Once", "warmup": 1}):
+            said.setdefault(message["type"], {}).update(message)
+        full = {name.removeprefix("message-"): value for name, value in golden("message").items()}
+        compared = 0
+        for kind in said:
+            self.assertIn(kind, full)
+            self.assertEqual(missing(full[kind], said[kind], kind), [])
+            compared += 1
+        self.assertEqual(compared, 9)
+
+    def test_the_kits_messages_have_no_field_that_the_golden_ones_lack(self):
+        known = {}
+        for value in golden("message").values():
+            known.setdefault(value["type"], set()).update(paths(value))
+        # What a model states of itself, and what an iteration holds, is the same wherever it stands.
+        facts = known["facts"] | known["loaded"]
+        for message in Talk().run(*LINES) + Talk().run({"prompt": "Once", "warmup": 1}):
+            allowed = known[message["type"]] | facts | {f"loaded.{path}" for path in facts}
+            given = {path.replace("warmup_iterations.", "iterations.") for path in paths(message)}
+            free = ("summary.", "libraries.", "loaded.libraries.")
+            unknown = sorted(path for path in given - allowed if not path.startswith(free))
+            self.assertEqual(unknown, [], message["type"])
+
+
+def paths(value, at=""):
+    """Every field's path; the items of a list count as one."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            path = f"{at}.{name}" if at else name
+            yield path
+            yield from paths(item, path)
+    elif isinstance(value, list):
+        for item in value:
+            yield from paths(item, at)
+
+
+def missing(wanted, given, kind):
+    own = set(paths(given))
+    skipped = ("summary.", "libraries.")
+    return sorted(path for path in set(paths(wanted)) - own if not path.startswith(skipped))
+
+
+if __name__ == "__main__":
+    unittest.main()

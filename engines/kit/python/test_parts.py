@@ -1,0 +1,70 @@
+"""The parts that engines touch and that only compute: the sampler and the summary."""
+
+import math
+import unittest
+from collections import Counter
+from types import SimpleNamespace
+
+from engine_kit_summary import quantile, summarise
+from engine_kit_tokens import Sampler, uniforms
+
+
+def sampling(**given):
+    return SimpleNamespace(**{"temperature": 1.0, "top_k": 0, "top_p": None, "seed": 1, **given})
+
+
+def share(logits, count=4000, **given):
+    sampler = Sampler(sampling(**given))
+    return {id: times / count for id, times in Counter(sampler.pick(logits) for _ in range(count)).items()}
+
+
+class Sampling(unittest.TestCase):
+    def test_greedy_takes_the_lowest_id_among_equals(self):
+        self.assertEqual(Sampler(None).pick([0.0, 3.0, 3.0, -1.0]), 1)
+
+    def test_the_stream_of_numbers_is_the_published_splitmix64(self):
+        stream = uniforms(1234567, 0)
+        published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+        self.assertEqual([next(stream) for _ in published], [(bits >> 11) / 2**53 for bits in published])
+
+    def test_shares_follow_the_softmax_at_the_temperature(self):
+        logits = [0.0, math.log(3.0)]
+        self.assertAlmostEqual(share(logits)[1], 0.75, delta=0.03)
+        self.assertAlmostEqual(share(logits, temperature=0.5)[1], 0.9, delta=0.03)
+
+    def test_top_k_and_top_p_keep_the_likeliest(self):
+        logits = [math.log(p) for p in (0.1, 0.5, 0.3, 0.1)]
+        self.assertEqual(set(share(logits, top_k=2)), {1, 2})
+        self.assertEqual(set(share(logits, top_p=0.5)), {1})
+        # The token that crosses the bound stays.
+        self.assertEqual(set(share(logits, top_p=0.51)), {1, 2})
+
+    def test_a_sequence_does_not_depend_on_its_neighbours(self):
+        logits = [0.0] * 50
+        together, alone = Sampler(sampling()), Sampler(sampling())
+        both = [(together.pick(logits, 0), together.pick(logits, 1)) for _ in range(20)]
+        self.assertEqual([second for _, second in both], [alone.pick(logits, 1) for _ in range(20)])
+        self.assertNotEqual([first for first, _ in both], [second for _, second in both])
+
+
+class Summary(unittest.TestCase):
+    def test_the_formulas_are_the_documented_ones(self):
+        sequence = {"prompt_tokens": 4, "output_ids": [5, 6, 7], "token_ns": [3_000_000, 4_000_000, 5_000_000]}
+        summary = summarise([{"start_ns": 1_000_000, "end_ns": 6_000_000, "sequences": [sequence]}])
+        self.assertEqual((summary["first_token_ms"], summary["prefill_tokens_per_s"]), (2.0, 2000.0))
+        self.assertEqual(summary["decode_tokens_per_s"], 1000.0)
+        text = "1 iteration, 3 tokens; first token 2.00 ms (p95 2.00 ms); prefill 2000.0 tok/s; decode 1000.0 tok/s"
+        self.assertEqual(summary["text"], text)
+
+    def test_what_cannot_be_known_is_null(self):
+        sequence = {"prompt_tokens": 4, "output_ids": [], "token_ns": []}
+        summary = summarise([{"start_ns": 1, "end_ns": 1, "sequences": [sequence]}])
+        self.assertEqual((summary["first_token_ms"], summary["decode_tokens_per_s"]), (None, None))
+        self.assertEqual(summary["text"], "1 iteration, 0 tokens")
+
+    def test_quantiles_are_interpolated(self):
+        self.assertEqual((quantile([4, 1, 2, 3], 0.5), quantile([1, 2], 0.95), quantile([7], 0.95)), (2.5, 1.95, 7))
+
+
+if __name__ == "__main__":
+    unittest.main()

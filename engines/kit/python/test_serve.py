@@ -1,0 +1,103 @@
+"""The kit as a process: its stdin, its stdout, and its end."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+TOY = Path(__file__).resolve().with_name("toy_engine.py")
+ENVIRONMENT = {**os.environ, "ORCHESTRATE_MODEL": str(TOY.parent)}
+
+
+def start(**options):
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, str(TOY)], env=ENVIRONMENT, **{**pipes, **options})
+
+
+def converse(sent):
+    engine = start()
+    out, err = engine.communicate(sent, timeout=60)
+    return [json.loads(line) for line in out.splitlines()], err.decode(), engine.returncode
+
+
+class Serving(unittest.TestCase):
+    def test_one_line_in_gives_one_line_of_timing_out_and_a_summary_on_stderr(self):
+        (answer,), err, code = converse(b'{"prompt":"Hello","iterations":50}\n')
+        self.assertEqual((answer["type"], len(answer["iterations"]), code), ("generated", 50, 0))
+        self.assertIn("50 iterations, 1600 tokens; first token ", err)
+        self.assertIn("load_ns", answer["loaded"])
+
+    def test_a_last_line_without_a_newline_is_a_line(self):
+        (answer,), _, code = converse(b'{"prompt":"Hello"}')
+        self.assertEqual((answer["type"], code), ("generated", 0))
+
+    def test_what_the_engine_prints_goes_to_stderr(self):
+        messages, err, _ = converse(b'{"prompt_ids":[294]}\n')
+        self.assertEqual([message["type"] for message in messages], ["generated"])
+        self.assertIn("chatter before the first request", err)
+        self.assertIn("chatter\n", err)
+
+    def test_broken_lines_are_answered_once_each_and_the_engine_lives_on(self):
+        lines = [b'<"prompt":"Hello","iterations":50}', b"", b"a" * 20_000_000, bytes(range(128, 256)), b'{"iterations":-1}']
+        messages, _, code = converse(b"\n".join([*lines, b'{"type":"shutdown"}', b'{"prompt":"never"}']) + b"\n")
+        self.assertEqual([message["type"] for message in messages], ["failed"] * 5 + ["bye"])
+        self.assertEqual(messages[0]["message"], "column 1: expected `{`, found `<`")
+        self.assertEqual(code, 0)
+
+    def test_no_input_is_a_shutdown_without_an_answer(self):
+        messages, _, code = converse(b"")
+        self.assertEqual((messages, code), ([], 0))
+
+    def test_a_reader_that_goes_away_ends_the_engine(self):
+        engine = start()
+        engine.stdout.close()
+        engine.stdin.write(b'{"type":"facts"}\n')
+        engine.stdin.flush()
+        self.assertEqual(engine.wait(timeout=60), 1)
+        self.assertIn(b"cannot write answers", engine.stderr.read())
+        engine.stdin.close()
+        engine.stderr.close()
+
+    @unittest.skipUnless(sys.platform == "linux", "parent death signals are Linux's")
+    def test_an_engine_does_not_outlive_the_process_that_started_it(self):
+        # This test holds the engine's stdin open, so that nothing but its parent's death can end it.
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, writer)
+        script = (
+            "import os, signal, subprocess, sys\n"
+            f"streams = dict(stdin={reader}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)\n"
+            f"engine = subprocess.Popen([sys.executable, {str(TOY)!r}], **streams)\n"
+            "engine.stdout.readline()\n"
+            "print(engine.pid, flush=True)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        os.write(writer, b'{"type":"facts"}\n')
+        parent = subprocess.run(
+            [sys.executable, "-c", script], env=ENVIRONMENT, stdout=subprocess.PIPE, timeout=60, pass_fds=[reader]
+        )
+        os.close(reader)
+        self.assertEqual(parent.returncode, -signal.SIGKILL)
+        wait_for_end(int(parent.stdout))
+
+
+def wait_for_end(pid):
+    """Returns when the process has ended, and fails after a minute if it has not."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ended, _, _ = select.select([process], [], [], 60)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"process {pid} still ran")
+    finally:
+        os.close(process)
+
+
+if __name__ == "__main__":
+    unittest.main()

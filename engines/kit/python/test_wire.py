@@ -1,0 +1,124 @@
+"""The laws of the framing, and how a broken line is refused."""
+
+import unittest
+
+from engine_kit_wire import Failed, Framer, TooLong, encode, parse_request
+
+
+def frames(framer, *pieces):
+    out = [frame for piece in pieces for frame in framer.push(piece)] + framer.finish()
+    return [("too long", frame.size) if isinstance(frame, TooLong) else frame for frame in out]
+
+
+class Framing(unittest.TestCase):
+    def test_lines_are_the_same_however_the_bytes_are_cut(self):
+        text = '{"a":1}\n\n{"b":"ü"}\r\nlast'.encode()
+        whole = frames(Framer(), text)
+        self.assertEqual(whole, [b'{"a":1}', b"", '{"b":"ü"}'.encode(), b"last"])
+        for cut in range(len(text) + 1):
+            self.assertEqual(frames(Framer(), text[:cut], text[cut:]), whole, f"cut at {cut}")
+        self.assertEqual(frames(Framer(), *(bytes([byte]) for byte in text)), whole)
+
+    def test_a_line_at_the_bound_passes_and_one_byte_more_is_skipped_to_its_newline(self):
+        self.assertEqual(frames(Framer(4), b"abcd\nabcde\nxy\n"), [b"abcd", ("too long", 5), b"xy"])
+
+    def test_an_endless_line_is_reported_once(self):
+        framer = Framer(1024)
+        for _ in range(1000):
+            self.assertEqual(framer.push(b"a" * 1000), [])
+        self.assertEqual(frames(framer, b"\n{}\n"), [("too long", 1_000_000), b"{}"])
+
+    def test_an_encoded_message_is_one_line_whatever_its_text_holds(self):
+        line = encode({"text": "a\nb\r\u2028\ud800"})
+        self.assertEqual(line.count(b"\n"), 1)
+        self.assertTrue(line.endswith(b"}\n"))
+        line.decode("utf-8")
+
+
+class Parsing(unittest.TestCase):
+    def refusal(self, line):
+        with self.assertRaises(Failed) as caught:
+            parse_request(line if isinstance(line, bytes) else line.encode())
+        self.assertEqual(caught.exception.kind, "bad_request")
+        return caught.exception
+
+    def test_a_line_without_a_type_is_a_generate_with_the_documented_defaults(self):
+        request = parse_request(b'{"prompt":"Hello","iterations":50}')
+        self.assertEqual((request.type, request.typed, request.id), ("generate", False, None))
+        self.assertEqual((request.iterations, request.max_new_tokens, request.warmup), (50, 32, 0))
+        self.assertEqual((request.use_cache, request.ignore_eos, request.stream), (True, False, False))
+        self.assertEqual((request.sampling, request.padding), (None, "left"))
+
+    def test_a_broken_line_is_refused_with_what_is_wrong_and_where(self):
+        for line, message in {
+            '<"prompt":"Hello","iterations":50}': "column 1: expected `{`, found `<`",
+            "": "empty line: expected one JSON object",
+            " \t ": "empty line: expected one JSON object",
+            '{"prompt":"Hello"': "column 17: EOF while parsing an object",
+            '{"prompt":"Hel': "column 14: `prompt`: EOF while parsing a string",
+            '{"prompt":': "column 10: `prompt`: EOF while parsing a value",
+            '{"prompt":"Hello"} {}': "column 20: more after the object",
+            '{"prompt" "Hello"}': "column 11: expected `:`, found `\"`",
+            '{"prompt":"a",}': "column 15: expected a field's name in double quotes, found `}`",
+            '{"prompt":"a" "b":1}': "column 15: expected `,` or `}`, found `\"`",
+            '{"prompt":"a","prompt":"b"}': "column 26: duplicate field `prompt`",
+            '{"prompt":"\\ud800"}': "column 18: `prompt`: lone surrogate in a string",
+            '{"type":"load"}': "missing field `model`",
+            '{"type":"score","sequences":[[1]]}': "`sequences[0]`: needs at least two ids",
+            "[1]": "column 1: expected `{`, found `[`",
+            "\0\1\2": "column 1: expected `{`, found `\\u{0}`",
+        }.items():
+            self.assertEqual(self.refusal(line).message, message)
+        self.assertEqual(self.refusal(b'{"prompt":"\xff"}').message, "byte 12: not UTF-8")
+
+    def test_columns_count_bytes(self):
+        message = self.refusal('{"prompt":"ü","padding":"up"}').message
+        self.assertEqual(message[:22], "column 29: `padding`: ")
+
+    def test_a_number_out_of_range_is_refused_with_its_field(self):
+        for line, message in {
+            '{"prompt":"a","iterations":-1}': "column 29: `iterations`: invalid value: integer `-1`, expected u32",
+            '{"prompt":"a","iterations":1.5}': "column 30: `iterations`: invalid type: floating point `1.5`, expected u32",
+            '{"prompt":"a","iterations":"9"}': 'column 30: `iterations`: invalid type: string "9", expected u32',
+            '{"prompt":"a","iterations":true}': "column 31: `iterations`: invalid type: boolean `true`, expected u32",
+            '{"prompt":"a","iterations":0}': "`iterations`: expected 1 to 1000000, found 0",
+            '{"prompt":"a","iterations":4000000000}': "`iterations`: expected 1 to 1000000, found 4000000000",
+            '{"prompt":"a","max_new_tokens":0}': "`max_new_tokens`: expected at least 1, found 0",
+        }.items():
+            self.assertEqual(self.refusal(line).message, message)
+        for number in ("1e400", "NaN", "-Infinity", "9" * 5000, "99999999999"):
+            self.assertIn("`iterations`: ", self.refusal(f'{{"prompt":"a","iterations":{number}}}').message)
+            self.assertIn("`sampling", self.refusal(f'{{"prompt":"a","sampling":{{"seed":-{number}}}}}').message)
+        self.assertIn("`prompt_ids[1]`", self.refusal('{"prompt_ids":[1,-5]}').message)
+        self.assertIn("`prompts_ids[1][0]`", self.refusal('{"prompts_ids":[[1],["a"]]}').message)
+        self.assertIn("`sampling.temperature`", self.refusal('{"prompt":"a","sampling":{"temperature":-1}}').message)
+        self.assertIn("`sampling.top_p`", self.refusal('{"prompt":"a","sampling":{"top_p":2}}').message)
+
+    def test_deep_nesting_is_refused_and_not_followed(self):
+        for depth in (5_000, 100_000):
+            for line in ('{"prompt":"a","x":%s}', '{"type":"load","model":"m","options":%s}', "%s"):
+                self.assertTrue(self.refusal(line % ("[" * depth + "]" * depth)).message)
+        deep = self.refusal('{"prompt":"a","x":%s}' % ("[" * 100_000))
+        self.assertEqual(deep.message, "column 19: `x`: recursion limit exceeded: nested too deep")
+
+    def test_a_refusal_carries_the_id_so_that_the_asker_can_be_told(self):
+        self.assertEqual(self.refusal('{"id":7,"prompt":"a","iterations":0}').id, 7)
+        refused = self.refusal('{"type":"dance","id":"x"}')
+        self.assertEqual((refused.id, refused.message), ("x", "unknown request type `dance`"))
+        self.assertIsNone(self.refusal('{"id":1.5,"prompt":"a"}').id)
+
+    def test_a_strangers_text_is_cut_short_in_the_refusal(self):
+        self.assertLess(len(self.refusal('{"type":"%s"}' % ("x" * 10_000)).message), 200)
+        self.assertLess(len(self.refusal('{"prompt":"a","iterations":"%s"}' % ("x" * 10_000)).message), 250)
+
+    def test_unknown_fields_are_ignored(self):
+        self.assertEqual(parse_request(b'{"prompt":"a","mood":["good",{}]}').prompt, "a")
+
+    def test_a_generate_needs_exactly_one_kind_of_prompt(self):
+        self.assertTrue(self.refusal("{}").message.startswith("no prompt"))
+        self.assertTrue(self.refusal('{"prompt":"a","prompt_ids":[1]}').message.startswith("more than one"))
+        self.assertEqual(self.refusal('{"prompts":[]}').message, "`prompts`: empty batch")
+
+
+if __name__ == "__main__":
+    unittest.main()

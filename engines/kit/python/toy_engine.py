@@ -1,0 +1,150 @@
+"""An engine for the kit's tests: every token is the one before it plus one, and odd prompts make it misbehave."""
+
+import sys
+
+import engine_kit
+
+BOS, EOS, VOCABULARY = 1, 2, 300
+
+# First prompt ids that make the toy misbehave.
+RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, GOES_ON = 290, 291, 292, 293, 294, 295, 296
+
+
+class ToyEngine(engine_kit.Engine):
+    options = ("speed",)
+
+    def __init__(self, **capabilities):
+        self.capabilities = capabilities
+        self.loads = []
+
+    def hello(self):
+        return {
+            "engine": "toy",
+            "version": "1.0",
+            "deterministic": True,
+            "build": {"features": [], "target_cpu": "native", "commit": "0123abc"},
+            "capabilities": {
+                "devices": ["cpu", "cuda"],
+                "dtypes": ["f32", "bf16"],
+                "formats": ["safetensors"],
+                "architectures": ["llama"],
+                "batch": 4,
+                "padding_sides": ["left", "packed"],
+                "ignore_eos": "exact",
+                "sampling": True,
+                "score": True,
+                **self.capabilities,
+            },
+        }
+
+    def load(self, request, phases):
+        self.loads.append(request)
+        with phases.time("weights"):
+            phases.progress("weights", 0.5, "half of it")
+        if request.options.get("speed") == "none":
+            raise ValueError("no speed")
+        return ToyModel(request)
+
+
+class ToyModel(engine_kit.Model):
+    def __init__(self, request):
+        self.request = request
+
+    def facts(self):
+        return {
+            "device": self.request.device,
+            "weights_dtype": self.request.dtype,
+            "compute_dtype": self.request.dtype,
+            "kv_dtype": self.request.dtype,
+            "threads": self.request.threads or 1,
+            "architecture": "llama",
+            "context_tokens": self.request.context_tokens or 64,
+            "use_cache": True,
+            "weights_bytes": 1200,
+            "parameters": 300,
+            "vocabulary_size": VOCABULARY,
+            "hidden_size": 1,
+            "eos_ids": [EOS],
+            "bos_id": BOS,
+            "prefix_cache": False,
+            "libraries": {"toy": "1.0"},
+            "device_memory": {"in_use_bytes": 1200, "peak_bytes": 1300, "reserved_bytes": 2000},
+            "pids": [],
+        }
+
+    def encode(self, text):
+        return [BOS, *(byte + 3 for byte in text.encode())] if text else []
+
+    def decode(self, ids):
+        return bytes(id - 3 for id in ids if 3 <= id < 256).decode("utf-8", "replace")
+
+    def generate(self, job, tokens):
+        misbehave(job.prompts[0][0])
+        sampler = engine_kit.Sampler(job.sampling)
+        for sequence, prompt in enumerate(job.prompts):
+            tokens.set_cached_prompt_tokens(sequence, 0)
+            id, done = prompt[-1], False
+            while not done:
+                # Drawn from two neighbours where the request samples.
+                id = (id + 1 + sampler.pick([0.0, 0.0], sequence)) % VOCABULARY
+                done = tokens.push(sequence, id)
+                if prompt[0] == STOPS_EARLY:
+                    return
+            if prompt[0] == GOES_ON:
+                tokens.push(sequence, id)
+
+    def score(self, ids):
+        return [float("-inf") if id == EOS else -float(id) for id in ids[1:]]
+
+
+class SlotsEngine(ToyEngine):
+    """The same, several requests at once."""
+
+    def __init__(self):
+        super().__init__(concurrency=2)
+        self.admitted = []
+
+    def load(self, request, phases):
+        return SlotsModel(request, self.admitted)
+
+
+class SlotsModel(ToyModel):
+    def __init__(self, request, admitted):
+        super().__init__(request)
+        self._slots, self._admitted = {}, admitted
+
+    def admit(self, slot, job):
+        assert slot not in self._slots
+        if job.prompts[0][0] == FAILS:
+            raise engine_kit.Failed("device", "no room")
+        self._slots[slot] = [prompt[-1] for prompt in job.prompts]
+        self._admitted.append(len(self._slots))
+
+    def step(self, tokens):
+        for slot, last in self._slots.items():
+            misbehave(last[0])
+            for sequence in range(len(last)):
+                if not tokens[slot].is_done(sequence):
+                    last[sequence] += 1
+                    tokens[slot].push(sequence, last[sequence])
+
+    def leave(self, slot):
+        del self._slots[slot]
+
+
+def misbehave(id):
+    if id == RAISES:
+        raise ValueError("something\nunforeseen")
+    if id == FAILS:
+        raise engine_kit.Failed("device", "the device is gone", "plug it in")
+    if id == RUNS_OUT_OF_MEMORY:
+        raise MemoryError("9 GB were asked")
+    if id == PRINTS:
+        print("chatter")
+    if id == EXITS:
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    print("chatter before the first request")
+    engine_kit.serve(ToyEngine())
