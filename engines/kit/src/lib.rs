@@ -1,4 +1,56 @@
-//! What an engine's author does not have to write.
+//! What an engine's author does not have to write: JSON, clocks, tokenising, iterations and warm-up, streaming, batches,
+//! overlapping requests, cancelling, length and end of sequence, failures on the wire.
+//!
+//! An engine is two types and a `main`. This one is whole; it writes the prompt's last token again and again:
+//!
+//! ```no_run
+//! use engine_kit::model_files::ModelFolder;
+//! use engine_kit::protocol::{Facts, Failed, HelloFacts, Load};
+//! use engine_kit::{Engine, Flow, Job, Model, Options, Phases, Tokens};
+//!
+//! struct Echo;
+//! struct EchoModel;
+//!
+//! impl Engine for Echo {
+//!     type Model = EchoModel;
+//!     fn hello(&self) -> Result<HelloFacts, Failed> {
+//!         Ok(engine_kit::hello("echo", env!("CARGO_PKG_VERSION")))
+//!     }
+//!     fn load(&mut self, _: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<EchoModel, Failed> {
+//!         Options::new(&load.options).finish()?; // it has none, and says so to whoever asks for one
+//!         Ok(phases.phase("weights", || EchoModel))
+//!     }
+//! }
+//!
+//! impl Model for EchoModel {
+//!     fn facts(&self) -> Facts {
+//!         Facts { device: Some("cpu".into()), compute_dtype: Some("f32".into()), ..Facts::default() }
+//!     }
+//!     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
+//!         let last = job.prompts[0].last().copied().unwrap_or_default();
+//!         while tokens.push(0, last) == Flow::More {} // stamped, streamed and ended by the kit
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     engine_kit::serve(Echo)
+//! }
+//! ```
+//!
+//! An engine in Python is a worker and [`python::host`]. An engine that advances several requests at once adds [`Slots`].
+//! [`Server`] is `serve` without stdin and stdout, for tests in memory.
+//!
+//! # Inside
+//!
+//! ```text
+//! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (answers each request once, in order)
+//!            load -> model::Held      generate -> Run (checks, clock, iterations) -> Model::generate -> Tokens
+//!                                                  or, with ids and slots -> overlap -> Slots::step -> Tokens
+//! ```
+//!
+//! The kit knows no tensor, no device and no model's mathematics, and derives no metric: `summary`, for a person at a
+//! shell, is the only arithmetic on times, and the orchestrator ignores it.
 
 mod clock;
 mod engine;

@@ -77,3 +77,50 @@ impl<'a> Options<'a> {
 pub(crate) fn quote<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(json: serde_json::Value) -> Map<String, Value> {
+        json.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn options_are_read_by_name_and_words_count_as_what_they_spell() {
+        let given = given(serde_json::json!({"a": "8", "b": true, "c": "fast", "d": 0.5, "e": "false"}));
+        let options = Options::new(&given);
+        assert_eq!(options.u64("a"), Ok(Some(8)));
+        assert_eq!((options.bool("b"), options.bool("e")), (Ok(Some(true)), Ok(Some(false))));
+        assert_eq!(options.choice("c", &["slow", "fast"]), Ok(Some("fast")));
+        assert_eq!(options.f64("d"), Ok(Some(0.5)));
+        assert_eq!(options.text("absent"), Ok(None));
+        assert_eq!(options.finish(), Ok(()));
+    }
+
+    #[test]
+    fn an_option_that_nobody_read_is_refused_with_those_that_there_are() {
+        let given = given(serde_json::json!({"speed": 1}));
+        let options = Options::new(&given);
+        assert_eq!(options.bool("graphs"), Ok(None));
+        let refused = options.finish().unwrap_err();
+        assert_eq!(
+            (refused.message.as_str(), refused.hint.as_deref()),
+            ("unknown option `speed`", Some("the options are `graphs`"))
+        );
+        assert_eq!(
+            Options::new(&given).finish().unwrap_err().hint.as_deref(),
+            Some("this engine has no options")
+        );
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_says_what_was_expected_and_found() {
+        let given = given(serde_json::json!({"a": -1, "b": "inf", "c": "quick"}));
+        let options = Options::new(&given);
+        assert_eq!(options.u64("a").unwrap_err().message, "option `a`: expected a whole number, found `-1`");
+        assert_eq!(options.f64("b").unwrap_err().message, "option `b`: expected a number, found `\"inf\"`");
+        let refused = options.choice("c", &["slow", "fast"]).unwrap_err();
+        assert_eq!(refused.message, "option `c`: expected one of `slow`, `fast`, found `\"quick\"`");
+    }
+}

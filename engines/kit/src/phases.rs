@@ -59,3 +59,27 @@ impl Phases {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_ends_where_the_next_begins_and_all_are_told_in_order() {
+        let (mut told, writer) = std::io::pipe().unwrap();
+        let mut phases = Phases::new(Some(Output::new(writer)));
+        phases.begin("read");
+        phases.progress(0.5, Some("half".into()));
+        assert_eq!(phases.phase("copy", || 7), 7);
+        let done = phases.finish();
+        assert_eq!(done.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), ["read", "copy"]);
+        let mut lines = String::new();
+        std::io::Read::read_to_string(&mut told, &mut lines).unwrap();
+        let expected = [
+            r#"{"type":"progress","phase":"read"}"#,
+            r#"{"type":"progress","phase":"read","fraction":0.5,"note":"half"}"#,
+            r#"{"type":"progress","phase":"copy"}"#,
+        ];
+        assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
+    }
+}

@@ -101,3 +101,94 @@ fn draw(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
     // Rounding can leave a crumb; the last token that has any weight takes it.
     weights.iter().rfind(|(_, weight)| *weight > 0.0).map_or(0, |(id, _)| *id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampling(temperature: f64, top_k: u32, top_p: Option<f64>) -> Option<Sampling> {
+        Some(Sampling { temperature, top_k, top_p, seed: 7 })
+    }
+
+    /// How often each id is drawn in 4000 draws.
+    fn draws(logits: &[f32], sampling: Option<Sampling>) -> Vec<usize> {
+        let mut rng = Rng::for_sequence(&sampling, 0);
+        let mut counts = vec![0; logits.len()];
+        (0..4000).for_each(|_| counts[sample(logits, &sampling, &mut rng) as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_id_among_equals_at_every_length() {
+        for length in 1..70 {
+            for first in 0..length {
+                let mut logits = vec![-1.0; length];
+                logits[first..].fill(2.5);
+                assert_eq!(greedy(&logits) as usize, first);
+            }
+        }
+        assert_eq!(greedy(&[-0.0, 0.0]), 0);
+    }
+
+    #[test]
+    fn greedy_never_takes_what_is_no_number() {
+        assert_eq!(greedy(&[f32::NAN, 1.0, f32::NAN]), 1);
+        assert_eq!(greedy(&[f32::NAN; 20]), 0);
+        assert_eq!(greedy(&[f32::NEG_INFINITY, f32::MIN]), 1);
+        assert_eq!(greedy(&[]), 0);
+    }
+
+    #[test]
+    fn a_temperature_of_zero_is_greedy() {
+        assert_eq!(draws(&[0.0, 1.0, 0.5], sampling(0.0, 0, None)), [0, 4000, 0]);
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities() {
+        let logits = [0.1_f32, 0.2, 0.3, 0.4].map(f32::ln);
+        for (count, expected) in
+            draws(&logits, sampling(1.0, 0, None)).into_iter().zip([400, 800, 1200, 1600])
+        {
+            // Five standard deviations of a binomial of 4000; the seed is fixed, so this holds or does not.
+            assert!(count.abs_diff(expected) < 160, "{count} of {expected}");
+        }
+    }
+
+    #[test]
+    fn top_k_and_top_p_keep_the_likeliest_and_the_one_that_crosses_the_bound() {
+        let logits = [0.1_f32, 0.2, 0.3, 0.4].map(f32::ln);
+        let drawn = |sampling| draws(&logits, sampling).iter().map(|&count| count > 0).collect::<Vec<_>>();
+        assert_eq!(drawn(sampling(1.0, 2, None)), [false, false, true, true]);
+        assert_eq!(drawn(sampling(1.0, 0, Some(0.5))), [false, false, true, true]);
+        assert_eq!(drawn(sampling(1.0, 0, Some(1e-9))), [false, false, false, true]);
+        assert_eq!(drawn(sampling(1.0, 9, Some(1.0))), [true; 4]);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_tokens_and_another_does_not() {
+        let draw = |seed| {
+            let sampling = Some(Sampling { temperature: 1.0, seed, ..Sampling::default() });
+            let mut rng = Rng::for_sequence(&sampling, 0);
+            (0..32).map(|_| sample(&[0.0; 100], &sampling, &mut rng)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        // The first numbers of SplitMix64 from 1234567, as its author publishes them.
+        let published = [6_457_827_717_110_365_317_u64, 3_203_168_211_198_807_973];
+        let mut rng = Rng::new(1_234_567);
+        assert_eq!(
+            published.map(|bits| (bits >> 11) as f64 / (1_u64 << 53) as f64),
+            [rng.next_f64(), rng.next_f64()]
+        );
+    }
+
+    #[test]
+    fn log_softmax_sums_to_one_and_survives_large_logits() {
+        let logits = [1000.0, 1001.0, 999.0];
+        let sum: f64 = (0..3).map(|id| log_softmax_at(&logits, id).exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-12);
+        assert_eq!(log_softmax_at(&[0.0, 0.0], 1), -std::f64::consts::LN_2);
+        assert_eq!(log_softmax_at(&[0.0, f32::NEG_INFINITY], 1), f64::NEG_INFINITY);
+        assert_eq!(log_softmax_at(&[0.0], 5), f64::NEG_INFINITY);
+    }
+}

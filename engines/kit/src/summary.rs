@@ -83,3 +83,40 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn iteration(start_ns: u64, prompt_tokens: u32, token_ns: &[u64]) -> Iteration {
+        let ids = vec![5; token_ns.len()];
+        let (output_ids, token_ns) = (Some(ids), Some(token_ns.to_vec()));
+        let sequences = vec![Sequence { prompt_tokens, output_ids, token_ns, ..Sequence::default() }];
+        Iteration { start_ns, end_ns: u64::MAX, sequences }
+    }
+
+    #[test]
+    fn rates_come_from_stamps_by_the_formulas_that_the_docs_name() {
+        // 10 prompt tokens in 2 ms, then 3 tokens in 6 ms.
+        let one = iteration(1_000_000, 10, &[3_000_000, 5_000_000, 7_000_000, 9_000_000]);
+        // Half as fast.
+        let two = iteration(1_000_000, 10, &[5_000_000, 9_000_000, 13_000_000, 17_000_000]);
+        let summary = summarise(&[one, two]);
+        assert_eq!(summary["first_token_ms"], 3.0);
+        assert_eq!(summary["first_token_p95_ms"], 3.9);
+        assert_eq!(summary["prefill_tokens_per_s"], 3750.0);
+        assert_eq!(summary["decode_tokens_per_s"], 375.0);
+        let text = "2 iterations, 8 tokens; first token 3.00 ms (p95 3.90 ms); prefill 3750.0 tok/s; decode 375.0 tok/s";
+        assert_eq!(summary["text"], text);
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_null_and_not_zero() {
+        let summary = summarise(&[iteration(0, 10, &[4])]);
+        assert!(summary["decode_tokens_per_s"].is_null() && summary["first_token_ms"].is_number());
+        let summary = summarise(&[iteration(5, 10, &[])]);
+        assert!(summary["first_token_ms"].is_null());
+        assert_eq!(summary["text"], "1 iteration, 0 tokens");
+        assert!(summarise(&[])["prefill_tokens_per_s"].is_null());
+    }
+}

@@ -111,6 +111,10 @@ impl Tokens {
         // Written after it was stamped: what streaming costs falls on the token after.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
+            if stream.output.is_broken() {
+                // Nobody reads; the rest of the work would be for nothing.
+                self.ending.cancelled.store(true, Ordering::Relaxed);
+            }
         }
         if done { Flow::Done } else { Flow::More }
     }
@@ -185,5 +189,50 @@ impl Stream {
             ids: vec![id],
             ns,
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_say_done_at_the_length_and_at_eos_and_keep_what_was_pushed() {
+        let mut tokens = Tokens::collecting(&[vec![1, 2], vec![3]], 3, &[9]);
+        assert_eq!((tokens.push(0, 5), tokens.push(1, 9)), (Flow::More, Flow::Done));
+        assert_eq!((tokens.push(0, 6), tokens.all_done(), tokens.is_done(1)), (Flow::More, false, true));
+        assert_eq!((tokens.push(0, 7), tokens.all_done()), (Flow::Done, true));
+        assert_eq!((tokens.ids(0), tokens.ids(1)), ([5, 6, 7].as_slice(), [9].as_slice()));
+        tokens.set_cached_prompt_tokens(0, 1);
+        let iteration = tokens.finish().unwrap();
+        let counts: Vec<_> =
+            iteration.sequences.iter().map(|s| (s.prompt_tokens, s.cached_prompt_tokens)).collect();
+        assert_eq!(counts, [(2, Some(1)), (1, None)]);
+    }
+
+    #[test]
+    fn the_first_token_is_later_than_the_start_even_for_an_engine_that_takes_no_time() {
+        for _ in 0..1000 {
+            let clock = Clock::zero_at(Instant::now());
+            let ending = Ending { max_new_tokens: 1, eos_ids: Arc::default(), cancelled: Arc::default() };
+            let start_ns = clock.ns();
+            let mut tokens = Tokens::new(clock, start_ns, ending, None, &[vec![1]]);
+            assert_eq!(tokens.push(0, 5), Flow::Done);
+            let iteration = tokens.finish().unwrap();
+            assert!(iteration.sequences[0].token_ns.as_ref().is_some_and(|ns| ns[0] > start_ns));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_nobody_reads_ends_the_work() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ending = Ending { max_new_tokens: 1000, eos_ids: Arc::default(), cancelled: Arc::default() };
+        let stream = Stream { output: Output::new(writer), id: None, iteration: 0 };
+        let mut tokens = Tokens::new(Clock::zero_at(Instant::now()), 0, ending, Some(stream), &[vec![1]]);
+        assert_eq!(
+            (tokens.push(0, 5), tokens.is_cancelled(), tokens.push(0, 5)),
+            (Flow::More, true, Flow::Done)
+        );
     }
 }

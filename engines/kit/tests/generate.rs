@@ -1,4 +1,5 @@
 //! One `generate` at a time: clocks, ends of sequences, streams, refusals, panics, cancelling.
+#![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod toy;
 

@@ -1,4 +1,5 @@
 //! Requests with ids on an engine that has slots.
+#![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod toy;
 

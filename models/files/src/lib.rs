@@ -4,6 +4,8 @@
 //! framework, no device and no protocol. Sizes inside a file are claims: each is checked against the file before
 //! anything is allocated for it.
 //!
+//! An error whose remedy is known ends in a line of its own that begins with `hint: `.
+//!
 //! A model is named by a path, or by `embedded` (or nothing) for the small one that comes with this project.
 
 mod config;

@@ -1,4 +1,5 @@
 //! What counts as a model folder, and what is said of one that does not.
+#![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod tiny;
 

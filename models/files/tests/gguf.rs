@@ -1,4 +1,5 @@
 //! GGUF headers, told and lying.
+#![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod tiny;
 

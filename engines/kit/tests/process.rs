@@ -1,0 +1,212 @@
+//! `serve` and `python::host` as processes: this program starts itself as an engine, and asks it through real pipes.
+#![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests panic and print")]
+
+mod toy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use engine_kit::protocol::{FailureKind, Message, parse_message};
+use engine_kit::python::{PythonEngine, host};
+use toy::{Toy, tiny};
+
+/// Which engine this process is, where it is one.
+const ROLE: &str = "KIT_TEST_ROLE";
+
+/// A "Python" that is a shell: `-u -s FILE` runs FILE.
+const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
+
+const TESTS: [(&str, fn()); 8] = [
+    (
+        "what_an_engine_prints_goes_to_stderr_and_stdout_is_the_protocols",
+        what_an_engine_prints_goes_to_stderr,
+    ),
+    ("an_engine_ends_with_its_input_and_says_bye_only_when_asked", an_engine_ends_with_its_input),
+    (
+        "a_missing_environment_is_an_answer_to_every_request_and_a_clean_end",
+        a_missing_environment_is_an_answer,
+    ),
+    ("a_worker_has_the_protocol_for_itself_and_its_files_beside_it", a_worker_has_the_protocol_for_itself),
+    ("a_worker_that_was_killed_is_told_of_by_its_host", a_worker_that_was_killed_is_told_of),
+    ("a_worker_that_fails_is_told_of_by_its_host", a_worker_that_fails_is_told_of),
+    ("a_worker_file_that_was_changed_is_put_right", a_worker_file_that_was_changed_is_put_right),
+    ("modules_of_the_caller_do_not_reach_the_worker", modules_of_the_caller_do_not_reach_the_worker),
+];
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(ROLE) {
+        return play(&role);
+    }
+    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let wanted = |name: &str| named.is_empty() || named.iter().any(|part| name.contains(part.as_str()));
+    let mut failed = 0;
+    for (name, test) in TESTS.into_iter().filter(|(name, _)| wanted(name)) {
+        let passed = std::panic::catch_unwind(test).is_ok();
+        eprintln!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        failed += usize::from(!passed);
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn play(role: &str) -> ExitCode {
+    let worker = match role {
+        "toy" => return engine_kit::serve(Chatty(Toy::new())),
+        "echo" => {
+            "read line; echo \"path: ${PYTHONPATH-none} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
+        }
+        "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
+        "fails" => "exit 3",
+        other => panic!("no role `{other}`"),
+    };
+    let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("beside.txt", "beside")]));
+    host(PythonEngine { name: "snake", requirements: "torch==1\n", python: "3.11", files })
+}
+
+/// A toy that prints while it loads, as libraries do.
+struct Chatty(Toy);
+
+impl engine_kit::Engine for Chatty {
+    type Model = toy::ToyModel;
+
+    fn hello(&self) -> Result<engine_kit::protocol::HelloFacts, engine_kit::protocol::Failed> {
+        println!("{{\"type\":\"hello from a library\"}}");
+        self.0.hello()
+    }
+
+    fn load(
+        &mut self,
+        folder: &engine_kit::model_files::ModelFolder,
+        load: &engine_kit::protocol::Load,
+        phases: &mut engine_kit::Phases,
+    ) -> Result<toy::ToyModel, engine_kit::protocol::Failed> {
+        println!("loading...");
+        self.0.load(folder, load, phases)
+    }
+}
+
+struct Ended {
+    raw: String,
+    messages: Vec<Message>,
+    stderr: String,
+    code: Option<i32>,
+}
+
+/// Starts this program in a role and gives it all of its input at once.
+fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Ended {
+    let mut engine = duct::cmd!(std::env::current_exe().unwrap())
+        .env(ROLE, role)
+        .env("ORCHESTRATE_HOME", home)
+        .env("PYTHONPATH", "/somewhere/else")
+        .env_remove("ORCHESTRATE_DEVICE")
+        .env_remove("ORCHESTRATE_DTYPE")
+        .env_remove("ORCHESTRATE_THREADS");
+    engine = match model {
+        Some(model) => engine.env("ORCHESTRATE_MODEL", model),
+        None => engine.env_remove("ORCHESTRATE_MODEL"),
+    };
+    let ended = engine.stdin_bytes(input).stdout_capture().stderr_capture().unchecked().run().unwrap();
+    let raw = String::from_utf8(ended.stdout).unwrap();
+    let messages = raw.lines().filter_map(|line| parse_message(line.as_bytes()).ok()).collect();
+    Ended { raw, messages, stderr: String::from_utf8(ended.stderr).unwrap(), code: ended.status.code() }
+}
+
+/// A home in which the environment of `snake` stands, with a shell for a Python.
+fn home_with_environment(name: &str) -> PathBuf {
+    let home = tiny::folder(name);
+    let digest = places::digest(b"torch==1\n");
+    let environment = home.join(format!("environments/snake-{digest}"));
+    std::fs::create_dir_all(environment.join("bin")).unwrap();
+    let python = environment.join("bin/python");
+    std::fs::write(&python, SHELL_PYTHON).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&python, executable).unwrap();
+    std::fs::write(environment.join(places::READY_FILE), b"").unwrap();
+    home
+}
+
+fn what_an_engine_prints_goes_to_stderr() {
+    let (home, model) = (tiny::folder("home-chatty"), tiny::model("chatty"));
+    let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"prompt\":\"w5\",\"max_new_tokens\":2}\n";
+    let ended = start("toy", &home, Some(&model), input);
+    assert_eq!((ended.raw.lines().count(), ended.code), (2, Some(0)), "{}", ended.raw);
+    assert!(matches!(ended.messages.as_slice(), [Message::Hello(_), Message::Generated(_)]), "{}", ended.raw);
+    assert!(
+        ended.stderr.contains("hello from a library") && ended.stderr.contains("loading..."),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("1 iteration, 2 tokens; first token "), "{}", ended.stderr);
+}
+
+fn an_engine_ends_with_its_input() {
+    let home = tiny::folder("home-ends");
+    let ended = start("toy", &home, None, "{\"type\":\"facts\"}");
+    assert!(matches!(ended.messages.as_slice(), [Message::Facts(_)]), "{}", ended.raw);
+    let ended = start("toy", &home, None, "{\"type\":\"shutdown\"}\n{\"type\":\"facts\"}\n");
+    assert!(matches!(ended.messages.as_slice(), [Message::Bye {}]) && ended.code == Some(0), "{}", ended.raw);
+}
+
+fn a_missing_environment_is_an_answer() {
+    let home = tiny::folder("home-missing");
+    let lines = [
+        "{\"type\":\"hello\",\"protocol\":1}",
+        "{\"id\":7,\"prompt\":\"a\"}",
+        "nonsense",
+        "{\"type\":\"shutdown\"}",
+    ];
+    let ended = start("echo", &home, None, &lines.join("\n"));
+    let [Message::Failed(hello), Message::Failed(generate), Message::Failed(broken), Message::Bye {}] =
+        ended.messages.as_slice()
+    else {
+        panic!("{}", ended.raw)
+    };
+    assert_eq!(hello.kind, FailureKind::Unavailable);
+    assert_eq!(hello.message, "the Python 3.11 environment of `snake` is not set up");
+    assert_eq!(hello.hint.as_deref(), Some("orchestrate setup snake"));
+    assert_eq!((generate.kind, generate.id.is_some()), (FailureKind::Unavailable, true));
+    assert_eq!((broken.kind, ended.code), (FailureKind::BadRequest, Some(0)));
+    assert!(!home.join("workers").exists(), "nothing is written for an engine that cannot run");
+}
+
+fn a_worker_has_the_protocol_for_itself() {
+    let ended = start("echo", &home_with_environment("home-echo"), None, "the request\n");
+    assert!(ended.stderr.contains("beside the request"), "{}", ended.stderr);
+    assert_eq!((ended.raw.as_str(), ended.code), ("{\"type\":\"bye\"}\n", Some(0)));
+}
+
+fn a_worker_that_was_killed_is_told_of() {
+    let ended = start("killed", &home_with_environment("home-killed"), None, "");
+    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
+    assert_eq!(
+        (failed.kind, failed.message.as_str()),
+        (FailureKind::Internal, "the Python worker was killed by signal 9")
+    );
+    assert!(ended.raw.starts_with("{\"type\":\"gener\n"), "half a line does not swallow it: {}", ended.raw);
+    assert_eq!(ended.code, Some(137));
+}
+
+fn a_worker_that_fails_is_told_of() {
+    let ended = start("fails", &home_with_environment("home-fails"), None, "");
+    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
+    assert_eq!((failed.message.as_str(), ended.code), ("the Python worker ended with exit code 3", Some(3)));
+}
+
+fn a_worker_file_that_was_changed_is_put_right() {
+    let home = home_with_environment("home-changed");
+    let run = || start("echo", &home, None, "x\n").stderr;
+    assert!(run().contains("beside x"));
+    let folders: Vec<_> =
+        std::fs::read_dir(home.join("workers")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(folders.len(), 1);
+    std::fs::write(folders[0].join("beside.txt"), b"changed").unwrap();
+    assert!(run().contains("beside x"));
+    let mut left: Vec<_> =
+        std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["beside.txt", "worker.py"]);
+}
+
+fn modules_of_the_caller_do_not_reach_the_worker() {
+    let ended = start("echo", &home_with_environment("home-path"), None, "x\n");
+    assert!(ended.stderr.contains("path: none "), "{}", ended.stderr);
+}
