@@ -3,7 +3,7 @@
 
 use protocol::{Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
 
-use crate::engine::Cause;
+use crate::engine::{Answer, Cause};
 
 /// What an answer must agree with.
 #[derive(Debug, Clone, Default)]
@@ -46,26 +46,6 @@ impl Expected {
         }
         for (sequence, prompt_tokens) in iteration.sequences.iter().zip(&self.prompt_tokens) {
             self.verify_sequence(iteration, sequence, *prompt_tokens)?;
-        }
-        Ok(())
-    }
-
-    /// The streamed tokens must be the final ones.
-    pub fn verify_streamed(&self, generated: &Generated, tokens: &[(Token, u64)]) -> Result<(), Cause> {
-        for (number, iteration) in generated.iterations.iter().enumerate() {
-            for (place, sequence) in iteration.sequences.iter().enumerate() {
-                let of = |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, place);
-                let mut streamed = Vec::new();
-                for token in tokens.iter().map(|(token, _)| token).filter(of) {
-                    if token.index as usize != streamed.len() {
-                        return breach(format!("streamed token {} came where {} was next", token.index, streamed.len()));
-                    }
-                    streamed.extend(&token.ids);
-                }
-                if Some(&streamed) != sequence.output_ids.as_ref() {
-                    return breach("the streamed ids are not the final ids".into());
-                }
-            }
         }
         Ok(())
     }
@@ -136,6 +116,42 @@ impl Expected {
         }
         Ok(())
     }
+}
+
+/// The streamed tokens must be the final ones, and none may arrive before the engine says that it had it.
+pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
+    for (number, iteration) in answer.generated.iterations.iter().enumerate() {
+        for (place, sequence) in iteration.sequences.iter().enumerate() {
+            let of = |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, place);
+            let mut streamed = Vec::new();
+            for token in answer.tokens.iter().map(|(token, _)| token).filter(of) {
+                if token.index as usize != streamed.len() {
+                    return breach(format!("streamed token {} came where {} was next", token.index, streamed.len()));
+                }
+                streamed.extend(&token.ids);
+            }
+            if Some(&streamed) != sequence.output_ids.as_ref() {
+                return breach("the streamed ids are not the final ids".into());
+            }
+        }
+    }
+    match lateness(answer).min() {
+        Some(early) if early < -(CLOCK_SLACK_NS as i64) => {
+            breach(format!("a streamed token arrived {} ns before its stamp", -early))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long after its stamp the median streamed token arrived, on the orchestrator's clock.
+pub fn lateness_ns(answer: &Answer) -> Option<i64> {
+    let mut late: Vec<i64> = lateness(answer).collect();
+    late.sort_unstable();
+    late.get(late.len() / 2).copied()
+}
+
+fn lateness(answer: &Answer) -> impl Iterator<Item = i64> {
+    answer.tokens.iter().map(|(token, arrived_ns)| *arrived_ns as i64 - (answer.sent_ns + token.ns) as i64)
 }
 
 fn breach(message: String) -> Result<(), Cause> {
@@ -212,12 +228,26 @@ mod tests {
         assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
     }
 
+    fn streamed(tokens: &[(u32, &[u32], u64)]) -> Answer {
+        let token = |&(index, ids, arrived_ns): &(u32, &[u32], u64)| {
+            (Token { index, ids: ids.to_vec(), ns: 20, ..Token::default() }, arrived_ns)
+        };
+        Answer { generated: answer(), tokens: tokens.iter().map(token).collect(), sent_ns: 5_000_000, answered_ns: 6_000_000 }
+    }
+
     #[test]
     fn streamed_ids_must_be_the_final_ones_in_their_order() {
-        let token = |index, ids: &[u32]| (Token { index, ids: ids.to_vec(), ..Token::default() }, 0);
-        assert!(expected().verify_streamed(&answer(), &[token(0, &[5]), token(1, &[6, 7])]).is_ok());
-        assert!(expected().verify_streamed(&answer(), &[token(0, &[5]), token(1, &[6, 8])]).is_err());
-        assert!(expected().verify_streamed(&answer(), &[token(0, &[5]), token(2, &[7])]).is_err());
-        assert!(expected().verify_streamed(&answer(), &[]).is_err());
+        let at = 5_000_100;
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)])).is_ok());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)])).is_err());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (2, &[7], at)])).is_err());
+        assert!(verify_streamed(&streamed(&[])).is_err());
+    }
+
+    #[test]
+    fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
+        let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)])).unwrap_err();
+        assert_eq!((early.kind(), early.to_string().as_str()), ("protocol", "a streamed token arrived 4000020 ns before its stamp"));
+        assert_eq!(lateness_ns(&streamed(&[(0, &[5, 6, 7], 5_000_120)])), Some(100));
     }
 }

@@ -229,6 +229,10 @@ impl Conversation {
         }
         match protocol::parse_message(&bytes) {
             Ok(message) => Ok(Some((message, line.at))),
+            Err(_) if !line.whole => {
+                self.process.note(&format!("(stdout, cut off) {}", String::from_utf8_lossy(&bytes)));
+                Ok(None)
+            }
             Err(refused) => {
                 let start: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
                 Err(Cause::Protocol(format!("{} in the line `{start}`", refused.message)))

@@ -8,4 +8,4 @@ mod process;
 pub use conversation::{Answer, Conversation, Deadlines, Hello};
 pub use error::{Cause, Fault, Stage};
 pub use keeper::{Keeper, keep};
-pub use process::Launching;
+pub use process::{Launching, Line, Process};

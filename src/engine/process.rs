@@ -42,6 +42,8 @@ pub struct Launching {
 pub struct Line {
     pub at: Instant,
     pub frame: Frame,
+    /// It ended with a newline. The last words of an engine that died may not.
+    pub whole: bool,
 }
 
 #[derive(Debug)]
@@ -182,11 +184,11 @@ fn read_lines(mut stdout: PipeReader, lines: &mpsc::Sender<Line>) {
             Ok(read) => read,
         };
         let at = Instant::now();
-        framer.push(&bytes[..read], |frame| gone |= lines.blocking_send(Line { at, frame }).is_err());
+        framer.push(&bytes[..read], |frame| gone |= lines.blocking_send(Line { at, frame, whole: true }).is_err());
     }
     if let Some(frame) = framer.finish() {
         // Nobody may be listening any more.
-        let _ = lines.blocking_send(Line { at: Instant::now(), frame });
+        let _ = lines.blocking_send(Line { at: Instant::now(), frame, whole: false });
     }
 }
 

@@ -12,7 +12,10 @@ use crate::plan::Workload;
 use crate::prompts::{self, Which};
 use crate::record::{Entry, Role, Sample};
 use crate::stats::median;
-use crate::verify::Expected;
+use crate::verify::{self, Expected};
+
+/// Streamed tokens may come so much later than the engine stamped them before a reader is told.
+const LATENESS_BOUND_NS: i64 = 20_000_000;
 
 impl Run<'_> {
     /// Warm-up and measured requests of a case to an engine that is loaded.
@@ -65,9 +68,17 @@ impl Run<'_> {
             }
         };
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let request = prompts.request(workload, &ids, capabilities, u64::from(index));
+        let mut request = prompts.request(workload, &ids, capabilities, u64::from(index));
+        // The last warm-up request is the streamed pass: it shows whether the engine's stamps are when tokens come.
+        let streams = capabilities.is_some_and(|capabilities| capabilities.stream);
+        request.stream = streams && role == Role::Warmup && index + 1 == workload.warmup && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, workload.clone()).await;
         let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
+        if let Some(late_ns) = verify::lateness_ns(&answer).filter(|&late_ns| late_ns > LATENESS_BOUND_NS) {
+            let (late, bound) = (late_ns / 1_000_000, LATENESS_BOUND_NS / 1_000_000);
+            let message = format!("tokens arrive {late} ms after their stamps (median; bound {bound} ms): see `stamp` in its hello");
+            self.warn(launched.launch.configuration, message)?;
+        }
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         let sample = Sample {
             launch: launched.launch.launch,
@@ -87,6 +98,7 @@ impl Run<'_> {
     async fn converse(
         &mut self, launched: &mut Launched, request: Generate, workload: Workload,
     ) -> Result<Answer, Cause> {
+        let streamed = request.stream;
         let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
         let answer = launched.talk.generate(request).await?;
         if launched.launch.loaded.is_none() {
@@ -104,6 +116,9 @@ impl Run<'_> {
         let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
         let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
         expected.with_engine(launched.hello(), eos_ids, vocabulary_size).verify(&answer.generated)?;
+        if streamed {
+            verify::verify_streamed(&answer)?;
+        }
         launched.talk.unasked()?;
         Ok(answer)
     }

@@ -4,7 +4,7 @@
 mod case;
 mod launch;
 
-pub use launch::load_request;
+pub use launch::{launching, load_request};
 
 use std::collections::{BTreeMap, BTreeSet};
 
