@@ -53,12 +53,17 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     };
     let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
     // The worker's modules are its own folder's and its environment's: nothing of the caller's may come before them.
-    let python = duct::cmd!(&interpreter, "-u", "-s", &worker)
+    let mut python = duct::cmd!(&interpreter, "-u", "-s", &worker)
         .env_remove("PYTHONPATH")
         .env_remove("PYTHONHOME")
         .env_remove("PYTHONSTARTUP")
         .env_remove("PYTHONDONTWRITEBYTECODE")
         .unchecked();
+    // The worker cannot unpack the embedded model, so it is told where that lies. A name that leads nowhere is left to it.
+    let named = std::env::var(protocol::environment::MODEL).ok();
+    if let Ok(model) = model_files::resolve(named.as_deref()) {
+        python = python.env(protocol::environment::MODEL, model);
+    }
     let ended = python.run().map_err(|error| {
         let message =
             format!("cannot start the Python of `{}` (`{}`): {error}", engine.name, interpreter.display());

@@ -16,7 +16,7 @@ const ROLE: &str = "KIT_TEST_ROLE";
 /// A "Python" that is a shell: `-u -s FILE` runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
-const TESTS: [(&str, fn()); 8] = [
+const TESTS: [(&str, fn()); 9] = [
     (
         "what_an_engine_prints_goes_to_stderr_and_stdout_is_the_protocols",
         what_an_engine_prints_goes_to_stderr,
@@ -30,6 +30,7 @@ const TESTS: [(&str, fn()); 8] = [
     ("a_worker_that_was_killed_is_told_of_by_its_host", a_worker_that_was_killed_is_told_of),
     ("a_worker_that_fails_is_told_of_by_its_host", a_worker_that_fails_is_told_of),
     ("a_worker_file_that_was_changed_is_put_right", a_worker_file_that_was_changed_is_put_right),
+    ("a_worker_is_told_where_the_embedded_model_lies", a_worker_is_told_where_the_embedded_model_lies),
     ("modules_of_the_caller_do_not_reach_the_worker", modules_of_the_caller_do_not_reach_the_worker),
 ];
 
@@ -52,7 +53,7 @@ fn play(role: &str) -> ExitCode {
     let worker = match role {
         "toy" => return engine_kit::serve(Chatty(Toy::new())),
         "echo" => {
-            "read line; echo \"path: ${PYTHONPATH-none} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
+            "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
         }
         "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
         "fails" => "exit 3",
@@ -209,4 +210,13 @@ fn a_worker_file_that_was_changed_is_put_right() {
 fn modules_of_the_caller_do_not_reach_the_worker() {
     let ended = start("echo", &home_with_environment("home-path"), None, "x\n");
     assert!(ended.stderr.contains("path: none "), "{}", ended.stderr);
+}
+
+fn a_worker_is_told_where_the_embedded_model_lies() {
+    let (home, model) = (home_with_environment("home-embedded"), tiny::model("named"));
+    let told = |model| start("echo", &home, model, "x\n").stderr.lines().next().unwrap().to_string();
+    assert!(told(None).ends_with("models/embedded"), "{}", told(None));
+    assert_eq!(told(Some(Path::new("embedded"))), told(None));
+    assert_eq!(told(Some(&model)), format!("model: {}", model.display()));
+    assert_eq!(told(Some(Path::new("/no/such/model"))), "model: /no/such/model");
 }

@@ -16,7 +16,10 @@ impl Tokenizer {
             .map_err(|error| anyhow!("`{}`: {error}", path.display()))?;
         inner.with_truncation(None).map_err(|error| anyhow!("`{}`: {error}", path.display()))?;
         inner.with_padding(None);
-        Ok(Self { inner })
+        let tokenizer = Self { inner };
+        // Its tables are built by the first text that needs them; that belongs to opening, not to the first prompt.
+        tokenizer.encode("It's one text, with 2 numbers (42) and a line's end:\n")?;
+        Ok(tokenizer)
     }
 
     /// With special tokens as the tokenizer adds them by default, and never a chat template.
