@@ -27,7 +27,9 @@ impl Engine for CandleEngine {
         load: &Load,
         phases: &mut Phases,
     ) -> Result<LoadedModel, Failed> {
-        Options::new(&load.options).finish()?;
+        let options = Options::new(&load.options);
+        let own_pool = options.bool("own_pool")?.unwrap_or(false);
+        options.finish()?;
         phases.begin("config");
         let device = device::open(load.device.as_deref())?;
         let mut facts = Facts {
@@ -39,10 +41,11 @@ impl Engine for CandleEngine {
             libraries: about::libraries(),
             ..Facts::default()
         };
-        let network = match folder.format {
+        let mut network = match folder.format {
             Format::Safetensors => load_safetensors(folder, load, &device, phases, &mut facts)?,
             Format::Gguf => load_gguf(folder, load, &device, phases, &mut facts)?,
         };
+        network.own_pool = own_pool;
         Ok(LoadedModel { network, facts })
     }
 }

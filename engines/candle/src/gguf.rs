@@ -77,7 +77,7 @@ pub fn weights(folder: &ModelFolder, device: &Device) -> Result<Network, Failed>
         let weights = quantized_qwen2::ModelWeights::from_gguf(content, &mut reader, device);
         Kind::QuantizedQwen2(Box::new(weights.map_err(fault)?))
     };
-    Ok(Network { device: device.clone(), kind })
+    Ok(Network { device: device.clone(), kind, own_pool: false })
 }
 
 /// The type that most bytes of the file have, in lower case: `q4_k`.

@@ -10,6 +10,8 @@ use candle_transformers::models::{llama, quantized_llama, quantized_qwen2, qwen2
 pub struct Network {
     pub device: Device,
     pub kind: Kind,
+    /// Forward passes run inside candle's own pool of threads; its examples leave them outside.
+    pub own_pool: bool,
 }
 
 pub enum Kind {
@@ -52,7 +54,8 @@ impl Network {
                 Steps::QuantizedQwen2(model.as_mut())
             }
         };
-        Sequence { device: &self.device, steps, position: 0, without_cache: (!use_cache).then(Vec::new) }
+        let without_cache = (!use_cache).then(Vec::new);
+        Sequence { device: &self.device, steps, own_pool: self.own_pool, position: 0, without_cache }
     }
 }
 
@@ -60,6 +63,7 @@ impl Network {
 pub struct Sequence<'a> {
     device: &'a Device,
     steps: Steps<'a>,
+    own_pool: bool,
     position: usize,
     without_cache: Option<Vec<u32>>,
 }
@@ -74,17 +78,21 @@ enum Steps<'a> {
 impl Sequence<'_> {
     /// Continues the sequence by `ids`; the logits of what comes after the last of them, [vocabulary] in f32.
     pub fn feed(&mut self, ids: &[u32]) -> Result<Tensor> {
-        let logits = if let Some(all) = &mut self.without_cache {
-            all.extend_from_slice(ids);
-            self.steps.forget();
-            let input = Tensor::new(all.as_slice(), self.device)?.unsqueeze(0)?; // [1, length]
-            self.steps.forward(&input, 0)?
-        } else {
-            let input = Tensor::new(ids, self.device)?.unsqueeze(0)?; // [1, length]
-            let logits = self.steps.forward(&input, self.position)?;
-            self.position += ids.len();
-            logits
+        let (input, position) = match &mut self.without_cache {
+            Some(all) => {
+                all.extend_from_slice(ids);
+                self.steps.forget();
+                (Tensor::new(all.as_slice(), self.device)?, 0)
+            }
+            None => (Tensor::new(ids, self.device)?, self.position),
         };
+        let input = input.unsqueeze(0)?; // [1, length]
+        let steps = &mut self.steps;
+        let logits = match self.own_pool {
+            true => self.device.with_context(|| steps.forward(&input, position))?,
+            false => steps.forward(&input, position)?,
+        };
+        self.position += ids.len();
         logits.flatten_all()?.to_dtype(candle_core::DType::F32) // from [1, vocabulary] or [1, 1, vocabulary]
     }
 }

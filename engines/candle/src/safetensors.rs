@@ -54,7 +54,7 @@ pub fn weights(
             Kind::Qwen2(Box::new(qwen2::ModelForCausalLM::new(config, tensors).map_err(fault)?))
         }
     };
-    Ok(Network { device: device.clone(), kind })
+    Ok(Network { device: device.clone(), kind, own_pool: false })
 }
 
 #[expect(

@@ -19,7 +19,7 @@ pub fn check(folder: &ModelFolder, shape: &Shape) -> Result<u64, Failed> {
     let there: HashMap<&str, &Tensor> =
         folder.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let mut parameters = 0;
-    for (name, expected) in needed(shape, there.contains_key(LM_HEAD)) {
+    for (name, expected) in needed(folder, shape, there.contains_key(LM_HEAD)) {
         let Some(tensor) = there.get(name.as_str()) else {
             let file = if folder.weights.len() == 1 { &folder.weights[0] } else { &folder.path };
             return Err(model(file, format!("no tensor `{name}`")));
@@ -39,30 +39,16 @@ pub fn check(folder: &ModelFolder, shape: &Shape) -> Result<u64, Failed> {
 
 const LM_HEAD: &str = "lm_head.weight";
 
-fn needed(shape: &Shape, has_lm_head: bool) -> Vec<Needed> {
-    let size = |n: usize| n as u64;
-    let (hidden, inner, vocabulary, layers, heads, kv_heads, biased, with_lm_head) = match shape {
-        Shape::Llama(config) => (
-            size(config.hidden_size),
-            size(config.intermediate_size),
-            size(config.vocab_size),
-            config.num_hidden_layers,
-            size(config.num_attention_heads),
-            size(config.num_key_value_heads),
-            false,
-            !config.tie_word_embeddings,
-        ),
+fn needed(folder: &ModelFolder, shape: &Shape, has_lm_head: bool) -> Vec<Needed> {
+    let config = &folder.config;
+    let [hidden, heads, kv_heads, vocabulary] =
+        [config.hidden_size, config.heads, config.kv_heads, config.vocabulary_size].map(u64::from);
+    let (inner, biased, with_lm_head) = match shape {
+        Shape::Llama(llama) => (llama.intermediate_size as u64, false, !llama.tie_word_embeddings),
         // candle's qwen2 goes by what the file holds, and would tie silently where an untied head is lost.
-        Shape::Qwen2(config) => (
-            size(config.hidden_size),
-            size(config.intermediate_size),
-            size(config.vocab_size),
-            config.num_hidden_layers,
-            size(config.num_attention_heads),
-            size(config.num_key_value_heads),
-            true,
-            !config.tie_word_embeddings || has_lm_head,
-        ),
+        Shape::Qwen2(qwen2) => {
+            (qwen2.intermediate_size as u64, true, !qwen2.tie_word_embeddings || has_lm_head)
+        }
     };
     let kv_width = hidden / heads * kv_heads;
     let mut needed: Vec<Needed> = vec![
@@ -72,7 +58,7 @@ fn needed(shape: &Shape, has_lm_head: bool) -> Vec<Needed> {
     if with_lm_head {
         needed.push((LM_HEAD.into(), vec![vocabulary, hidden]));
     }
-    for layer in 0..layers {
+    for layer in 0..config.layers {
         let mut push = |name: &str, shape: &[u64]| {
             needed.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
         };
