@@ -115,17 +115,23 @@ impl<E: Engine> Server<E> {
         self.harvest();
     }
 
+    /// Ends every iteration that is done, and only then answers: one request's answer is not in another's time.
     fn harvest(&mut self) {
+        let mut ended = Vec::new();
         for slot in 0..self.overlap.runs.len() {
             let over = |tokens: &Tokens| tokens.all_done() || tokens.misused() || tokens.is_cancelled();
             if !self.overlap.tokens[slot].as_ref().is_some_and(over) {
                 continue;
             }
             let (tokens, run) = (self.overlap.tokens[slot].take(), self.overlap.runs[slot].take());
-            let (Some(tokens), Some(mut run)) = (tokens, run) else { continue };
-            let ended = run.end(tokens).map_err(Fault::from);
+            if let (Some(tokens), Some(mut run)) = (tokens, run) {
+                let outcome = run.end(tokens);
+                ended.push((slot, run, outcome));
+            }
+        }
+        for (slot, run, outcome) in ended {
             let left = self.leave(slot);
-            match ended.and(left) {
+            match outcome.map_err(Fault::from).and(left) {
                 Ok(()) => self.begin(slot, run),
                 Err(fault) => self.fail(run, fault),
             }

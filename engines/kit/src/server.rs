@@ -134,6 +134,10 @@ impl<E: Engine> Server<E> {
         let can = self.capabilities()?;
         let phases = Phases::new(asked_for.then(|| self.output.clone()));
         let (held, lost) = (&mut self.held, &mut self.lost);
+        let why = || Some(format!("the load of `{}` failed", load.model));
+        if asked_for && held.is_none() {
+            *lost = why();
+        }
         let unload = || {
             // A drop that panics has dropped what it could.
             let old = held.take();
@@ -142,7 +146,7 @@ impl<E: Engine> Server<E> {
                 Ok(())
             });
             if asked_for {
-                *lost = Some(format!("the load of `{}` failed", load.model));
+                *lost = why();
             }
         };
         let (held, loaded) = Held::load(&mut self.engine, load, &can, phases, unload)?;

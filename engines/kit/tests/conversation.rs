@@ -115,6 +115,10 @@ fn after_a_load_that_failed_no_other_model_takes_its_place() {
     assert_eq!(refused.0, FailureKind::Model);
     assert!(refused.1.contains("the model was dropped after a panic"), "{refused:?}");
     assert!(heard.log.iter().all(|line| !line.contains("other")), "{:?}", heard.log);
+
+    let lines = [load("/no/such/model", ""), r#"{"prompt_ids":[5]}"#.into()];
+    let heard = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
+    assert_eq!(failed(heard.messages.last().unwrap()).1, "no model: the load of `/no/such/model` failed");
 }
 
 #[test]
