@@ -67,8 +67,10 @@ impl Run<'_> {
                 return Err(launched.talk.fault(stage(role, index), cause).into());
             }
         };
+        let id = launched.asked;
+        launched.asked += 1;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let mut request = prompts.request(workload, &ids, capabilities, u64::from(index));
+        let mut request = prompts.request(workload, &ids, capabilities, id);
         // The last warm-up request is the streamed pass: it shows whether the engine's stamps are when tokens come.
         let streams = capabilities.is_some_and(|capabilities| capabilities.stream);
         request.stream = streams && role == Role::Warmup && index + 1 == workload.warmup && workload.max_new_tokens > 1;

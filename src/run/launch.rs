@@ -12,6 +12,8 @@ use crate::record::{Entry, Launch, Role};
 pub(super) struct Launched {
     pub talk: Conversation,
     pub launch: Launch,
+    /// Requests so far. Each gets an id of its own, so that the second copy of an answer passes for no later one.
+    pub asked: u64,
 }
 
 impl Launched {
@@ -121,7 +123,7 @@ impl Run<'_> {
         let pid = talk.process.pid;
         let launch = Launch { launch: self.launches, configuration: index, round, pid, ..Launch::default() };
         self.launches += 1;
-        Ok(Launched { talk, launch })
+        Ok(Launched { talk, launch, asked: 0 })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.
