@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use protocol::Message;
+use protocol::{Failed, FailureKind, MAX_LINE_BYTES, Message};
 
 /// Where messages go. Clones write to the same place.
 #[derive(Clone)]
@@ -21,7 +21,10 @@ impl Output {
 
     /// A reader that is gone is remembered and told by `check`: the code that makes messages is not the code to handle it.
     pub fn send(&self, message: &Message) {
-        let line = protocol::encode(message);
+        let mut line = protocol::encode(message);
+        if line.len() > MAX_LINE_BYTES + 1 {
+            line = protocol::encode(&too_long(message, line.len() - 1));
+        }
         let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sink.error.is_none() {
             let written = sink.writer.write_all(&line).and_then(|()| sink.writer.flush());
@@ -39,5 +42,53 @@ impl Output {
 
     pub fn is_broken(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).error.is_some()
+    }
+}
+
+/// In place of an answer that no line can hold.
+fn too_long(message: &Message, bytes: usize) -> Message {
+    let id = match message {
+        Message::Generated(generated) => generated.id.clone(),
+        Message::Scored(scored) => scored.id.clone(),
+        _ => None,
+    };
+    let what = format!("the answer of {bytes} bytes is longer than a line may be ({MAX_LINE_BYTES})");
+    let failed = Failed::new(FailureKind::BadRequest, what).hint("ask for fewer iterations or sequences");
+    Message::Failed(Failed { id, ..failed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{Generated, Id, parse_message};
+
+    #[test]
+    fn an_answer_that_no_line_can_hold_is_a_failure_with_its_id() {
+        let (mut told, writer) = io::pipe().unwrap();
+        let output = Output::new(writer);
+        let summary = Some("a".repeat(MAX_LINE_BYTES).into());
+        output.send(&Message::Generated(Generated {
+            id: Some(Id::Number(3)),
+            summary,
+            ..Generated::default()
+        }));
+        drop(output);
+        let mut line = String::new();
+        std::io::Read::read_to_string(&mut told, &mut line).unwrap();
+        let Ok(Message::Failed(failed)) = parse_message(line.as_bytes()) else {
+            panic!("{} bytes", line.len())
+        };
+        assert_eq!((failed.id, failed.kind), (Some(Id::Number(3)), FailureKind::BadRequest));
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_is_told_once_and_does_not_panic() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let output = Output::new(writer);
+        output.send(&Message::Bye {});
+        assert!(output.is_broken());
+        output.send(&Message::Bye {});
+        assert!(output.check().is_err());
     }
 }
