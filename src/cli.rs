@@ -37,6 +37,8 @@ pub enum Command {
     Setup(SetupArgs),
     /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
     Request(RequestArgs),
+    /// Say what of the protocol an engine keeps, what is absent and what is wrong
+    Check(CheckArgs),
     /// Make a report of a run record again
     Report(ReportArgs),
     /// Print the JSON Schema of the protocol
@@ -142,6 +144,22 @@ pub struct RequestArgs {
     pub model: Option<String>,
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// An engine by name, or the path of any program
+    #[arg(value_name = "NAME|PATH")]
+    pub engine: String,
+    /// A model folder or file; the default is the embedded one
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<String>,
+    /// Seconds that one answer or one load may take
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    /// Show every line in both directions and the engine's stderr
+    #[arg(long)]
+    pub debug: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! `orchestrate`: measures LLM inference engines, and says how sure it is.
 
+mod check;
 mod cli;
 mod engine;
 mod event;
@@ -51,6 +52,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Setup(arguments)) => measure::set_up(&arguments),
         Some(Command::Request(arguments)) => measure::request(&arguments),
         Some(Command::Report(arguments)) => output::report_again(&arguments),
+        Some(Command::Check(arguments)) => check::check(&arguments),
         Some(Command::Schema) => output::schema(),
         Some(Command::Keeper { run }) => {
             engine::keep(&run);

@@ -1,0 +1,132 @@
+//! The heart of it: tokens as many as asked, each with its time, in an answer that names its request.
+
+use serde_json::{Value, json};
+
+use super::asking::output_ids;
+use super::subject::{Subject, absent, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check { name: "plain-line", proves: "a line without `type` is a `generate`", run: answers_a_plain_line },
+    Check {
+        name: "default-length",
+        proves: "by default one iteration of up to 32 tokens",
+        run: knows_the_defaults,
+    },
+    Check {
+        name: "length",
+        proves: "1, 5 and 24 tokens where 1, 5 and 24 were asked",
+        run: keeps_to_the_length,
+    },
+    Check { name: "clock", proves: "start < first <= ... <= last <= end <= answered", run: keeps_time },
+    Check { name: "iterations", proves: "3 iterations after 2 of warm-up, in this order", run: iterates },
+    Check { name: "id", proves: "an answer carries its request's id", run: echoes_ids },
+    Check {
+        name: "unknown-field",
+        proves: "a field that it does not know is ignored",
+        run: ignores_unknown_fields,
+    },
+    Check {
+        name: "in-order",
+        proves: "requests sent ahead are answered in their order",
+        run: answers_in_order,
+    },
+    Check {
+        name: "deterministic",
+        proves: "the same greedy request gives the same ids",
+        run: is_deterministic,
+    },
+];
+
+fn answers_a_plain_line(subject: &mut Subject) -> Result<(), Not> {
+    subject.verified(&json!({ "prompt": "Hello" })).map(|_| ())
+}
+
+fn knows_the_defaults(subject: &mut Subject) -> Result<(), Not> {
+    let line = subject.line(json!({}));
+    let answer = subject.verified(&line)?;
+    match answer.tokens.is_empty() {
+        true => Ok(()),
+        false => wrong("streams unasked"),
+    }
+}
+
+fn keeps_to_the_length(subject: &mut Subject) -> Result<(), Not> {
+    for tokens in [1, 5, 24] {
+        let line = subject.line(json!({ "max_new_tokens": tokens }));
+        subject.verified(&line)?;
+    }
+    Ok(())
+}
+
+/// `verified` holds each answer against the clock. This one asks for enough that a made-up clock would run ahead.
+fn keeps_time(subject: &mut Subject) -> Result<(), Not> {
+    let line = subject.line(json!({ "max_new_tokens": 16 }));
+    let mut last_end_ns = 0;
+    for _ in 0..5 {
+        let answer = subject.verified(&line)?;
+        last_end_ns = answer.generated.iterations.first().map_or(0, |iteration| iteration.end_ns);
+    }
+    match last_end_ns {
+        0 => wrong("`end_ns` is 0"),
+        _ => Ok(()),
+    }
+}
+
+fn iterates(subject: &mut Subject) -> Result<(), Not> {
+    subject.meet()?;
+    // Of the smallest engines `iterations` is asked, and no `warmup`.
+    let warmup = if subject.is_minimal() { 0 } else { 2 };
+    let line = subject.line(json!({ "max_new_tokens": 3, "iterations": 3, "warmup": warmup }));
+    let generated = subject.verified(&line)?.generated;
+    let mut end_ns = 0;
+    for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
+        if iteration.start_ns < end_ns {
+            return wrong(format!(
+                "an iteration starts at {} ns, before the one before ends",
+                iteration.start_ns
+            ));
+        }
+        end_ns = iteration.end_ns;
+    }
+    Ok(())
+}
+
+fn echoes_ids(subject: &mut Subject) -> Result<(), Not> {
+    for id in [json!(7), json!("a name"), json!(8)] {
+        let line = subject.line(json!({ "id": id, "max_new_tokens": 1 }));
+        let answered = subject.generate(&line).map(|_| ());
+        subject.unless_minimal(answered)?;
+    }
+    Ok(())
+}
+
+fn ignores_unknown_fields(subject: &mut Subject) -> Result<(), Not> {
+    let line = subject.line(json!({ "max_new_tokens": 1, "mood": { "good": true } }));
+    let answered = subject.verified(&line).map(|_| ());
+    subject.unless_minimal(answered)
+}
+
+/// Two lines at once. Without ids the answers are told apart by how many iterations they hold.
+fn answers_in_order(subject: &mut Subject) -> Result<(), Not> {
+    subject.ready()?;
+    let lines: Vec<Value> = [2, 1]
+        .map(|iterations| subject.line(json!({ "max_new_tokens": 2, "iterations": iterations })))
+        .into();
+    let sent = lines.iter().map(|line| subject.send_json(line)).collect::<Result<Vec<_>, _>>()?;
+    for (line, sent) in lines.iter().zip(sent) {
+        let answer = subject.generated(line, sent, subject.deadlines.answer)?;
+        subject.verify(line, &answer)?;
+    }
+    Ok(())
+}
+
+fn is_deterministic(subject: &mut Subject) -> Result<(), Not> {
+    if !subject.hello()?.deterministic {
+        return absent("not claimed: `deterministic`");
+    }
+    let line = subject.line(json!({ "max_new_tokens": 16 }));
+    let first = output_ids(&subject.generate(&line)?);
+    let second = output_ids(&subject.generate(&line)?);
+    if first == second { Ok(()) } else { wrong("the same greedy request gave other ids the second time") }
+}

@@ -1,0 +1,56 @@
+//! It starts, and says who it is.
+
+use protocol::{Message, Output, Request};
+
+use super::subject::{Subject, absent, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check { name: "hello", proves: "starts, and says that it speaks this protocol", run: says_hello },
+    Check {
+        name: "who-it-is",
+        proves: "hello's name, version and capabilities make sense",
+        run: says_who_it_is,
+    },
+    Check { name: "hello-again", proves: "asked twice, it says the same", run: says_the_same_again },
+];
+
+fn says_hello(subject: &mut Subject) -> Result<(), Not> {
+    subject.meet()?;
+    match subject.is_minimal() {
+        true => absent("answers `generate` alone, as the smallest engines do"),
+        false => Ok(()),
+    }
+}
+
+fn says_who_it_is(subject: &mut Subject) -> Result<(), Not> {
+    let hello = subject.hello()?;
+    let can = &hello.capabilities;
+    let problem = if hello.engine.trim().is_empty() {
+        "`engine` is empty"
+    } else if hello.version.trim().is_empty() {
+        "`version` is empty"
+    } else if can.devices.is_empty() {
+        "`capabilities.devices` is empty"
+    } else if can.batch == 0 {
+        "`capabilities.batch` is 0: one request is a batch of 1"
+    } else if can.concurrency == 0 {
+        "`capabilities.concurrency` is 0: one request at a time is 1"
+    } else if hello.output == Output::Text && can.score {
+        "`output` is `text`, and `score` takes ids"
+    } else {
+        return Ok(());
+    };
+    wrong(problem)
+}
+
+fn says_the_same_again(subject: &mut Subject) -> Result<(), Not> {
+    let first = subject.hello()?;
+    let hello = Request::Hello(protocol::Hello { protocol: protocol::version::CURRENT });
+    subject.send(&protocol::encode(&hello))?;
+    match subject.receive()? {
+        Message::Hello(second) if second == first => Ok(()),
+        Message::Hello(_) => wrong("says something else the second time"),
+        _ => wrong("answered the second hello with something else than `hello`"),
+    }
+}

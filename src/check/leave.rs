@@ -1,0 +1,58 @@
+//! How it ends: when it is asked, and when nobody is there any more. And whether its stdout was the protocol's alone.
+
+use protocol::{Message, Request};
+use serde_json::json;
+
+use super::subject::{Subject, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check { name: "shutdown", proves: "says `bye`, ends well and leaves nothing behind", run: shuts_down },
+    Check {
+        name: "end-of-stdin",
+        proves: "ends with its stdin and leaves nothing behind",
+        run: ends_with_stdin,
+    },
+    Check {
+        name: "one-shot",
+        proves: "`echo REQUEST | engine` prints the answer and ends",
+        run: answers_one_shot,
+    },
+    Check { name: "stdout-clean", proves: "its stdout held nothing but messages", run: kept_stdout_clean },
+];
+
+fn shuts_down(subject: &mut Subject) -> Result<(), Not> {
+    subject.loaded()?;
+    subject.send(&protocol::encode(&Request::Shutdown {}))?;
+    match subject.receive_within(subject.deadlines.shutdown)? {
+        Message::Bye {} => subject.leaves(),
+        _ => wrong("answered something else than `bye`"),
+    }
+}
+
+fn ends_with_stdin(subject: &mut Subject) -> Result<(), Not> {
+    subject.ready()?;
+    // Under way, for an engine that loads with its first request.
+    let line = subject.line(json!({ "max_new_tokens": 1 }));
+    subject.generate(&line)?;
+    subject.close_stdin();
+    subject.leaves()
+}
+
+fn answers_one_shot(subject: &mut Subject) -> Result<(), Not> {
+    subject.start_afresh()?;
+    let line = json!({ "prompt": "Hello", "max_new_tokens": 2 });
+    let sent = subject.send_json(&line)?;
+    subject.close_stdin();
+    let answer = subject.generated(&line, sent, subject.deadlines.load)?;
+    subject.verify(&line, &answer)?;
+    subject.leaves()
+}
+
+fn kept_stdout_clean(subject: &mut Subject) -> Result<(), Not> {
+    match subject.stray() {
+        Some(stray) => wrong(format!("a stray line: `{}`", String::from_utf8_lossy(&stray))),
+        // An engine that never ran kept nothing.
+        None => subject.meet(),
+    }
+}

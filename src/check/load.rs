@@ -1,0 +1,147 @@
+//! A model is loaded as it was asked for, and a load that cannot be is refused.
+
+use protocol::FailureKind::{BadRequest, Device, Model, Unavailable, Unsupported};
+use protocol::{Facts, FailureKind};
+use serde_json::{Value, json};
+
+use super::asking::output_ids;
+use super::subject::{Subject, absent, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check { name: "load", proves: "loads, in a time that fits this program's clock", run: loads },
+    Check {
+        name: "in-effect",
+        proves: "`loaded` says the device and the threads asked for",
+        run: says_what_is_in_effect,
+    },
+    Check {
+        name: "all-facts",
+        proves: "`loaded` leaves out no fact that a table shows",
+        run: says_every_fact,
+    },
+    Check {
+        name: "unknown-option",
+        proves: "an option that it does not know is refused",
+        run: |subject| {
+            refuses(subject, "options", json!({ "no-such-option": 1 }), &[BadRequest, Unsupported])
+        },
+    },
+    Check {
+        name: "no-such-model",
+        proves: "a model that is not there is refused",
+        run: |subject| refuses(subject, "model", json!("/no/such/model"), &[Model]),
+    },
+    Check {
+        name: "no-such-device",
+        proves: "a device that is not there is refused",
+        run: |subject| {
+            refuses(subject, "device", json!("abacus"), &[BadRequest, Unsupported, Unavailable, Device])
+        },
+    },
+    Check { name: "load-again", proves: "loaded again, it gives the same output", run: loads_again },
+    Check {
+        name: "load-in-passing",
+        proves: "a generate before any load loads, and says what",
+        run: loads_in_passing,
+    },
+];
+
+fn loads(subject: &mut Subject) -> Result<(), Not> {
+    subject.hello()?;
+    subject.ready()?;
+    let line = subject.load_line();
+    let (loaded, elapsed_ns) = subject.load(&line)?;
+    if loaded.load_ns == 0 || loaded.load_ns > elapsed_ns {
+        return wrong(format!("`load_ns` {} where the load took {elapsed_ns} ns", loaded.load_ns));
+    }
+    match loaded.phases.iter().find(|phase| phase.name.is_empty() || phase.ns > loaded.load_ns) {
+        Some(phase) => wrong(format!("phase `{}` took {} ns of {}", phase.name, phase.ns, loaded.load_ns)),
+        None => Ok(()),
+    }
+}
+
+fn says_what_is_in_effect(subject: &mut Subject) -> Result<(), Not> {
+    let mut line = subject.load_line();
+    subject.hello()?;
+    // Any engine can run on one thread; one that says more did not do what it was asked.
+    line["threads"] = 1.into();
+    let facts = subject.load(&line)?.0.facts;
+    // Back to what every other check expects.
+    let asked = subject.load_line();
+    subject.load(&asked)?;
+    let device = asked["device"].as_str().unwrap_or_default();
+    match (&facts.device, facts.threads) {
+        (None, None) => absent("says neither `device` nor `threads`"),
+        (Some(found), _) if found.split(':').next() != device.split(':').next() => {
+            wrong(format!("`device` is `{found}`, `{device}` was asked"))
+        }
+        (_, Some(threads)) if threads != 1 => wrong(format!("`threads` is {threads}, 1 was asked")),
+        _ => Ok(()),
+    }
+}
+
+fn says_every_fact(subject: &mut Subject) -> Result<(), Not> {
+    let missing = missing_facts(&subject.loaded()?.facts);
+    if missing.is_empty() { Ok(()) } else { absent(format!("says no {}", missing.join(", "))) }
+}
+
+fn missing_facts(facts: &Facts) -> Vec<&'static str> {
+    let known = [
+        ("`device`", facts.device.is_some()),
+        ("`weights_dtype`", facts.weights_dtype.is_some()),
+        ("`compute_dtype`", facts.compute_dtype.is_some()),
+        ("`threads`", facts.threads.is_some()),
+        ("`architecture`", facts.architecture.is_some()),
+        ("`context_tokens`", facts.context_tokens.is_some()),
+        ("`use_cache`", facts.use_cache.is_some()),
+        ("`weights_bytes`", facts.weights_bytes.is_some()),
+        ("`parameters`", facts.parameters.is_some()),
+        ("`vocabulary_size`", facts.vocabulary_size.is_some()),
+        ("`eos_ids`", facts.eos_ids.is_some()),
+        ("`libraries`", !facts.libraries.is_empty()),
+    ];
+    known.into_iter().filter(|(_, known)| !known).map(|(name, _)| name).collect()
+}
+
+/// A load with one field that cannot be. Whatever is loaded then, the next load works.
+fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKind]) -> Result<(), Not> {
+    subject.loaded()?;
+    let good = subject.load_line();
+    let mut line = good.clone();
+    match (line[field].as_object_mut(), value.as_object()) {
+        // Options that the preset sets stay.
+        (Some(options), Some(more)) => options.extend(more.clone()),
+        _ => line[field] = value,
+    }
+    subject.send_json(&line)?;
+    let deadline = subject.deadlines.load;
+    subject.failure(kinds, deadline)?;
+    match subject.load(&good) {
+        Err(Not::Wrong(what)) => wrong(format!("the load after it: {what}")),
+        loaded => loaded.map(|_| ()),
+    }
+}
+
+fn loads_again(subject: &mut Subject) -> Result<(), Not> {
+    subject.loaded()?;
+    let (load, line) = (subject.load_line(), subject.line(json!({ "max_new_tokens": 8 })));
+    let before = output_ids(&subject.generate(&line)?);
+    subject.load(&load)?;
+    let after = output_ids(&subject.generate(&line)?);
+    let promised = subject.hello()?.deterministic;
+    if promised && before != after { wrong("gives other ids after the same load") } else { Ok(()) }
+}
+
+fn loads_in_passing(subject: &mut Subject) -> Result<(), Not> {
+    subject.start_afresh()?;
+    let line = subject.line(json!({ "max_new_tokens": 2 }));
+    let sent = subject.send_json(&line)?;
+    let answer = subject.generated(&line, sent, subject.deadlines.load)?;
+    subject.verify(&line, &answer)?;
+    match answer.generated.loaded {
+        Some(_) => Ok(()),
+        None if subject.is_minimal() => absent("answers, and does not say what it loaded"),
+        None => wrong("answers without the facts of the load that it needed: `loaded` is missing"),
+    }
+}

@@ -1,0 +1,189 @@
+//! The conformance conversation, held with any engine: what of the protocol it keeps, what it leaves out, what is wrong.
+//!
+//! A check is one entry in the table of its file: a name, what it proves, and a function that talks to the `Subject`. To
+//! add one, add an entry. Knows no scenario and measures nothing.
+
+mod asking;
+mod broken;
+mod generate;
+mod hello;
+mod leave;
+mod load;
+mod options;
+mod overlap;
+mod page;
+mod prompts;
+mod score;
+mod subject;
+mod wire;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cli::CheckArgs;
+use crate::engine::Keeper;
+use crate::exit_code::{DONE, FAILED_CASES, Usage};
+use crate::measure;
+use crate::output;
+use crate::plan::Configuration;
+use crate::registry::Registry;
+use subject::Subject;
+
+/// In this order: later checks need what earlier ones prove.
+const GROUPS: &[(&str, &[Check])] = &[
+    ("hello", hello::CHECKS),
+    ("load", load::CHECKS),
+    ("generate", generate::CHECKS),
+    ("prompts", prompts::CHECKS),
+    ("options", options::CHECKS),
+    ("score and facts", score::CHECKS),
+    ("broken lines", broken::CHECKS),
+    ("overlap and cancel", overlap::CHECKS),
+    ("leaving", leave::CHECKS),
+];
+
+/// One thing that an engine does as the protocol asks, or does not.
+struct Check {
+    name: &'static str,
+    /// What it says of the engine to have passed.
+    proves: &'static str,
+    run: fn(&mut Subject) -> Result<(), Not>,
+}
+
+/// Why a check did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Not {
+    /// Optional, and this engine does not claim it: no fault.
+    Absent(String),
+    /// A breach of the protocol.
+    Wrong(String),
+    /// Something before it went wrong, so that it could not be asked.
+    Unreached(String),
+}
+
+/// How many checks ended how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u32,
+    absent: u32,
+    wrong: u32,
+    unreached: u32,
+}
+
+impl Counts {
+    fn add(&mut self, result: &Result<(), Not>) {
+        *match result {
+            Ok(()) => &mut self.passed,
+            Err(Not::Absent(_)) => &mut self.absent,
+            Err(Not::Wrong(_)) => &mut self.wrong,
+            Err(Not::Unreached(_)) => &mut self.unreached,
+        } += 1;
+    }
+}
+
+pub fn check(arguments: &CheckArgs) -> Result<u8> {
+    let configuration = configuration(arguments)?;
+    if let Some(missing) = &configuration.unavailable {
+        let hint = missing.hint.as_ref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+        let why =
+            anyhow::anyhow!("engine `{}` cannot run here: {}{hint}", configuration.label, missing.reason);
+        output::complain(&why);
+        return Ok(FAILED_CASES);
+    }
+    let mut deadlines = measure::deadlines(arguments.timeout);
+    if arguments.timeout.is_none() {
+        // Nothing that is asked here is much work.
+        deadlines.answer = Duration::from_secs(30);
+    }
+    let run = measure::run_id();
+    // From here on nothing that is started outlives this program, however it ends.
+    let _keeper = Keeper::start(&run)?;
+    let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
+    output::print(page::head(&label, &configuration.command, &model).as_bytes())?;
+    let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
+    let mut counts = Counts::default();
+    for (group, checks) in GROUPS {
+        output::print(format!("\n{group}\n").as_bytes())?;
+        make(checks, &mut subject, &mut counts)?;
+    }
+    output::print(page::verdict(&label, counts).as_bytes())?;
+    Ok(if counts.wrong + counts.unreached == 0 { DONE } else { FAILED_CASES })
+}
+
+/// Prints each check as it ends. Those in a row that were not made for one reason are one entry.
+fn make(checks: &[Check], subject: &mut Subject, counts: &mut Counts) -> Result<()> {
+    let mut unmade: Option<(Not, Vec<&str>)> = None;
+    for check in checks {
+        let result = subject.undergo(check);
+        counts.add(&result);
+        match (&result, &mut unmade) {
+            (Err(why), Some((same, names))) if why == same => {
+                names.push(check.name);
+                continue;
+            }
+            _ => {}
+        }
+        if let Some((why, names)) = unmade.take() {
+            output::print(page::unmade(&names, &why).as_bytes())?;
+        }
+        match result {
+            Err(why @ (Not::Absent(_) | Not::Unreached(_))) => unmade = Some((why, vec![check.name])),
+            result => output::print(page::entry(check, &result, &subject.evidence()).as_bytes())?,
+        }
+    }
+    match unmade {
+        Some((why, names)) => output::print(page::unmade(&names, &why).as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// The engine as a run would start it, on the CPU unless it says that it has none.
+fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
+    let registry = Registry::open()?;
+    let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
+    let candidate = registry.candidate(&found, None);
+    let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
+    Ok(Configuration {
+        label: format!("{}{preset}", candidate.engine),
+        engine: candidate.engine,
+        preset: candidate.preset,
+        command: candidate.command,
+        model: measure::model(arguments.model.as_deref())?,
+        device: "cpu".into(),
+        dtype: None,
+        threads: measure::all_threads(),
+        options: candidate.options,
+        unavailable: candidate.unavailable,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_has_a_name_of_its_own_that_fits_the_page() {
+        let checks: Vec<&Check> = GROUPS.iter().flat_map(|(_, checks)| *checks).collect();
+        assert!(checks.len() > 40, "{}", checks.len());
+        for check in &checks {
+            let named = checks.iter().filter(|other| other.name == check.name).count();
+            assert_eq!(named, 1, "{}", check.name);
+            assert!(check.name.len() <= page::NAME_WIDTH, "{}", check.name);
+            let shown = page::entry(check, &Ok(()), &page::Evidence::default());
+            assert!(!check.proves.is_empty() && shown.lines().count() == 1, "{shown}");
+        }
+    }
+
+    #[test]
+    fn outcomes_are_counted_each_under_its_name() {
+        let mut counts = Counts::default();
+        let why = || String::new();
+        for result in
+            [Ok(()), Ok(()), Err(Not::Absent(why())), Err(Not::Wrong(why())), Err(Not::Unreached(why()))]
+        {
+            counts.add(&result);
+        }
+        assert_eq!(counts, Counts { passed: 2, absent: 1, wrong: 1, unreached: 1 });
+    }
+}

@@ -1,0 +1,131 @@
+//! What a request may ask beside tokens, where hello claims it; and that it is refused, not ignored, where it does not.
+
+use protocol::FailureKind::{BadRequest, Unsupported};
+use protocol::{Capabilities, IgnoreEos, Output};
+use serde_json::{Value, json};
+
+use super::asking::output_ids;
+use super::subject::{Subject, absent, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "ignore-eos",
+        proves: "past the end of sequence, the length is as asked",
+        run: ignores_eos,
+    },
+    Check {
+        name: "use-cache",
+        proves: "answers without its cache, with as many tokens",
+        run: does_without_cache,
+    },
+    Check { name: "stream", proves: "streamed ids are the final ones, none before its time", run: streams },
+    Check { name: "sampling", proves: "a seed gives its tokens again, another seed others", run: samples },
+    Check { name: "temperature-0", proves: "a temperature of 0 is greedy", run: is_greedy_at_temperature_0 },
+    Check {
+        name: "not-claimed",
+        proves: "what it does not claim is refused, not ignored",
+        run: refuses_what_it_cannot_do,
+    },
+];
+
+fn ignores_eos(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("ignore_eos", |can| can.ignore_eos != IgnoreEos::No)?;
+    // Long enough that most models have said all they had to say.
+    let line = subject.line(json!({ "max_new_tokens": 160, "ignore_eos": true }));
+    subject.verified(&line).map(|_| ())
+}
+
+fn does_without_cache(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("use_cache_toggle", |can| can.use_cache_toggle)?;
+    let line = subject.line(json!({ "max_new_tokens": 6, "use_cache": false }));
+    let without = output_ids(&subject.verified(&line)?);
+    let line = subject.line(json!({ "max_new_tokens": 6 }));
+    let with = output_ids(&subject.verified(&line)?);
+    let first = |ids: &[Vec<u32>]| ids.first().and_then(|ids| ids.first().copied());
+    // Rounding may part them later; the first token comes from the same pass over the prompt.
+    match first(&with) == first(&without) {
+        true => Ok(()),
+        false => wrong(format!("ids {without:?} where its cache gave {with:?}")),
+    }
+}
+
+fn streams(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("stream", |can| can.stream)?;
+    let line = subject.line(json!({ "id": 1, "max_new_tokens": 12, "iterations": 2, "stream": true }));
+    // Streamed text is not compared: the final chunks may be cut elsewhere.
+    match subject.hello()?.output {
+        Output::Ids => subject.verified(&line).map(|_| ()),
+        Output::Text => subject.generate(&line).map(|_| ()),
+    }
+}
+
+fn samples(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("sampling", |can| can.sampling)?;
+    let line = |subject: &Subject, seed: u32| {
+        let sampling = json!({ "temperature": 1.5, "seed": seed });
+        subject.line(json!({ "max_new_tokens": 16, "sampling": sampling }))
+    };
+    let mut outputs = Vec::new();
+    for seed in [1, 2, 3, 4] {
+        let line = line(subject, seed);
+        outputs.push(output_ids(&subject.verified(&line)?));
+    }
+    let again = line(subject, 1);
+    let again = output_ids(&subject.verified(&again)?);
+    if subject.hello()?.deterministic && again != outputs[0] {
+        return wrong("the same seed gave other ids the second time");
+    }
+    let differ = outputs.iter().any(|output| *output != outputs[0]);
+    if differ { Ok(()) } else { wrong("four seeds at a temperature of 1.5 gave one output") }
+}
+
+fn is_greedy_at_temperature_0(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("sampling", |can| can.sampling)?;
+    if !subject.hello()?.deterministic {
+        return absent("not claimed: `deterministic`");
+    }
+    let line = subject.line(json!({ "max_new_tokens": 8, "sampling": { "temperature": 0, "seed": 5 } }));
+    let cold = output_ids(&subject.verified(&line)?);
+    let line = subject.line(json!({ "max_new_tokens": 8 }));
+    let greedy = output_ids(&subject.verified(&line)?);
+    if cold == greedy { Ok(()) } else { wrong(format!("ids {cold:?} where greedy gives {greedy:?}")) }
+}
+
+fn refuses_what_it_cannot_do(subject: &mut Subject) -> Result<(), Not> {
+    let can = subject.hello()?.capabilities;
+    let unclaimed = unclaimed(&can);
+    if unclaimed.is_empty() {
+        return absent("it claims everything");
+    }
+    for fields in unclaimed {
+        let line = subject.line(fields);
+        subject.refused(&protocol::encode(&line), &[Unsupported, BadRequest])?;
+    }
+    Ok(())
+}
+
+/// Fields that ask for what hello does not claim. `use_cache: false` is no such thing: an engine without a cache keeps it.
+fn unclaimed(can: &Capabilities) -> Vec<Value> {
+    let asked = [
+        (can.stream, json!({ "max_new_tokens": 2, "stream": true })),
+        (can.ignore_eos != IgnoreEos::No, json!({ "max_new_tokens": 2, "ignore_eos": true })),
+        (can.sampling, json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })),
+    ];
+    asked.into_iter().filter(|(claimed, _)| !claimed).map(|(_, fields)| fields).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_claimed_is_not_asked_as_if_it_were_not() {
+        assert_eq!(unclaimed(&Capabilities::default()).len(), 3);
+        let can = Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
+        assert_eq!(
+            unclaimed(&can),
+            [json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })]
+        );
+    }
+}

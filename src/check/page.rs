@@ -1,0 +1,188 @@
+//! How a check is shown: plain text, aligned, within 80 columns. Pure.
+
+use std::fmt::Write as _;
+
+use super::{Check, Counts, Not};
+
+pub const NAME_WIDTH: usize = 16;
+const WIDTH: usize = 80;
+/// Where the text of an entry begins: two spaces, the outcome, the name.
+const TEXT: usize = 2 + 8 + NAME_WIDTH + 1;
+/// Characters of a line on the wire that are shown.
+const SHOWN: usize = 240;
+
+/// What a verdict rests on.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pub sent: Vec<u8>,
+    /// Empty when nothing came.
+    pub received: Vec<u8>,
+    /// The last lines on stderr of an engine that ended.
+    pub stderr: Vec<String>,
+}
+
+pub fn head(label: &str, command: &[String], model: &str) -> String {
+    let program = command.join(" ");
+    format!("checking `{label}` ({program}) with the model `{model}`\n")
+}
+
+pub fn entry(check: &Check, result: &Result<(), Not>, evidence: &Evidence) -> String {
+    match result {
+        Ok(()) => line("passed", check.name, check.proves),
+        Err(why @ (Not::Absent(_) | Not::Unreached(_))) => unmade(&[check.name], why),
+        Err(Not::Wrong(what)) => {
+            let mut page = line("WRONG", check.name, what);
+            let mut show = |what: &str, line: &str| {
+                // Writing to a string cannot fail.
+                let _ = writeln!(page, "          {what:<10}{}", wrapped(line, 20));
+            };
+            show("sent", &shown(&evidence.sent));
+            show("received", &shown(&evidence.received));
+            evidence.stderr.iter().for_each(|line| show("stderr", &shown(line.as_bytes())));
+            page
+        }
+    }
+}
+
+/// Checks in a row that were not made for the same reason.
+pub fn unmade(names: &[&str], result: &Not) -> String {
+    let (outcome, why) = match result {
+        Not::Unreached(why) => ("skipped", why),
+        Not::Absent(why) | Not::Wrong(why) => ("absent", why),
+    };
+    match names {
+        [name] => line(outcome, name, why),
+        names => line(outcome, &format!("{} checks", names.len()), &format!("{why} ({})", names.join(", "))),
+    }
+}
+
+fn line(outcome: &str, name: &str, text: &str) -> String {
+    format!("  {outcome:<8}{name:<NAME_WIDTH$} {}\n", wrapped(text, TEXT))
+}
+
+pub fn verdict(label: &str, counts: Counts) -> String {
+    let Counts { passed, absent, wrong, unreached } = counts;
+    let version = protocol::version::CURRENT;
+    let verdict = match wrong + unreached {
+        0 => format!("`{label}` keeps protocol {version}"),
+        _ => format!("`{label}` breaks protocol {version}"),
+    };
+    let skipped = if unreached > 0 { format!(", {unreached} skipped") } else { String::new() };
+    format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped}\n")
+}
+
+/// Text in lines that end before the right edge, the ones after the first indented.
+fn wrapped(text: &str, indent: usize) -> String {
+    let room = WIDTH - indent;
+    let (mut lines, mut line) = (Vec::new(), Vec::new());
+    for word in text.split(' ') {
+        let word: Vec<char> = word.chars().collect();
+        if !line.is_empty() && line.len() + 1 + word.len() > room {
+            lines.push(std::mem::take(&mut line));
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        line.extend(word);
+        // A word longer than a line, as JSON is, is cut.
+        while line.len() > room {
+            let rest = line.split_off(room);
+            lines.push(std::mem::replace(&mut line, rest));
+        }
+    }
+    lines.push(line);
+    let lines: Vec<String> = lines.iter().map(|line| line.iter().collect()).collect();
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+/// The beginning of a line on the wire, printable; what is left out is counted.
+fn shown(line: &[u8]) -> String {
+    match line {
+        [] => return "nothing".into(),
+        b"\n" => return "an empty line".into(),
+        _ => {}
+    }
+    // One character is at most four bytes.
+    let start = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).into_owned();
+    let printable = |found: char| match found.is_control() {
+        true => found.escape_default().collect(),
+        false => found.to_string(),
+    };
+    let start = start.trim_end_matches('\n');
+    let text: String = start.chars().take(SHOWN).map(printable).collect();
+    match start.chars().count() > SHOWN {
+        true => format!("{text}... ({} bytes)", line.len()),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECK: Check = Check { name: "echo", proves: "it answers what was asked", run: |_| Ok(()) };
+
+    #[test]
+    fn a_wrong_check_shows_the_line_sent_and_the_line_received() {
+        let evidence = Evidence {
+            sent: b"{\"prompt\":\"Hello\"}\n".to_vec(),
+            received: b"{\"type\":\"bye\"}".to_vec(),
+            stderr: vec!["oh no".into()],
+        };
+        let page = entry(&CHECK, &Err(Not::Wrong("answered `bye`".into())), &evidence);
+        let expected = concat!(
+            "  WRONG   echo             answered `bye`\n",
+            "          sent      {\"prompt\":\"Hello\"}\n",
+            "          received  {\"type\":\"bye\"}\n",
+            "          stderr    oh no\n",
+        );
+        assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn a_passed_check_says_what_that_proves_and_nothing_of_the_wire() {
+        let evidence = Evidence { sent: b"{}".to_vec(), ..Evidence::default() };
+        assert_eq!(
+            entry(&CHECK, &Ok(()), &evidence),
+            "  passed  echo             it answers what was asked\n"
+        );
+    }
+
+    #[test]
+    fn checks_that_were_not_made_for_one_reason_are_one_entry() {
+        let why = Not::Absent("not claimed".into());
+        assert_eq!(unmade(&["echo"], &why), "  absent  echo             not claimed\n");
+        assert_eq!(
+            unmade(&["echo", "reply"], &why),
+            "  absent  2 checks         not claimed (echo, reply)\n"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_page_and_no_word_is_lost() {
+        let long = format!("{} and {}", "word ".repeat(40), "x".repeat(200));
+        let sent = [b'{'].repeat(5000);
+        let evidence = Evidence { sent, ..Evidence::default() };
+        let page = entry(&CHECK, &Err(Not::Wrong(long)), &evidence);
+        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
+        assert_eq!(page.matches("word").count(), 40);
+        assert_eq!(page.matches('x').count(), 200);
+        assert!(page.contains("(5000 bytes)") && page.contains("received  nothing"));
+    }
+
+    #[test]
+    fn what_cannot_be_printed_is_shown_as_what_it_is() {
+        assert_eq!(shown(b"a\x07\xffb\n"), "a\\u{7}\u{fffd}b");
+        assert_eq!(shown(b"\n"), "an empty line");
+    }
+
+    #[test]
+    fn the_verdict_counts_and_is_a_breach_when_anything_is_wrong_or_could_not_be_asked() {
+        let counts = Counts { passed: 3, absent: 2, ..Counts::default() };
+        assert_eq!(verdict("toy", counts), "\n`toy` keeps protocol 1: 3 passed, 2 absent, 0 wrong\n");
+        let counts = Counts { unreached: 1, ..counts };
+        assert_eq!(
+            verdict("toy", counts),
+            "\n`toy` breaks protocol 1: 3 passed, 2 absent, 0 wrong, 1 skipped\n"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Prompts as ids and as text, alone and in batches, empty and too long.
+
+use protocol::FailureKind::{BadRequest, Context, Unsupported};
+use protocol::Output;
+use serde_json::json;
+
+use super::asking::output_ids;
+use super::subject::{Subject, absent, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check { name: "prompt-ids", proves: "ids are taken as they are, and counted", run: takes_ids },
+    Check {
+        name: "text-tokens",
+        proves: "a text has the tokens of the model's tokenizer",
+        run: counts_text_tokens,
+    },
+    Check { name: "text-as-ids", proves: "a text and its ids give the same output", run: reads_text_as_ids },
+    Check {
+        name: "empty-prompt",
+        proves: "an empty prompt is BOS alone, or refused",
+        run: knows_the_empty_prompt,
+    },
+    Check {
+        name: "no-such-token",
+        proves: "an id outside the vocabulary is refused",
+        run: refuses_unknown_ids,
+    },
+    Check { name: "context", proves: "what does not fit the context is refused", run: refuses_to_overflow },
+    Check { name: "batch", proves: "a batch gives a sequence for each prompt", run: takes_batches },
+    Check {
+        name: "batch-too-large",
+        proves: "a batch larger than it claims is refused",
+        run: refuses_large_batches,
+    },
+];
+
+fn takes_ids(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("prompt_ids", |can| can.prompt_ids)?;
+    let ids = subject.prompt_ids();
+    for length in [1, 2, ids.len()] {
+        subject.verified(&json!({ "prompt_ids": ids[..length], "max_new_tokens": 2 }))?;
+    }
+    Ok(())
+}
+
+const TEXTS: [&str; 3] = ["Hello", "A longer text, with commas and 12 numbers.", "größer: ünïcode ✓"];
+
+fn counts_text_tokens(subject: &mut Subject) -> Result<(), Not> {
+    for text in TEXTS {
+        let Some(tokens) = encoded(subject, text) else { return absent("the model has no `tokenizer.json`") };
+        let answer = subject.generate(&json!({ "prompt": text, "max_new_tokens": 1 }))?;
+        let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
+        let found = sequence.map_or(0, |sequence| sequence.prompt_tokens as usize);
+        if found != tokens.len() {
+            let asked = tokens.len();
+            let counted = wrong(format!("`prompt_tokens` {found} where the text has {asked}, BOS included"));
+            return subject.unless_minimal(counted);
+        }
+    }
+    Ok(())
+}
+
+fn reads_text_as_ids(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("prompt_ids", |can| can.prompt_ids)?;
+    let hello = subject.hello()?;
+    if !hello.deterministic || hello.output == Output::Text {
+        return absent("not claimed: `deterministic` ids");
+    }
+    for text in TEXTS {
+        let Some(ids) = encoded(subject, text) else { return absent("the model has no `tokenizer.json`") };
+        let from_text = output_ids(&subject.generate(&json!({ "prompt": text, "max_new_tokens": 6 }))?);
+        let from_ids = output_ids(&subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 6 }))?);
+        if from_text != from_ids {
+            return wrong(format!("ids {from_ids:?} where the text gave {from_text:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn encoded(subject: &Subject, text: &str) -> Option<Vec<u32>> {
+    subject.tokenizer.as_ref()?.encode(text).ok().filter(|ids| !ids.is_empty())
+}
+
+fn knows_the_empty_prompt(subject: &mut Subject) -> Result<(), Not> {
+    let bos = subject.loaded()?.facts.bos_id;
+    let line = json!({ "prompt": "", "max_new_tokens": 1 });
+    if bos.is_none() {
+        return subject.refused(&protocol::encode(&line), &[BadRequest]);
+    }
+    let answer = subject.verified(&line)?;
+    let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
+    match sequence.map_or(0, |sequence| sequence.prompt_tokens) {
+        1 => Ok(()),
+        found => wrong(format!("`prompt_tokens` {found} where BOS alone is 1")),
+    }
+}
+
+fn refuses_unknown_ids(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("prompt_ids", |can| can.prompt_ids)?;
+    let Some(size) = subject.loaded()?.facts.vocabulary_size else {
+        return absent("says no `vocabulary_size`");
+    };
+    let line = json!({ "prompt_ids": [size], "max_new_tokens": 1 });
+    subject.refused(&protocol::encode(&line), &[BadRequest])
+}
+
+fn refuses_to_overflow(subject: &mut Subject) -> Result<(), Not> {
+    let Some(context) = subject.loaded()?.facts.context_tokens else {
+        return absent("says no `context_tokens`");
+    };
+    let line = subject.line(json!({ "max_new_tokens": context }));
+    subject.refused(&protocol::encode(&line), &[Context])
+}
+
+fn takes_batches(subject: &mut Subject) -> Result<(), Not> {
+    let can = subject.claims("batch", |can| can.batch > 1)?;
+    let ids = subject.prompt_ids();
+    let line = match can.prompt_ids {
+        true => json!({ "prompts_ids": [ids[..ids.len() - 1], ids], "max_new_tokens": 4 }),
+        false => json!({ "prompts": ["Hello", "Hello, and good morning"], "max_new_tokens": 4 }),
+    };
+    subject.verified(&line).map(|_| ())
+}
+
+fn refuses_large_batches(subject: &mut Subject) -> Result<(), Not> {
+    let can = subject.hello()?.capabilities;
+    let prompts = vec!["Hello"; can.batch as usize + 1];
+    if prompts.len() > 4096 {
+        return absent(format!("claims batches of {}: more are not tried", can.batch));
+    }
+    let line = json!({ "prompts": prompts, "max_new_tokens": 1 });
+    subject.refused(&protocol::encode(&line), &[Unsupported, BadRequest])
+}

@@ -1,0 +1,114 @@
+//! Log-probabilities of given ids, and what the engine knows about itself.
+
+use protocol::FailureKind::{BadRequest, Unsupported};
+use protocol::{Message, Output};
+use serde_json::json;
+
+use super::asking::output_ids;
+use super::subject::{Subject, absent, said, wrong};
+use super::{Check, Not};
+
+pub const CHECKS: &[Check] = &[
+    Check { name: "score", proves: "n ids give n - 1 logarithms, none above 0", run: scores },
+    Check {
+        name: "score-greedy",
+        proves: "no token scores higher than the greedy one",
+        run: scores_greedy_highest,
+    },
+    Check {
+        name: "score-one-id",
+        proves: "a single id has nothing to score, and is refused",
+        run: refuses_one_id,
+    },
+    Check { name: "facts", proves: "tells what it knows about itself", run: tells_facts },
+];
+
+fn scores(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("score", |can| can.score)?;
+    let ids = subject.prompt_ids();
+    let asked = vec![ids.clone(), ids[..2].to_vec()];
+    let scored = ask(subject, &asked)?;
+    let lengths = |of: &[Vec<f64>]| of.iter().map(Vec::len).collect::<Vec<_>>();
+    if lengths(&scored) != [ids.len() - 1, 1] {
+        return wrong(format!("{:?} values for sequences of {} and 2 ids", lengths(&scored), ids.len()));
+    }
+    match scored.iter().flatten().find(|&&value| value > 0.0) {
+        Some(value) => wrong(format!("a log-probability of {value}: a probability above 1")),
+        None => Ok(()),
+    }
+}
+
+/// The greedy token has the largest probability, and all of them together are at most 1. Base 2 or raw logits show here.
+fn scores_greedy_highest(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("score", |can| can.score && can.prompt_ids)?;
+    if subject.hello()?.output == Output::Text {
+        return absent("gives text");
+    }
+    let ids = subject.prompt_ids();
+    let answer = subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 1 }))?;
+    let Some(&greedy) = output_ids(&answer).first().and_then(|ids| ids.first()) else {
+        return wrong("no token");
+    };
+    let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
+    let endings: Vec<u32> = std::iter::once(greedy).chain(others).collect();
+    let with = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();
+    let scored = ask(subject, &endings.iter().map(with).collect::<Vec<_>>())?;
+    let last: Vec<f64> = scored.iter().filter_map(|values| values.last().copied()).collect();
+    let Some(&best) = last.first() else { return wrong("no values") };
+    // A batch of one and a batch of many may round differently.
+    if let Some((place, higher)) = last.iter().enumerate().find(|&(_, &value)| value > best + 1e-3) {
+        return wrong(format!(
+            "token {greedy} is what greedy takes ({best}), token {} has {higher}",
+            endings[place]
+        ));
+    }
+    let sum: f64 = last.iter().map(|value| value.exp()).sum();
+    match sum > 1.001 {
+        true => wrong(format!("the probabilities of {} tokens add up to {sum}", last.len())),
+        false => Ok(()),
+    }
+}
+
+fn refuses_one_id(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("score", |can| can.score)?;
+    let line = json!({ "type": "score", "sequences": [[3]] });
+    subject.refused(&protocol::encode(&line), &[BadRequest, Unsupported])
+}
+
+fn tells_facts(subject: &mut Subject) -> Result<(), Not> {
+    subject.claims("facts", |can| can.facts)?;
+    let loaded = subject.loaded()?.facts;
+    subject.send_json(&json!({ "type": "facts" }))?;
+    match subject.receive()? {
+        Message::Facts(facts)
+            if (&facts.device, facts.vocabulary_size) != (&loaded.device, loaded.vocabulary_size) =>
+        {
+            wrong("`facts` and `loaded` differ in `device` or `vocabulary_size`")
+        }
+        Message::Facts(_) => Ok(()),
+        Message::Failed(failed) => wrong(said(&failed)),
+        _ => wrong("answered something else than `facts`"),
+    }
+}
+
+/// The values of each sequence; minus infinity for null.
+fn ask(subject: &mut Subject, sequences: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, Not> {
+    subject.ready()?;
+    subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;
+    match subject.receive()? {
+        Message::Scored(scored) if scored.id != Some(protocol::Id::Number(3)) => {
+            wrong("`scored` without the id asked")
+        }
+        Message::Scored(scored) if scored.logprobs.len() != sequences.len() => {
+            wrong(format!("{} sequences scored where {} were asked", scored.logprobs.len(), sequences.len()))
+        }
+        Message::Scored(scored) => {
+            let values = |values: &Vec<Option<f64>>| {
+                values.iter().map(|value| value.unwrap_or(f64::NEG_INFINITY)).collect::<Vec<f64>>()
+            };
+            Ok(scored.logprobs.iter().map(values).collect())
+        }
+        Message::Failed(failed) => wrong(said(&failed)),
+        _ => wrong("answered something else than `scored`"),
+    }
+}

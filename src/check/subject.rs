@@ -1,0 +1,328 @@
+//! The engine under check: started when it is needed, started again when a check lost it, and asked in the words that a
+//! check is written in. A check talks to this and to nothing else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use model_files::{ModelFolder, Tokenizer};
+use protocol::{Capabilities, Failed, FailureKind, HelloFacts, Loaded, Message, Request};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::page::Evidence;
+use super::wire::Wire;
+use super::{Check, Not};
+use crate::engine::Deadlines;
+use crate::plan::Configuration;
+use crate::run::{launching, load_request};
+
+pub struct Subject {
+    // Before the runtime, which must be there when a process is dropped.
+    wire: Option<Wire>,
+    runtime: Runtime,
+    pub configuration: Configuration,
+    pub deadlines: Deadlines,
+    pub tokenizer: Option<Tokenizer>,
+    run: String,
+    launches: u32,
+    debug: bool,
+    met: Met,
+    loaded: Option<Loaded>,
+    /// This process has answered a `generate`: nothing is left to be loaded.
+    pub answered: bool,
+    /// Why nothing more can be asked: it does not start, or does not load.
+    blocked: Option<String>,
+    stray: Option<Vec<u8>>,
+    evidence: Evidence,
+}
+
+/// What the engine said to hello.
+enum Met {
+    NotYet,
+    Full(Box<HelloFacts>),
+    /// It answers `generate` alone.
+    Minimal,
+}
+
+pub fn wrong<T>(what: impl Into<String>) -> Result<T, Not> {
+    Err(Not::Wrong(what.into()))
+}
+
+pub fn absent<T>(why: impl Into<String>) -> Result<T, Not> {
+    Err(Not::Absent(why.into()))
+}
+
+impl Subject {
+    pub fn new(configuration: Configuration, run: String, deadlines: Deadlines, debug: bool) -> Result<Self> {
+        let tokenizer = ModelFolder::open(&configuration.model.path).and_then(|folder| folder.tokenizer());
+        Ok(Self {
+            wire: None,
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+            configuration,
+            deadlines,
+            tokenizer: tokenizer.ok(),
+            run,
+            launches: 0,
+            debug,
+            met: Met::NotYet,
+            loaded: None,
+            answered: false,
+            blocked: None,
+            stray: None,
+            evidence: Evidence::default(),
+        })
+    }
+
+    /// Runs a check, keeps what it rests on, and lets go of a process that cannot be asked more.
+    pub fn undergo(&mut self, check: &Check) -> Result<(), Not> {
+        let result = (check.run)(self);
+        if let Some(wire) = &mut self.wire {
+            let mut stderr = if wire.ended { wire.stderr() } else { Vec::new() };
+            stderr.drain(..stderr.len().saturating_sub(3));
+            self.evidence = Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr };
+            self.stray = self.stray.take().or_else(|| wire.stray.take());
+            if wire.lost || matches!(result, Err(Not::Wrong(_))) {
+                self.let_go();
+            }
+        }
+        result
+    }
+
+    pub fn evidence(&self) -> Evidence {
+        self.evidence.clone()
+    }
+
+    /// Starts the engine and asks what it is, unless that is done.
+    pub fn meet(&mut self) -> Result<(), Not> {
+        self.start()?;
+        if !matches!(self.met, Met::NotYet) {
+            return Ok(());
+        }
+        let hello = Request::Hello(protocol::Hello { protocol: protocol::version::CURRENT });
+        let answer =
+            self.send(&protocol::encode(&hello)).and_then(|()| self.receive_within(self.deadlines.hello));
+        match answer {
+            Ok(Message::Hello(facts)) if facts.protocol != protocol::version::CURRENT => {
+                let (spoken, current) = (facts.protocol, protocol::version::CURRENT);
+                self.block(format!("speaks protocol {spoken}, this orchestrator speaks {current}"))
+            }
+            Ok(Message::Hello(facts)) => {
+                self.met = Met::Full(Box::new(facts));
+                self.settle_device();
+                Ok(())
+            }
+            Ok(Message::Failed(Failed {
+                kind: FailureKind::BadRequest | FailureKind::Unsupported, ..
+            }))
+            | Ok(Message::Generated(_)) => self.take_for_minimal(),
+            // It is alive and says nothing: it does not know the word.
+            Err(Not::Wrong(_))
+                if self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty()) =>
+            {
+                self.take_for_minimal()
+            }
+            Ok(Message::Failed(failed)) => {
+                let hint = failed.hint.map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+                self.block(format!("cannot run here: {}{hint}", failed.message))
+            }
+            Ok(_) => self.block("answered something else than `hello`".into()),
+            Err(Not::Wrong(what)) => self.block(what),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// What the engine says of itself; an engine that answers `generate` alone says nothing.
+    pub fn hello(&mut self) -> Result<HelloFacts, Not> {
+        self.meet()?;
+        self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine answers `generate` alone".into()))
+    }
+
+    /// What it said of itself, if that was asked.
+    pub fn known_hello(&self) -> Option<&HelloFacts> {
+        if let Met::Full(facts) = &self.met { Some(facts) } else { None }
+    }
+
+    pub fn known_loaded(&self) -> Option<&Loaded> {
+        self.loaded.as_ref()
+    }
+
+    pub fn is_minimal(&self) -> bool {
+        matches!(self.met, Met::Minimal)
+    }
+
+    /// The engine must claim this, or it is absent.
+    pub fn claims(
+        &mut self,
+        what: &str,
+        claimed: impl Fn(&Capabilities) -> bool,
+    ) -> Result<Capabilities, Not> {
+        let capabilities = self.hello()?.capabilities;
+        if claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{what}`")) }
+    }
+
+    /// What an engine without hello may do otherwise is no breach of its.
+    pub fn unless_minimal(&self, result: Result<(), Not>) -> Result<(), Not> {
+        match result {
+            Err(Not::Wrong(what)) if self.is_minimal() => absent(what),
+            result => result,
+        }
+    }
+
+    /// A started engine with its model loaded.
+    pub fn ready(&mut self) -> Result<(), Not> {
+        self.meet()?;
+        if self.loaded.is_some() || self.is_minimal() {
+            return Ok(());
+        }
+        match self.load(&self.load_line()) {
+            Ok(_) => Ok(()),
+            Err(Not::Wrong(what)) => self.block(format!("does not load: {what}")),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The load of this check: the model, the device and the threads that a run would name.
+    pub fn load_line(&self) -> Value {
+        // A request has string keys and no failing serializer.
+        serde_json::to_value(Request::Load(load_request(&self.configuration))).unwrap_or_default()
+    }
+
+    /// Loads, and gives the time that it took on this program's clock.
+    pub fn load(&mut self, line: &Value) -> Result<(Loaded, u64), Not> {
+        self.meet()?;
+        self.loaded = None;
+        let sent = self.send_json(line)?;
+        loop {
+            match self.receive_at(self.deadlines.load)? {
+                (Message::Progress(_), _) => {}
+                (Message::Loaded(loaded), at) => {
+                    self.loaded = Some(loaded.clone());
+                    return Ok((loaded, since(sent, at)));
+                }
+                (Message::Failed(failed), _) => return wrong(said(&failed)),
+                _ => return wrong("answered something else than `loaded`"),
+            }
+        }
+    }
+
+    /// What was loaded last, once it is.
+    pub fn loaded(&mut self) -> Result<Loaded, Not> {
+        self.hello()?;
+        self.ready()?;
+        self.loaded.clone().ok_or_else(|| Not::Unreached("nothing is loaded".into()))
+    }
+
+    /// Sends a JSON object as one line, and gives the time just before.
+    pub fn send_json(&mut self, line: &Value) -> Result<Instant, Not> {
+        let bytes = protocol::encode(line);
+        let sent = Instant::now();
+        self.send(&bytes).map(|()| sent)
+    }
+
+    /// Sends bytes as they stand.
+    pub fn send(&mut self, line: &[u8]) -> Result<(), Not> {
+        self.start()?;
+        let deadline = self.deadlines.answer;
+        let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
+        self.runtime.block_on(wire.send(line, deadline))
+    }
+
+    pub fn receive(&mut self) -> Result<Message, Not> {
+        self.receive_within(self.deadlines.answer)
+    }
+
+    pub fn receive_within(&mut self, deadline: Duration) -> Result<Message, Not> {
+        self.receive_at(deadline).map(|(message, _)| message)
+    }
+
+    /// The next message, and when its bytes arrived.
+    pub fn receive_at(&mut self, deadline: Duration) -> Result<(Message, Instant), Not> {
+        let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
+        self.runtime.block_on(wire.receive(deadline))
+    }
+
+    /// A new process to which nothing has been said.
+    pub fn start_afresh(&mut self) -> Result<(), Not> {
+        // What the engine is must be known by now, for a process that is asked nothing of the kind.
+        self.meet()?;
+        self.let_go();
+        self.start()
+    }
+
+    /// Closes the engine's stdin.
+    pub fn close_stdin(&mut self) {
+        if let Some(wire) = &mut self.wire {
+            wire.close_stdin();
+        }
+    }
+
+    /// Waits until the engine has ended by itself.
+    pub fn leaves(&mut self) -> Result<(), Not> {
+        let deadline = self.deadlines.shutdown;
+        let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
+        self.runtime.block_on(wire.leaves(deadline))
+    }
+
+    /// The first line on stdout, in all that was said so far, that was no message.
+    pub fn stray(&mut self) -> Option<Vec<u8>> {
+        self.stray.clone().or_else(|| self.wire.as_ref()?.stray.clone())
+    }
+
+    fn start(&mut self) -> Result<(), Not> {
+        if let Some(why) = &self.blocked {
+            return Err(Not::Unreached(why.clone()));
+        }
+        if self.wire.is_some() {
+            return Ok(());
+        }
+        let launching = launching(&self.configuration, &self.run, self.launches, self.debug);
+        self.launches += 1;
+        let opened = self.runtime.block_on(async { Wire::open(&launching) });
+        match opened {
+            Ok(wire) => {
+                self.wire = Some(wire);
+                Ok(())
+            }
+            Err(error) => self.block(format!("cannot be started: {error}")),
+        }
+    }
+
+    /// Ends the process. The next request starts another one.
+    fn let_go(&mut self) {
+        self.loaded = None;
+        self.answered = false;
+        if let Some(mut wire) = self.wire.take() {
+            self.stray = self.stray.take().or_else(|| wire.stray.take());
+            self.runtime.block_on(wire.end());
+        }
+    }
+
+    fn take_for_minimal(&mut self) -> Result<(), Not> {
+        self.met = Met::Minimal;
+        // It may still be at work on what it took hello for.
+        self.let_go();
+        self.start()
+    }
+
+    /// An engine without a CPU is asked for what it has, from its next process on.
+    fn settle_device(&mut self) {
+        let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
+        if !devices.is_empty() && !devices.contains(&self.configuration.device) {
+            self.configuration.device.clone_from(&devices[0]);
+        }
+    }
+
+    /// This and everything after it cannot be asked.
+    fn block<T>(&mut self, why: String) -> Result<T, Not> {
+        self.blocked = Some(why.clone());
+        wrong(why)
+    }
+}
+
+pub fn said(failed: &Failed) -> String {
+    format!("answered `failed` ({}): {}", failed.kind.as_str(), failed.message)
+}
+
+pub fn since(sent: Instant, at: Instant) -> u64 {
+    at.saturating_duration_since(sent).as_nanos() as u64
+}
