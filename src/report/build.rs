@@ -160,28 +160,45 @@ impl<'a> Seen<'a> {
                 notices.push("the run was cut off before its end: what it had recorded stands here".into())
             }
         }
-        let failed_whole: Vec<usize> = self
-            .record
-            .failures
-            .iter()
-            .filter(|failure| failure.case.is_none())
-            .map(|failure| failure.configuration)
-            .collect();
-        let missing = self.plan.cases.iter().enumerate().filter(|(index, case)| {
-            let explained = self.fault(*index).is_some()
-                || failed_whole.contains(&case.configuration)
-                || self
-                    .plan
-                    .configurations
-                    .get(case.configuration)
-                    .is_some_and(|it| it.unavailable.is_some());
-            self.samples[*index].is_empty() && !explained
-        });
-        match (missing.count(), self.plan.cases.len()) {
-            (0, _) => {}
-            (missing, all) => notices.push(format!("{missing} of {all} cases have no samples")),
+        let missing: Vec<&crate::plan::Case> = self.missing().collect();
+        let all = self.plan.cases.len();
+        match missing.len() {
+            0 => {}
+            count if count == all => notices.push(format!("none of {all} cases has samples")),
+            count => {
+                let names =
+                    self.plan.configurations.iter().enumerate().filter_map(|(index, configuration)| {
+                        let of_it = missing.iter().filter(|case| case.configuration == index);
+                        let cases: Vec<&str> = of_it.map(|case| case.workload.label.as_str()).collect();
+                        let none = cases.is_empty();
+                        let every = cases.len() == self.plan.cases_of(index).len();
+                        let cases = if every { "every case".into() } else { cases.join(", ") };
+                        (!none).then(|| line(&format!("{} ({cases})", configuration.label)))
+                    });
+                let names = names.collect::<Vec<_>>().join(", ");
+                notices.push(format!("{count} of {all} cases have no samples: {names}"));
+            }
         }
         notices
+    }
+
+    /// Cases without samples of which no failure says why.
+    fn missing(&self) -> impl Iterator<Item = &'a crate::plan::Case> {
+        let failed: Vec<usize> = (0..self.plan.configurations.len())
+            .filter(|&index| {
+                let mut failures = self.record.failures.iter();
+                let unavailable = self.plan.configurations[index].unavailable.is_some();
+                unavailable || failures.any(|it| it.configuration == index && it.case.is_none())
+            })
+            .collect();
+        let cases = self.plan.cases.iter().enumerate();
+        cases
+            .filter(move |(index, case)| {
+                self.samples[*index].is_empty()
+                    && self.fault(*index).is_none()
+                    && !failed.contains(&case.configuration)
+            })
+            .map(|(_, case)| case)
     }
 
     fn warnings(&self) -> Vec<String> {

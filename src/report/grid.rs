@@ -1,18 +1,13 @@
 //! A report as columns and cells of text, for every format that people read. What does not vary over the rows is said once
 //! in the caption, what is empty everywhere is left out.
 
-use std::collections::BTreeMap;
-
-use super::safe::{shorten_start, width};
+use super::caption::{Fact, caption, facts, headlines, several_engines, varies};
+use super::labels::Labels;
 use super::{Engine, Failed, Fault, Figure, Report, Row};
-use crate::machine::Machine;
 use crate::metric::{METRICS, Metric, Scale, Shown, three_digits};
-use crate::plan::Mode;
 
 /// Below so many values the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
-/// A longer name is shortened, and stands whole under the table.
-const LONGEST_LABEL: usize = 28;
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
 pub struct Grid {
@@ -31,6 +26,8 @@ pub struct Column {
     pub group: Option<&'static str>,
     pub unit: &'static str,
     pub place: Place,
+    /// Words stand at the left, numbers at the right.
+    pub text: bool,
 }
 
 /// What a column is for.
@@ -49,8 +46,6 @@ pub struct Line {
     pub fault: Option<String>,
     /// A configuration that failed as a whole: its fault covers everything right of the name.
     pub whole: bool,
-    /// Another case than the line before.
-    pub starts_group: bool,
 }
 
 pub struct Explained {
@@ -58,10 +53,19 @@ pub struct Explained {
     pub fault: Fault,
 }
 
+/// What a narrow terminal has no room for.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Where versions vary they are a column, else a line of the caption.
+    pub versions: bool,
+    /// A longer label is shortened, and stands whole under the table.
+    pub label: usize,
+}
+
 impl Grid {
-    /// `versions` are a column where they vary, unless there is no room for one.
-    pub fn of(report: &Report, versions: bool) -> Self {
-        let labels = Labels::of(report);
+    pub fn of(report: &Report, room: Room) -> Self {
+        let Room { versions, label } = room;
+        let labels = Labels::of(report, label);
         let mut grid = Self {
             caption: caption(report, versions),
             columns: Vec::new(),
@@ -71,6 +75,15 @@ impl Grid {
         };
         grid.name_columns(report, &labels, versions);
         grid.figure_columns(report);
+        let figures = grid.columns.iter().any(|column| column.place == Place::Figure);
+        if !figures && grid.lines.iter().any(|line| line.fault.is_some()) {
+            // Faults need a place to stand.
+            grid.column(report, "outcome", Place::Figure, |_| String::new(), |_| String::new());
+            grid.columns
+                .iter_mut()
+                .filter(|column| column.title == "outcome")
+                .for_each(|column| column.text = true);
+        }
         grid.finish(report, &labels);
         grid
     }
@@ -90,7 +103,7 @@ impl Grid {
             }
         }
         let planned = |row: &Row| row.samples == report.launches as usize * row.case.samples as usize;
-        if rows.iter().any(|row| row.fault.is_none() && !planned(row)) && report.mode == Mode::Warm {
+        if rows.iter().any(|row| row.fault.is_none() && !planned(row)) {
             self.column(report, "n", Place::Fact, |row| row.samples.to_string(), |_| String::new());
         }
     }
@@ -175,7 +188,8 @@ impl Grid {
         of_row: impl Fn(&Row) -> String,
         of_failed: impl Fn(&Failed) -> String,
     ) {
-        self.columns.push(Column { title: title.into(), group: None, unit: "", place });
+        let text = place != Place::Figure && !matches!(title, "threads" | "n");
+        self.columns.push(Column { title: title.into(), group: None, unit: "", place, text });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
         for (line, cell) in self.lines.iter_mut().zip(cells) {
             line.cells.push(cell);
@@ -212,24 +226,8 @@ impl Grid {
     }
 }
 
-/// What may vary between engines, and how a row says it.
-type Fact = (&'static str, fn(&Engine) -> Option<String>);
-
-fn facts() -> [Fact; 4] {
-    [
-        ("version", |engine| engine.version.clone()),
-        ("device", |engine| engine.device.clone()),
-        ("dtype", |engine| engine.dtype.clone()),
-        ("threads", |engine| engine.threads.map(|threads| threads.to_string())),
-    ]
-}
-
 fn or_unknown(fact: Option<String>) -> String {
     fact.unwrap_or_else(|| "?".into())
-}
-
-fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Row) -> T) -> bool {
-    rows.iter().skip(1).any(|row| of(row) != of(&rows[0]))
 }
 
 /// A factor that the plan varied is part of the label already; where the engine did what was asked, that is enough.
@@ -244,123 +242,13 @@ fn in_every_label(rows: &[Row], title: &str, of: fn(&Engine) -> Option<String>) 
     })
 }
 
-fn several_engines(report: &Report) -> bool {
-    varies(&report.rows, |row| row.engine.label.clone()) || !report.failed.is_empty()
-}
-
-/// First what ran, then how often, then where.
-fn caption(report: &Report, versions: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some(first) = report.rows.first() {
-        let rows = &report.rows;
-        let mut parts: Vec<String> = Vec::new();
-        if !several_engines(report) {
-            let version = first.engine.version.iter().map(|version| format!(" {version}"));
-            parts.push(format!("{}{}", first.engine.label, version.collect::<String>()));
-        }
-        if !varies(rows, |row| row.engine.model.clone()) {
-            parts.push(format!("model {}", first.engine.model));
-        }
-        for (title, of) in facts() {
-            let (Some(value), false) = (of(&first.engine), varies(rows, |row| of(&row.engine))) else {
-                continue;
-            };
-            match title {
-                "version" if !several_engines(report) => {}
-                "version" => parts.push(format!("version {value}")),
-                "threads" => parts.push(counted(value.parse().unwrap_or(0), "thread")),
-                _ => parts.push(value),
-            }
-        }
-        lines.push(parts.join(", "));
-        if !versions && varies(rows, |row| row.engine.version.clone()) {
-            let all: BTreeMap<&str, &str> = rows
-                .iter()
-                .filter_map(|row| Some((row.engine.engine.as_str(), row.engine.version.as_deref()?)))
-                .collect();
-            let all = all.iter().map(|(engine, version)| format!("{engine} {version}"));
-            lines.push(format!("versions: {}", all.collect::<Vec<_>>().join(", ")));
-        }
-        lines.push(how_often(report));
-    }
-    lines.push(format!(
-        "{}orchestrate {}, record {}",
-        machine(&report.machine),
-        report.orchestrate_version,
-        report.record
-    ));
-    lines
-}
-
-fn how_often(report: &Report) -> String {
-    let samples = by_scenario(report, |row| row.case.samples.to_string());
-    let warmups: Vec<u32> = report.rows.iter().map(|row| row.case.warmup).collect();
-    let warmup = match warmups.iter().max() {
-        Some(0) | None => String::new(),
-        Some(1) => ", after 1 warm-up".into(),
-        Some(most) => format!(", after {most} warm-ups"),
-    };
-    match report.mode {
-        Mode::Warm => {
-            format!("{}, samples in each: {samples}{warmup}", counted(u64::from(report.launches), "launch"))
-        }
-        Mode::OneShot => format!("one-shot: one process for each request; rounds: {}", report.launches),
-    }
-}
-
-/// What headlines the ratios are taken by.
-fn headlines(report: &Report) -> String {
-    by_scenario(report, |row| row.case.headline.map_or("n/a", |metric| metric.title).to_string())
-}
-
-/// `10 (ttft, decode), 1 (load)`: a value that all rows share stands alone.
-fn by_scenario(report: &Report, of: impl Fn(&Row) -> String) -> String {
-    let mut values: Vec<(String, Vec<&str>)> = Vec::new();
-    for row in &report.rows {
-        let value = of(row);
-        let scenario = row.case.scenario.as_str();
-        match values.iter_mut().find(|(other, _)| *other == value) {
-            Some((_, scenarios)) if scenarios.contains(&scenario) => {}
-            Some((_, scenarios)) => scenarios.push(scenario),
-            None => values.push((value, vec![scenario])),
-        }
-    }
-    if let [(value, _)] = values.as_slice() {
-        return value.clone();
-    }
-    let written = values.iter().map(|(value, scenarios)| format!("{value} ({})", scenarios.join(", ")));
-    written.collect::<Vec<_>>().join(", ")
-}
-
-fn machine(machine: &Machine) -> String {
-    let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
-    let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| counted(u64::from(cores), "core")));
-    let text = parts.collect::<Vec<_>>().join(", ");
-    if text.is_empty() { text } else { format!("{text}; ") }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    match (count, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "launch") => format!("{count} launches"),
-        _ => format!("{count} {what}s"),
-    }
-}
-
 /// The lines without their cells.
 fn lines(report: &Report) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut case = "";
-    for row in &report.rows {
-        let fault = row.fault.as_ref().map(Fault::line);
-        lines.push(Line { cells: Vec::new(), fault, whole: false, starts_group: row.case.label != case });
-        case = &row.case.label;
-    }
-    for (index, failed) in report.failed.iter().enumerate() {
-        let fault = Some(failed.fault.line());
-        lines.push(Line { cells: Vec::new(), fault, whole: true, starts_group: index == 0 });
-    }
-    lines
+    let of_row =
+        |row: &Row| Line { cells: Vec::new(), fault: row.fault.as_ref().map(Fault::line), whole: false };
+    let of_failed =
+        |failed: &Failed| Line { cells: Vec::new(), fault: Some(failed.fault.line()), whole: true };
+    report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()
 }
 
 /// Faults that say the same stand once, with the names of all that they befell.
@@ -378,33 +266,4 @@ fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
         }
     }
     all
-}
-
-/// Long labels and what stands for them: different for different labels.
-struct Labels(Vec<(String, String)>);
-
-impl Labels {
-    fn of(report: &Report) -> Self {
-        let rows = report.rows.iter().map(|row| &row.engine.label);
-        let all = rows.chain(report.failed.iter().map(|failed| &failed.engine.label));
-        let mut labels: Vec<(String, String)> = Vec::new();
-        for label in all.filter(|label| width(label) > LONGEST_LABEL) {
-            if labels.iter().any(|(whole, _)| whole == label) {
-                continue;
-            }
-            let mut short = shorten_start(label, LONGEST_LABEL);
-            let mut number = 2;
-            while labels.iter().any(|(_, other)| *other == short) {
-                short = format!("{} #{number}", shorten_start(label, LONGEST_LABEL - 4));
-                number += 1;
-            }
-            labels.push((label.clone(), short));
-        }
-        Self(labels)
-    }
-
-    fn short(&self, label: &str) -> String {
-        let found = self.0.iter().find(|(whole, _)| whole == label);
-        found.map_or_else(|| label.to_string(), |(_, short)| short.clone())
-    }
 }

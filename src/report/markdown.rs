@@ -1,12 +1,14 @@
 //! A table for README files and comments: GitHub's Markdown, with what explains it below.
 
-use super::grid::{Column, Grid, Place};
+use super::grid::{Column, Grid, Place, Room};
 use super::{Format, Report};
 
 pub const FORMAT: Format = Format { name: "markdown", about: "for a README or a comment", render };
 
+const LONGEST_LABEL: usize = 40;
+
 fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
-    let grid = Grid::of(report, true);
+    let grid = Grid::of(report, Room { versions: true, label: LONGEST_LABEL });
     let mut out = String::new();
     for notice in &report.notices {
         out.push_str(&format!("**{}**\n\n", escape(notice)));

@@ -4,9 +4,11 @@
 //! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
 mod build;
+mod caption;
 mod csv;
 mod grid;
 mod json;
+mod labels;
 mod markdown;
 pub mod safe;
 mod table;

@@ -91,22 +91,39 @@ fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
     kept
 }
 
-/// Lines of at most `limit` columns, broken between words; a longer word stands whole on its own line, so that a path or
-/// a command can be copied. Lines after the first are indented.
+/// Lines of at most `limit` columns, broken between words; a longer word, and what stands between backticks, is never
+/// broken, so that a path or a command can be copied. Lines after the first are indented.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
-    for word in text.split(' ') {
+    for word in words(text) {
         let blank = current.trim().is_empty();
-        if !blank && width(&current) + 1 + width(word) > limit {
+        if !blank && width(&current) + 1 + width(&word) > limit {
             lines.push(std::mem::replace(&mut current, indent.to_string()));
         } else if !blank {
             current.push(' ');
         }
-        current.push_str(word);
+        current.push_str(&word);
     }
     lines.push(current);
     lines
+}
+
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut open = false;
+    for word in text.split(' ') {
+        match words.last_mut() {
+            Some(last) if open => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_string()),
+        }
+        open ^= word.matches('`').count() % 2 == 1;
+    }
+    // A lone backtick opens nothing.
+    if open { text.split(' ').map(String::from).collect() } else { words }
 }
 
 #[cfg(test)]
@@ -156,5 +173,7 @@ mod tests {
         assert_eq!(wrap("one two three", 8, "  "), ["one two", "  three"]);
         assert_eq!(wrap("a /long/path/that/is/whole b", 8, ""), ["a", "/long/path/that/is/whole", "b"]);
         assert_eq!(wrap("", 8, ""), [""]);
+        assert_eq!(wrap("try `--warmup 4` now", 12, ""), ["try", "`--warmup 4`", "now"]);
+        assert_eq!(wrap("a lone ` stays so", 8, ""), ["a lone `", "stays so"]);
     }
 }

@@ -4,11 +4,11 @@
 use std::ops::Range;
 
 use tabled::builder::Builder;
-use tabled::settings::object::{Cell, Columns, Rows};
+use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use super::grid::{Column, Explained, Grid, Place};
+use super::grid::{Column, Explained, Grid, Line, Place, Room};
 use super::safe::{shorten, width, wrap};
 use super::{Format, Report};
 
@@ -18,6 +18,8 @@ pub const FORMAT: Format = Format { name: "table", about: "for a terminal", rend
 const WIDTH: usize = 100;
 /// Lines of stderr that are shown under the table; the record has more.
 const STDERR_LINES: usize = 4;
+/// However narrow the terminal, a fault says at least so much.
+const LEAST_FAULT: usize = 12;
 /// Title over two lines, then the unit.
 const HEADER: usize = 3;
 
@@ -35,14 +37,14 @@ fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
         out.push(String::new());
         out.push("nothing was measured".into());
     }
-    let mut shortened = false;
+    let mut shortened = Vec::new();
     for block in layout.blocks.iter().filter(|_| !grid.lines.is_empty()) {
         out.push(String::new());
         out.extend(layout.draw(&grid, block, limit, &mut shortened));
     }
     out.push(String::new());
     for explained in &grid.faults {
-        out.extend(explain(explained, limit, shortened));
+        out.extend(explain(explained, limit, &shortened));
     }
     for warning in &report.warnings {
         out.extend(wrap(&format!("warning: {warning}"), limit, "  "));
@@ -55,14 +57,16 @@ fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
 
 /// The first layout that fits; the last one always does, as far as anything can.
 fn fit(report: &Report, limit: usize) -> (Grid, Layout) {
-    for (versions, gap) in [(true, 2), (true, 1), (false, 2), (false, 1)] {
-        let grid = Grid::of(report, versions);
+    let layouts =
+        [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
+    for (versions, label, gap) in layouts {
+        let grid = Grid::of(report, Room { versions, label });
         let layout = Layout::of(&grid, gap);
         if layout.width(0..grid.columns.len()) <= limit {
             return (grid, layout);
         }
     }
-    let grid = Grid::of(report, true);
+    let grid = Grid::of(report, Room { versions: true, label: (limit / 4).min(28) });
     let mut layout = Layout::of(&grid, 2);
     layout.break_up(&grid, limit);
     (grid, layout)
@@ -118,86 +122,102 @@ impl Layout {
         self.blocks = blocks;
     }
 
-    fn draw(&self, grid: &Grid, block: &Range<usize>, limit: usize, shortened: &mut bool) -> Vec<String> {
+    fn draw(
+        &self,
+        grid: &Grid,
+        block: &Range<usize>,
+        limit: usize,
+        shortened: &mut Vec<String>,
+    ) -> Vec<String> {
         let first = block.start == self.names;
         let columns: Vec<usize> = (0..self.names).chain(block.clone()).collect();
-        let figures_at = columns
-            .iter()
-            .position(|&column| grid.columns[column].place == Place::Figure)
-            .unwrap_or(columns.len());
         // Faults stand in the first block; a line that would be empty in another block is left out of it.
-        let lines: Vec<_> = grid
-            .lines
-            .iter()
-            .filter(|line| match &line.fault {
-                Some(_) => first,
-                None => first || block.clone().any(|column| !line.cells[column].is_empty()),
-            })
-            .collect();
-        let faults: Vec<(usize, usize, String)> = lines
-            .iter()
-            .enumerate()
-            .filter_map(|(row, line)| {
-                let at = if line.whole { self.names } else { figures_at };
-                let before: usize = columns[..at].iter().map(|&column| self.widths[column] + self.gap).sum();
-                let whole = line.fault.as_ref()?;
-                let fault = shorten(whole, limit.saturating_sub(before).max(12));
-                *shortened |= fault != *whole;
-                Some((row, at, fault))
-            })
-            .collect();
-        // An empty last column takes what a fault needs beyond the figures.
-        let table_width: usize = columns.iter().map(|&column| self.widths[column] + self.gap).sum();
-        let needed = faults.iter().map(|(_, at, fault)| {
-            columns[..*at].iter().map(|&column| self.widths[column] + self.gap).sum::<usize>() + width(fault)
-        });
-        let extra = needed.max().unwrap_or(0).saturating_sub(table_width);
+        let shown = |line: &&Line| match &line.fault {
+            Some(_) => first,
+            None => first || block.clone().any(|column| !line.cells[column].is_empty()),
+        };
+        let lines: Vec<&Line> = grid.lines.iter().filter(shown).collect();
+        let faults = self.faults(grid, &columns, &lines, limit);
+        let whole =
+            faults.iter().filter_map(|fault| lines[fault.row].fault.as_ref().filter(|it| **it != fault.text));
+        shortened.extend(whole.cloned());
+        // What faults need beyond the figures is taken by an empty last column.
+        let own_width = self.start_of(&columns, columns.len()).saturating_sub(self.gap);
+        let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
+        let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
 
-        let mut builder = Builder::default();
-        for title in 0..HEADER {
-            let cells = columns.iter().map(|&column| titles(&grid.columns[column])[title].clone());
-            builder.push_record(cells.chain([" ".repeat(extra)]));
+        let mut records = self.records(grid, &columns, &lines);
+        for fault in &faults {
+            records[HEADER + fault.row][fault.at] = fault.text.clone();
         }
-        let mut case = None;
-        for line in &lines {
-            let cells = columns.iter().map(|&column| {
-                let cell = &line.cells[column];
-                // A case is named on its first line only.
-                let again = column == 0 && self.names > 1 && case == Some(cell) && !line.whole;
-                if again { String::new() } else { cell.clone() }
-            });
-            builder.push_record(cells.chain([String::new()]));
-            case = line.cells.first();
+        if extra > 0 {
+            records.iter_mut().for_each(|record| record.push(String::new()));
+            records[0][columns.len()] = " ".repeat(extra);
         }
-        let mut table = builder.build();
-        let rule = HorizontalLine::new('─');
-        table.with(Style::empty().horizontals([(HEADER, rule)])).with(Padding::new(0, self.gap, 0, 0));
-        table.modify(Columns::last(), Padding::zero());
+        let last = records[0].len();
+        let mut table = Builder::from_iter(records).build();
+        table.with(Style::empty().horizontals([(HEADER, HorizontalLine::new('─'))]));
+        table.with(Padding::new(0, self.gap, 0, 0));
+        table.modify(Columns::new(columns.len() - 1..), Padding::zero());
         for (index, &column) in columns.iter().enumerate() {
-            let text = matches!(
-                grid.columns[column].title.as_str(),
-                "case" | "engine" | "version" | "device" | "dtype"
-            );
-            let alignment = if text { Alignment::left() } else { Alignment::right() };
+            let alignment = if grid.columns[column].text { Alignment::left() } else { Alignment::right() };
             table.modify(Columns::one(index), alignment);
         }
         for group in groups(grid, block.clone()) {
-            let at = self.names + group.start - block.start;
-            table.modify(Cell::new(0, at), Span::column(group.len() as isize));
-            table.modify(Cell::new(0, at), Alignment::center());
+            let title = Cell::new(0, self.names + group.start - block.start);
+            table.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
         }
-        for (row, at, fault) in faults {
-            let cell = Cell::new(HEADER + row, at);
-            table.get_records_mut()[HEADER + row][at] = tabled::grid::records::vec_records::Text::new(fault);
-            table.modify(cell, Span::column((columns.len() + 1 - at) as isize));
-            table.modify(cell, Alignment::left());
+        for fault in faults {
+            let cell = Cell::new(HEADER + fault.row, fault.at);
+            table.modify(cell, Span::column((last - fault.at) as isize));
+            table.modify(cell, Alignment::left()).modify(cell, Padding::zero());
         }
-        table.modify(Rows::first(), Padding::new(0, self.gap, 0, 0));
         let drawn = table.to_string();
-        let mut drawn: Vec<String> = drawn.lines().map(|line| line.trim_end().to_string()).collect();
-        drawn.retain(|line| !line.is_empty());
-        drawn
+        drawn.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(String::from).collect()
     }
+
+    /// The header's lines and the cells, a case named on its first line only.
+    fn records(&self, grid: &Grid, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
+        let header = (0..HEADER).map(|title| {
+            columns.iter().map(|&column| titles(&grid.columns[column])[title].clone()).collect()
+        });
+        let mut records: Vec<Vec<String>> = header.collect();
+        let mut case: Option<&String> = None;
+        for line in lines {
+            let mut record: Vec<String> = columns.iter().map(|&column| line.cells[column].clone()).collect();
+            if self.names > 1 && !line.whole && case == line.cells.first() {
+                record[0] = String::new();
+            }
+            records.push(record);
+            case = line.cells.first();
+        }
+        records
+    }
+
+    /// Where faults stand and what there is room for.
+    fn faults(&self, grid: &Grid, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
+        let is_figure = |column: &usize| grid.columns[*column].place == Place::Figure;
+        // Without a figure in any row the last column gives way.
+        let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
+        let placed = lines.iter().enumerate().filter_map(|(row, line)| {
+            let at = if line.whole { self.names.min(columns.len() - 1) } else { figures_at };
+            let room = limit.saturating_sub(self.start_of(columns, at)).max(LEAST_FAULT);
+            Some(Placed { row, at, text: shorten(line.fault.as_ref()?, room) })
+        });
+        placed.collect()
+    }
+
+    /// How far from the left the column at this place begins.
+    fn start_of(&self, columns: &[usize], place: usize) -> usize {
+        columns[..place].iter().map(|&column| self.widths[column] + self.gap).sum()
+    }
+}
+
+/// A fault in the table: its line, its first column, and as much of it as there is room for.
+struct Placed {
+    row: usize,
+    at: usize,
+    text: String,
 }
 
 /// A header in three lines, set at the bottom: `cold`, `start`, `ms`.
@@ -234,10 +254,10 @@ fn units(grid: &Grid, start: usize) -> Vec<Range<usize>> {
 }
 
 /// The name, the whole message where the table had no room for it, what the engine said last, and what to do.
-fn explain(explained: &Explained, limit: usize, shortened: bool) -> Vec<String> {
+fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<String> {
     let Explained { names, fault } = explained;
     let mut out = Vec::new();
-    if shortened {
+    if shortened.contains(&fault.line()) {
         out.extend(wrap(&fault.line(), limit - 2, "  "));
     }
     let skipped = fault.stderr.len().saturating_sub(STDERR_LINES);

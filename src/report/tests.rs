@@ -13,13 +13,364 @@ fn default_suite() -> RunRecord {
     record
 }
 
+fn empty() -> RunRecord {
+    planned(&asked(&["pytorch-baseline", "candle"]))
+}
+
+/// Nine engines, names that are paths and names in other scripts, failures of every kind, an interrupted run.
+fn worst() -> RunRecord {
+    let path_a = "/home/someone/projects/my-new-engine/target/release/my-new-engine-with-a-long-name";
+    let path_b = "/opt/other-place/my-new-engine/target/release/my-new-engine-with-a-long-name";
+    let names = ["pytorch-baseline", "candle", "lmrs", path_a, path_b, "模型引擎", "motör", "burn", "evil"];
+    let evil = Invented { name: "evil", version: "1|2\u{1b}[31m\n=x", ..CANDLE };
+    let engines = [
+        BASELINE,
+        CANDLE,
+        LMRS,
+        Invented { name: path_a, version: "2.0", ..CANDLE },
+        Invented { name: "模型引擎", dtype: "bf16", token_ms: 0.31, ..CANDLE },
+        evil,
+    ];
+    let mut record = measured(&asked(&names), &engines);
+    record.end = Some(crate::record::End::Interrupted);
+    let case = |record: &RunRecord, configuration: usize, label: &str| {
+        let mut cases = record.header.plan.cases.iter();
+        cases.position(|case| case.configuration == configuration && case.workload.label == label)
+    };
+    let prefill = case(&record, 2, "prefill");
+    let mut died = failure(
+        2,
+        prefill,
+        "exited",
+        "sample 3",
+        "killed by signal 9 (SIGKILL) while it answered; the kernel's log may say that memory ran out",
+    );
+    died.stderr = (1..9).map(|number| format!("line {number} \u{1b}[2J of what it said")).collect();
+    record.take(Entry::Failure(died.clone()));
+    record.take(Entry::Failure(died));
+    let decode = case(&record, 8, "decode");
+    record.take(Entry::Failure(failure(
+        8,
+        decode,
+        "wrong_output",
+        "sample 1",
+        "64 tokens were asked for, 3|came",
+    )));
+    let mut slow = failure(
+        4,
+        None,
+        "timeout",
+        "load",
+        "no `loaded` within 120 s; it said nothing on stdout and nothing on stderr in this time, which is strange",
+    );
+    slow.hint = Some(format!(
+        "orchestrate run -e {path_b} --timeout 600 --debug --scenario load --model embedded --device cpu"
+    ));
+    record.take(Entry::Failure(slow));
+    unavailable(&mut record, 7, "not set up", "orchestrate setup burn");
+    let warning = |configuration, message: &str| {
+        Entry::Warning(crate::record::Warning { configuration, message: message.into() })
+    };
+    record.take(warning(
+        None,
+        "the machine is busy (load 5.1 on 2 cores): end other programs, or expect wide spreads",
+    ));
+    record.take(warning(Some(1), "the first sample took 3 times as long as the others: `--warmup 4`"));
+    record.take(warning(Some(1), "the first sample took 3 times as long as the others: `--warmup 4`"));
+    record
+}
+
+/// Where a text has no line of its own that may be wider: a command, a path or what stands between backticks.
+fn may_be_wide(line: &str) -> bool {
+    line.trim_start().starts_with("hint: ") || line.contains('/') || line.contains('`')
+}
+
 #[test]
-fn every_format_renders_the_default_suite() {
-    for width in [120, 100, 80] {
-        println!("{}\n=====", rendered(&default_suite(), "table", width));
+fn the_default_suite_fits_a_hundred_columns() {
+    let expected = "\
+model embedded, cpu, f32, 2 threads
+3 launches, samples in each: 1 (load), 10 (ttft), 5 (prefill, decode), after 2 warm-ups
+AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
+
+                                        cold first  inter-token                    peak
+case     engine           version load start token  p50  p95  p99 prefill decode memory x ref
+                                    ms    ms    ms   ms   ms   ms   tok/s  tok/s     MB
+─────────────────────────────────────────────────────────────────────────────────────────────
+load     pytorch-baseline 0.1.0   2390  2420  29.2                                  412 1.00x
+         candle           0.9.1   32.3  35.6  3.37                                 61.0 67.9x
+ttft 16  pytorch-baseline 0.1.0               29.0                    552           412 1.00x
+         candle           0.9.1               3.34                   4790          61.0 8.67x
+ttft 128 pytorch-baseline 0.1.0               76.0                   1680           414 1.00x
+         candle           0.9.1               12.9                   9950          63.0 5.91x
+ttft 512 pytorch-baseline 0.1.0                237                   2160           420 1.00x
+         candle           0.9.1               45.5                  11200          69.0 5.21x
+prefill  pytorch-baseline 0.1.0                450                   2280           428 1.00x
+         candle           0.9.1               88.6                  11600          77.0 5.08x
+decode   pytorch-baseline 0.1.0               35.5 22.2 22.7 25.0     902   44.9    412 1.00x
+         candle           0.9.1               4.67 1.97 2.02 4.95    6850    495   61.0 11.0x
+-        burn             unavailable: not set up
+
+burn
+  hint: orchestrate setup burn
+x ref: how many times as good as `pytorch-baseline`, by cold start (load), first token (ttft),
+  prefill, decode
+what each figure means: orchestrate metrics
+";
+    assert_eq!(rendered(&default_suite(), "table", 100), expected);
+}
+
+#[test]
+fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
+    let narrow = rendered(&default_suite(), "table", 80);
+    assert_eq!(narrow.matches("case      engine").count(), 2, "{narrow}");
+    assert_eq!(narrow.matches("burn              unavailable: not set up").count(), 1, "{narrow}");
+    assert_eq!(narrow.matches("decode    pytorch-baseline").count(), 2, "{narrow}");
+}
+
+#[test]
+fn one_process_for_each_request_is_compared_by_the_whole_time() {
+    let mut asked = asked(&["pytorch-baseline", "candle"]);
+    asked.mode = crate::plan::Mode::OneShot;
+    asked.scenarios = crate::scenario::named("decode").unwrap();
+    let expected = "\
+model embedded, cpu, f32, 2 threads
+one-shot, a process for each request: 3 rounds, samples in each: 5
+AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
+
+                                      cold       first  inter-token                    peak
+case   engine           version load start total token  p50  p95  p99 prefill decode memory x ref
+                                  ms    ms    ms    ms   ms   ms   ms   tok/s  tok/s     MB
+─────────────────────────────────────────────────────────────────────────────────────────────────
+decode pytorch-baseline 0.1.0   2390  2430  3830  35.5 22.2 22.7 25.0     902   44.9    412 1.00x
+       candle           0.9.1   32.3  37.0   164  4.67 1.97 2.02 4.95    6850    495   61.0 23.3x
+
+x ref: how many times as good as `pytorch-baseline`, by total
+what each figure means: orchestrate metrics
+";
+    assert_eq!(rendered(&measured(&asked, &[BASELINE, CANDLE]), "table", 100), expected);
+}
+
+#[test]
+fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
+    let mut record = measured(&asked(&["candle"]), &[CANDLE]);
+    record.samples.truncate(40);
+    record.end = None;
+    let expected = "\
+note: the run was cut off before its end: what it had recorded stands here
+candle 0.9.1, model embedded, cpu, f32, 2 threads
+3 launches, samples in each: 1 (load), 10 (ttft), 5 (prefill, decode), after 2 warm-ups
+AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
+
+                     cold  first    inter-token                        peak
+case       n  load  start  token   p50   p95   p99  prefill  decode  memory
+                ms     ms     ms    ms    ms    ms    tok/s   tok/s      MB
+───────────────────────────────────────────────────────────────────────────
+load       1  31.2   34.6   3.40                                       61.0
+ttft 16   10                3.35                       4770            61.0
+ttft 128  10                12.9                       9910            63.0
+ttft 512  10                45.7                      11200            69.0
+prefill    5                89.3                      11500            77.0
+decode     4                4.73  1.97  2.02  4.94     6770     495    61.0
+
+no ratios: the reference `pytorch-baseline` was not measured
+what each figure means: orchestrate metrics
+";
+    assert_eq!(rendered(&record, "table", 100), expected);
+}
+
+#[test]
+fn a_record_without_samples_says_so_in_every_format() {
+    let expected = "\
+note: the run was cut off before its end: what it had recorded stands here
+note: none of 12 cases has samples
+AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
+
+nothing was measured
+
+what each figure means: orchestrate metrics
+";
+    assert_eq!(rendered(&empty(), "table", 100), expected);
+    assert!(rendered(&empty(), "markdown", 100).contains("Nothing was measured."));
+    assert_eq!(rendered(&empty(), "csv", 100).lines().count(), 1);
+    let json: serde_json::Value = serde_json::from_str(&rendered(&empty(), "json", 100)).unwrap();
+    assert_eq!(json["cases"], serde_json::json!([]));
+    assert_eq!(rendered(&RunRecord::default(), "table", 100).lines().next(), expected.lines().next());
+}
+
+#[test]
+fn where_nothing_could_be_started_the_table_is_the_reasons() {
+    let mut record = planned(&asked(&["candle", "burn"]));
+    unavailable(&mut record, 0, "not built", "orchestrate setup candle");
+    unavailable(&mut record, 1, "not set up", "orchestrate setup burn");
+    record.end = Some(crate::record::End::Finished);
+    let expected = "\
+AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
+
+nothing was measured
+
+engine  outcome
+───────────────────────────────
+candle  unavailable: not built
+burn    unavailable: not set up
+
+candle
+  hint: orchestrate setup candle
+burn
+  hint: orchestrate setup burn
+what each figure means: orchestrate metrics
+";
+    assert_eq!(rendered(&record, "table", 100), expected);
+}
+
+#[test]
+fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
+    for record in [worst(), default_suite(), empty()] {
+        for limit in (60..=160).step_by(4) {
+            let text = rendered(&record, "table", limit);
+            for line in text.lines().filter(|line| !may_be_wide(line)) {
+                assert!(safe::width(line) <= limit, "{limit}: {line}\n{text}");
+            }
+        }
     }
-    println!("{}", rendered(&default_suite(), "markdown", 100));
-    println!("{}", rendered(&default_suite(), "csv", 100));
-    println!("{}", &rendered(&default_suite(), "json", 100)[..3000]);
-    let _ = Entry::End;
+    for limit in [60, 80, 100, 160] {
+        let text = rendered(&worst(), "table", limit);
+        let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for configuration in &worst().header.plan.configurations {
+            assert!(unwrapped.contains(&configuration.label), "{limit}: {}", configuration.label);
+        }
+        assert!(unwrapped.contains("the kernel's log may say that memory ran out (2 times)"), "{text}");
+        assert!(text.lines().any(|line| line.ends_with("--model embedded --device cpu")), "{text}");
+        assert!(text.contains("hint: orchestrate setup burn"), "{text}");
+        assert!(text.starts_with("note: the run was interrupted"), "{text}");
+        assert!(text.ends_with("what each figure means: orchestrate metrics\n"), "{text}");
+    }
+}
+
+#[test]
+fn what_an_engine_writes_cannot_paint_on_the_terminal_or_leave_its_cell() {
+    for format in FORMATS {
+        let text = rendered(&worst(), format.name, 100);
+        assert!(!text.chars().any(|char| char.is_control() && char != '\n'), "{}", format.name);
+    }
+    let markdown = rendered(&worst(), "markdown", 100);
+    let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+    let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 30 && rows.iter().all(|row| cells(row) == cells(rows[0])), "{markdown}");
+}
+
+#[test]
+fn a_failed_case_is_a_row_with_its_cause_and_no_figures() {
+    let report = Report::of(&worst());
+    let row =
+        report.rows.iter().find(|row| row.engine.label == "lmrs" && row.case.label == "prefill").unwrap();
+    assert_eq!((row.ratio, row.fault.as_ref().map(|fault| fault.times)), (None, Some(2)));
+    let text = rendered(&worst(), "table", 160);
+    let line = text.lines().find(|line| line.contains("exited at sample 3")).unwrap();
+    assert!(line.starts_with("          lmrs") && line.contains("killed by signal 9"), "{line}");
+    // A configuration that failed as a whole is named once, not once for each of its six cases.
+    let burn = text.lines().filter(|line| line.contains("burn") && line.contains("unavailable"));
+    assert_eq!(burn.count(), 1);
+}
+
+#[test]
+fn a_ratio_above_one_is_better_whichever_way_the_metric_points() {
+    let report = Report::of(&default_suite());
+    let ratio = |engine: &str, case: &str| {
+        let row = report.rows.iter().find(|row| row.engine.label == engine && row.case.label == case);
+        row.and_then(|row| row.ratio).unwrap()
+    };
+    // Cold start: 2419.003384 ms against 35.646715 ms. Decoding: 494.521 against 44.947 tokens a second.
+    assert!((ratio("candle", "load") - 67.8604).abs() < 1e-3);
+    assert!((ratio("candle", "decode") - 11.0023).abs() < 1e-3);
+    assert_eq!(ratio("pytorch-baseline", "load"), 1.0);
+}
+
+#[test]
+fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
+    let mut asked = asked(&["pytorch-baseline", "candle"]);
+    asked.threads = vec![1, 2];
+    let record = measured(&asked, &[BASELINE, CANDLE]);
+    let report = Report::of(&record);
+    let references = report.rows.iter().filter(|row| row.engine.engine == "pytorch-baseline");
+    assert!(references.clone().count() == 12 && references.clone().all(|row| row.ratio == Some(1.0)));
+}
+
+#[test]
+fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
+    let mut asked = asked(&["candle"]);
+    (asked.threads, asked.dtypes) = (vec![1], vec![Some("bf16".into())]);
+    let report = Report::of(&measured(&asked, &[CANDLE]));
+    assert_eq!(
+        report.warnings,
+        [
+            "candle: asked for dtype `bf16`, runs `f32` (3 times)",
+            "candle: asked for threads `1`, runs `2` (3 times)",
+        ]
+    );
+    assert_eq!(
+        (report.rows[0].engine.dtype.as_deref(), report.rows[0].engine.threads),
+        (Some("f32"), Some(2))
+    );
+}
+
+#[test]
+fn few_values_mark_their_p99_as_an_estimate() {
+    let mut asked = asked(&["candle"]);
+    asked.scenarios = crate::scenario::named("decode").unwrap();
+    asked.max_new_tokens = Some(4);
+    let text = rendered(&measured(&asked, &[CANDLE]), "table", 100);
+    assert!(text.contains("~2.02") && text.contains("~ an estimate: fewer than 100 values"), "{text}");
+}
+
+#[test]
+fn every_line_of_csv_has_every_field_and_every_failure_is_a_line() {
+    for record in [worst(), default_suite()] {
+        let text = rendered(&record, "csv", 100);
+        let lines: Vec<Vec<String>> = text.lines().map(fields).collect();
+        assert!(lines.len() > 50 && lines.iter().all(|line| line.len() == lines[0].len()));
+        let failed = Report::of(&record);
+        let faults = failed.rows.iter().filter(|row| row.fault.is_some()).count() + failed.failed.len();
+        let at = lines[0].iter().position(|name| name == "failure").unwrap();
+        assert_eq!(lines[1..].iter().filter(|line| !line[at].is_empty()).count(), faults);
+    }
+}
+
+/// The fields of a line of CSV, quotes taken off.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    for char in line.chars() {
+        match char {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            _ => fields.last_mut().unwrap().push(char),
+        }
+    }
+    fields
+}
+
+#[test]
+fn json_has_every_summary_in_full() {
+    let json: serde_json::Value = serde_json::from_str(&rendered(&default_suite(), "json", 100)).unwrap();
+    let cases = json["cases"].as_array().unwrap();
+    let decode =
+        cases.iter().find(|case| case["case"] == "decode" && case["engine"]["name"] == "candle").unwrap();
+    let gaps = decode["metrics"].as_array().unwrap().iter().find(|it| it["metric"] == "inter_token").unwrap();
+    assert_eq!(
+        (gaps["n"].as_u64(), gaps["launches"].as_u64(), gaps["unit"].as_str()),
+        (Some(945), Some(3), Some("ns"))
+    );
+    assert_eq!(gaps["launch_medians"].as_array().map(Vec::len), Some(3));
+    for field in ["estimate", "min", "max", "mean", "std", "p50", "p90", "p95", "p99"] {
+        assert!(gaps[field].as_f64().is_some_and(|value| value > 0.0), "{field}");
+    }
+    assert_eq!(json["failed"][0]["failure"]["hint"], "orchestrate setup burn");
+}
+
+#[test]
+fn formats_are_found_by_name() {
+    for format in FORMATS {
+        assert_eq!(named(format.name).map(|found| found.about), Some(format.about));
+    }
+    assert!(named("html5").is_none());
 }
