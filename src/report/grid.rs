@@ -1,7 +1,7 @@
 //! A report as columns and cells of text, for every format that people read. What does not vary over the rows is said once
 //! in the caption, what is empty everywhere is left out.
 
-use super::caption::{Fact, caption, facts, headlines, several_engines, varies};
+use super::caption::{caption, facts, headlines, several_engines, varies};
 use super::labels::Labels;
 use super::{Engine, Failed, Fault, Figure, Report, Row};
 use crate::metric::{METRICS, Metric, Scale, Shown, three_digits};

@@ -28,7 +28,7 @@ fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
         for said in &fault.stderr {
             out.push_str(&format!("  - {}\n", code(said)));
         }
-        for hint in &fault.hint {
+        if let Some(hint) = &fault.hint {
             out.push_str(&format!("  - hint: {}\n", code(hint)));
         }
     }

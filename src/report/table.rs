@@ -88,8 +88,8 @@ impl Layout {
             .enumerate()
             .map(|(index, column)| {
                 let cells = grid.lines.iter().map(|line| width(&line.cells[index]));
-                let titles = titles(column).into_iter().map(|title| width(&title));
-                let titles = if column.group.is_some() { titles.skip(1) } else { titles.skip(0) };
+                let own = if column.group.is_some() { 1 } else { 0 };
+                let titles = titles(column).into_iter().skip(own).map(|title| width(&title));
                 cells.chain(titles).max().unwrap_or(0)
             })
             .collect();
