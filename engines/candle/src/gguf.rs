@@ -33,6 +33,10 @@ pub fn check(folder: &ModelFolder) -> Result<(), Failed> {
     if !crate::about::ARCHITECTURES.contains(&architecture) {
         return Err(unknown_architecture(folder, architecture));
     }
+    if folder.config.layers as usize > folder.tensors.len() {
+        let (layers, tensors) = (folder.config.layers, folder.tensors.len());
+        return Err(model(&config_path(folder), format!("{layers} layers in {tensors} tensors")));
+    }
     let metadata = |name: &str| folder.config.raw.get(key(folder, name));
     let rotated = metadata("rope.dimension_count").and_then(Value::as_u64);
     if rotated.is_some_and(|rotated| rotated != u64::from(folder.config.head_dim)) {

@@ -31,9 +31,16 @@ impl Shape {
     }
 }
 
+/// A config that claims more is not believed: candle makes position tables for all of it.
+const MAX_CONTEXT_TOKENS: u32 = 1 << 24;
+
 /// The context in effect: what was asked for, else all that the model and candle have.
 pub fn context_tokens(folder: &ModelFolder, asked: Option<u32>, longest: u32) -> Result<u32, Failed> {
     match asked {
+        None if longest > MAX_CONTEXT_TOKENS => {
+            Err(model(&config_path(folder), format!("a context of {longest} tokens is not believed"))
+                .hint("ask for less with `context_tokens`"))
+        }
         Some(0) => {
             Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
         }

@@ -19,8 +19,12 @@ fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
     let mut config = tiny.config();
     config.as_object_mut().unwrap().insert(field.into(), value);
     write_config(folder.path(), &config);
-    let refusal = message(load_with(folder.path(), &Load::default()));
+    let refusal = refusal_of(folder.path());
     refusal.replace(&folder.path().display().to_string(), "FOLDER").replace(&name(folder.path()), "NAME")
+}
+
+fn refusal_of(path: &Path) -> String {
+    message(load_with(path, &Load::default()))
 }
 
 fn name(path: &Path) -> String {
@@ -135,8 +139,13 @@ fn what_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
             "unsupported: `NAME` has 4 heads of 32 in a hidden size of 64: candle takes them to fill it",
         ),
         (
+            "max_position_embeddings",
+            json!(4_000_000_000_u32),
+            "model: `FOLDER/config.json`: a context of 4000000000 tokens is not believed",
+        ),
+        (
             "num_hidden_layers",
-            json!(3),
+            json!(4_000_000_000_u32),
             "model: `FOLDER/model.safetensors`: no tensor `model.layers.2.input_layernorm.weight`",
         ),
         (
@@ -162,7 +171,7 @@ fn a_tensor_that_is_lost_is_named_with_its_file() {
     let mut tensors = LLAMA.tensors();
     tensors.remove("model.layers.1.self_attn.k_proj.weight").unwrap();
     write_tensors(folder.path(), &tensors);
-    let refusal = message(load_with(folder.path(), &Load::default()));
+    let refusal = refusal_of(folder.path());
     let file = folder.path().join("model.safetensors");
     let expected = format!("model: `{}`: no tensor `model.layers.1.self_attn.k_proj.weight`", file.display());
     assert_eq!(refusal, expected);
@@ -177,7 +186,12 @@ fn a_gguf_without_its_layers_is_named_with_the_tensor_that_is_lost() {
     let embedding = QTensor::quantize(&tensors["model.embed_tokens.weight"], GgmlDType::F32).unwrap();
     let mut file = std::fs::File::create(&path).unwrap();
     gguf_file::write(&mut file, &metadata, &[("token_embd.weight", &embedding)]).unwrap();
-    let refusal = message(load_with(&path, &Load::default()));
+    assert_eq!(refusal_of(&path), format!("model: `{}`: 2 layers in 1 tensors", path.display()));
+
+    let norm = QTensor::quantize(&tensors["model.layers.0.input_layernorm.weight"], GgmlDType::F32).unwrap();
+    let two = [("token_embd.weight", &embedding), ("blk.0.attn_norm.weight", &norm)];
+    gguf_file::write(&mut std::fs::File::create(&path).unwrap(), &metadata, &two).unwrap();
+    let refusal = refusal_of(&path);
     assert!(refusal.starts_with(&format!("model: `{}`: ", path.display())), "{refusal}");
     assert!(refusal.contains("output_norm.weight"), "{refusal}");
 }
