@@ -56,7 +56,7 @@ pub struct RunArgs {
     /// With --all: every preset of every engine, not the default one alone
     #[arg(long)]
     pub presets: bool,
-    /// An engine by name (`candle`, `candle:preset`), or the path of any program that speaks the protocol
+    /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
     pub engines: Vec<String>,
     /// A model folder or file; the default is the embedded one
