@@ -20,9 +20,21 @@ pub struct PythonEngine {
     pub requirements: &'static str,
     /// The Python that its environment is made with: `3.11`.
     pub python: &'static str,
-    /// Name and content of each file. The first is the one to run.
+    /// Name and content of each file. The first is the one to run. The Python kit is put beside them.
     pub files: &'static [(&'static str, &'static str)],
 }
+
+/// The Python kit, which every worker imports as `engine_kit`.
+const KIT: [(&str, &str); 8] = [
+    ("engine_kit.py", include_str!("../python/engine_kit.py")),
+    ("engine_kit_checks.py", include_str!("../python/engine_kit_checks.py")),
+    ("engine_kit_conversation.py", include_str!("../python/engine_kit_conversation.py")),
+    ("engine_kit_fields.py", include_str!("../python/engine_kit_fields.py")),
+    ("engine_kit_run.py", include_str!("../python/engine_kit_run.py")),
+    ("engine_kit_summary.py", include_str!("../python/engine_kit_summary.py")),
+    ("engine_kit_tokens.py", include_str!("../python/engine_kit_tokens.py")),
+    ("engine_kit_wire.py", include_str!("../python/engine_kit_wire.py")),
+];
 
 /// All of a Python engine's `main`.
 pub fn host(engine: PythonEngine) -> ExitCode {
@@ -124,11 +136,12 @@ fn refuse_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()>
 /// Puts the worker's files where a Python can run them, in a folder named by their content. A file that is there and the
 /// same is left alone; any other is replaced whole, so that a worker that starts beside this one never reads half of it.
 fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
-    let all: String = engine.files.iter().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();
+    let files = || engine.files.iter().chain(&KIT);
+    let all: String = files().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();
     let folder = format!("{}-{}", engine.name, places::digest(all.as_bytes()));
     let folder = places::data_dir()?.join("workers").join(folder);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
-    for (name, content) in engine.files {
+    for (name, content) in files() {
         write_file(&folder, name, content)
             .with_context(|| format!("cannot write `{}`", folder.join(name).display()))?;
     }

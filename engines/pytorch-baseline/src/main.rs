@@ -1,1 +1,20 @@
-fn main() {}
+//! `pytorch-baseline`: the intentionally unoptimised reference. The engine itself is `worker.py`; this program starts it in
+//! its pinned environment and hands it stdin and stdout.
+
+use std::process::ExitCode;
+
+use engine_kit::python::{PythonEngine, host};
+
+fn main() -> ExitCode {
+    host(PythonEngine {
+        name: "pytorch-baseline",
+        requirements: include_str!("../requirements.txt"),
+        python: "3.11",
+        files: &[
+            ("worker.py", include_str!("../worker.py")),
+            ("baseline.py", include_str!("../baseline.py")),
+            ("model.py", include_str!("../model.py")),
+            ("model_folder.py", include_str!("../model_folder.py")),
+        ],
+    })
+}

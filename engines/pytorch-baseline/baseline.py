@@ -1,0 +1,165 @@
+"""A loaded model: weights from disk to the device, and the loop that the worker promises. Imports PyTorch, so that the
+import falls into the load and not into hello.
+"""
+
+import importlib.metadata
+import platform
+
+import torch
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+
+from engine_kit import Failed, Model, Sampler
+from model import Decoder, rotary_frequencies
+
+# What PyTorch does where nobody says how many threads to use; read before anybody does.
+DEFAULT_THREADS = torch.get_num_threads()
+
+WIDENED = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def load(request, folder, phases):
+    device = find_device(request.device)
+    torch.set_num_threads(request.threads or DEFAULT_THREADS)
+    with phases.time("tokenizer"):
+        tokenizer = read_tokenizer(folder)
+    with phases.time("weights"):
+        decoder = read_decoder(folder, phases)
+    with phases.time("device"):
+        decoder.to(device)
+        frequencies = rotary_frequencies(folder.shape).to(device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    context_tokens = request.context_tokens or folder.context_tokens
+    return Baseline(folder, decoder, frequencies, tokenizer, device, context_tokens)
+
+
+class Baseline(Model):
+    def __init__(self, folder, decoder, frequencies, tokenizer, device, context_tokens):
+        self._folder, self._decoder, self._frequencies = folder, decoder, frequencies
+        self._tokenizer, self._device, self._context_tokens = tokenizer, device, context_tokens
+        self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
+
+    @torch.no_grad()
+    def generate(self, job, tokens):
+        (prompt,) = job.prompts
+        ids, sampler, done = list(prompt), Sampler(job.sampling), False
+        while not done:
+            logits = self._logits(ids)[-1]
+            # Among equal logits `argmax` takes the first, which is the lowest id.
+            id = int(logits.argmax()) if job.sampling is None else sampler.pick(logits.tolist())
+            done = tokens.push(0, id)
+            ids.append(id)
+
+    @torch.no_grad()
+    def score(self, ids):
+        logprobs = torch.log_softmax(self._logits(ids)[:-1].double(), dim=-1)
+        targets = torch.tensor(ids[1:], device=self._device)
+        return logprobs.gather(1, targets[:, None])[:, 0].tolist()
+
+    def _logits(self, ids):
+        return self._decoder(torch.tensor(ids, device=self._device), self._frequencies)  # [tokens, vocabulary]
+
+    def encode(self, text):
+        if self._tokenizer is None:
+            message = f"model `{self._folder.name}` has no `tokenizer.json` beside its weights"
+            raise Failed("model", message, "send `prompt_ids`")
+        return self._tokenizer.encode(text).ids
+
+    def decode(self, ids):
+        return None if self._tokenizer is None else self._tokenizer.decode(ids)
+
+    def facts(self):
+        facts = {
+            "device": str(self._device),
+            "weights_dtype": "f32",
+            "compute_dtype": "f32",
+            "threads": torch.get_num_threads(),
+            "architecture": self._folder.architecture,
+            "context_tokens": self._context_tokens,
+            "use_cache": False,
+            "prefix_cache": False,
+            "weights_bytes": 4 * self._parameters,
+            "parameters": self._parameters,
+            "vocabulary_size": self._folder.shape.vocabulary_size,
+            "hidden_size": self._folder.shape.hidden_size,
+            "eos_ids": self._folder.eos_ids,
+            "libraries": libraries(),
+        }
+        if self._folder.bos_id is not None:
+            facts["bos_id"] = self._folder.bos_id
+        if self._device.type == "cuda":
+            facts["device_memory"] = {
+                "in_use_bytes": torch.cuda.memory_allocated(self._device),
+                "peak_bytes": torch.cuda.max_memory_allocated(self._device),
+                "reserved_bytes": torch.cuda.memory_reserved(self._device),
+            }
+        return facts
+
+
+def find_device(name):
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise Failed("device", f"no CUDA device for `{name}`: PyTorch {torch.__version__} finds none", "--device cpu")
+    number = name.removeprefix("cuda").removeprefix(":") or "0"
+    if not number.isdecimal() or int(number) >= torch.cuda.device_count():
+        raise Failed("device", f"no CUDA device `{name}`: there are {torch.cuda.device_count()}", "--device cuda:0")
+    return torch.device("cuda", int(number))
+
+
+def read_tokenizer(folder):
+    if folder.tokenizer is None:
+        return None
+    try:
+        tokenizer = Tokenizer.from_file(str(folder.tokenizer))
+    except Exception as error:
+        # The library raises nothing narrower.
+        raise Failed("model", f"`{folder.tokenizer}`: {error}") from None
+    # A prompt is measured at the length it has.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def read_decoder(folder, phases):
+    """The weights as they lie on disk, widened to f32 and copied, so that no page is left to be read while a clock runs."""
+    with torch.device("meta"):
+        decoder = Decoder(folder.shape)
+    wanted = {name: parameter.shape for name, parameter in decoder.named_parameters()}
+    weights = {}
+    for index, path in enumerate(folder.weights):
+        phases.progress("weights", index / len(folder.weights), path.name)
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():
+                    if name in wanted:
+                        weights[name] = widen(name, file.get_tensor(name))
+        except (SafetensorError, OSError) as error:
+            raise Failed("model", f"`{path}`: {error}") from None
+    for name, shape in wanted.items():
+        if name not in weights:
+            raise Failed("model", f"model `{folder.name}` has no tensor `{name}`")
+        if weights[name].shape != shape:
+            found = f"found {list(weights[name].shape)}"
+            raise Failed("model", f"tensor `{name}`: expected the shape {list(shape)}, {found}")
+    if folder.shape.tied_embeddings:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    decoder.load_state_dict(weights, assign=True)
+    if folder.shape.tied_embeddings:
+        decoder.lm_head.weight = decoder.model["embed_tokens"].weight
+    return decoder.requires_grad_(False)
+
+
+def widen(name, tensor):
+    if tensor.dtype not in WIDENED:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise Failed("unsupported", f"tensor `{name}` in {kind}: offered are `float32`, `float16`, `bfloat16`")
+    return tensor.to(torch.float32, copy=True)
+
+
+def libraries():
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "safetensors", "tokenizers")}
+    if torch.version.cuda is not None:
+        versions["cuda"] = torch.version.cuda
+    return {"python": platform.python_version(), **versions}
