@@ -1,0 +1,247 @@
+//! What the tests of the whole program share: the program, the fake engine, a folder of one's own, a bound on every wait.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub mod record;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+/// Far more than anything here takes on a slow machine. What exceeds it hangs.
+pub const BOUND: Duration = Duration::from_secs(300);
+
+/// Carried by every process that a test causes, so that leftovers are found.
+const MARK: &str = "ORCHESTRATE_TEST";
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "these tests are about processes; each ends what it starts"
+    )]
+    Command::new(program)
+}
+
+/// The fake engine. Built once for each test process, because it is a package of its own.
+pub fn fake_engine() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_orchestrate")).parent().unwrap();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = command(cargo);
+        build.args(["build", "-p", "fake-engine", "--quiet"]).current_dir(root());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        let status = build.status().unwrap();
+        assert!(status.success(), "the fake engine does not build: cargo build -p fake-engine");
+        folder.join("fake-engine")
+    })
+}
+
+/// A folder of one test, gone with it; and the mark of its processes, which end with it too.
+pub struct Scratch {
+    pub path: PathBuf,
+    mark: String,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("test-{mark}"));
+        // A test of another time had the same number and was killed.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self { path, mark }
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The orchestrator: with this folder for its results and its data, and nothing of the caller's environment in it.
+    pub fn orchestrate(&self) -> Command {
+        self.marked(env!("CARGO_BIN_EXE_orchestrate"))
+    }
+
+    /// Any program, in the environment that the orchestrator gets.
+    pub fn marked(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = command(program);
+        for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH"] {
+            command.env_remove(format!("ORCHESTRATE_{name}"));
+        }
+        command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
+        command.env("ORCHESTRATE_HOME", self.join("home")).env(MARK, &self.mark);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn results(&self) -> PathBuf {
+        self.join("results")
+    }
+
+    /// The fake engine with a fault, as a program of its own whose name is the fault's.
+    pub fn faulty(&self, fault: &str, settings: &[&str]) -> PathBuf {
+        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
+        let fake = fake_engine().display();
+        self.script(fault, &format!("exec '{fake}' --fault {fault} {}", settings.join(" ")))
+    }
+
+    /// A shell script that can be started.
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Processes that this test caused and that live, with their command lines.
+    pub fn living(&self) -> Vec<(u32, String)> {
+        let entry = format!("{MARK}={}", self.mark);
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        pids.filter_map(|folder| {
+            let pid = folder.file_name().to_str()?.parse().ok()?;
+            // Another user's process, or one that has just ended, is none of ours.
+            let environment = std::fs::read(folder.path().join("environ")).ok()?;
+            environment.split(|&byte| byte == 0).find(|it| *it == entry.as_bytes())?;
+            let command = std::fs::read(folder.path().join("cmdline")).unwrap_or_default();
+            Some((pid, String::from_utf8_lossy(&command).replace('\0', " ")))
+        })
+        .collect()
+    }
+
+    pub fn assert_nothing_lives(&self) {
+        let living = self.living();
+        assert!(living.is_empty(), "left running: {living:?}");
+    }
+
+    /// For what ends a moment later than the orchestrator does.
+    pub fn wait_until_nothing_lives(&self) {
+        let begun = Instant::now();
+        while !self.living().is_empty() {
+            assert!(begun.elapsed() < BOUND, "left running: {:?}", self.living());
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for (pid, _) in self.living() {
+            let _ = command("kill").args(["-KILL", &pid.to_string()]).status();
+        }
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// What a program did, in full.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a program to its end. One that hangs is killed, and the test fails with what it had said.
+pub fn finish(command: &mut Command) -> Outcome {
+    Running::start(command).finish()
+}
+
+/// A program under way, its output collected line by line.
+pub struct Running {
+    child: Child,
+    lines: mpsc::Receiver<(Stream, Vec<u8>)>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (sender, lines) = mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            collect(stdout, Stream::Stdout, sender.clone());
+        }
+        if let Some(stderr) = child.stderr.take() {
+            collect(stderr, Stream::Stderr, sender);
+        }
+        Self { child, lines, stdout: Vec::new(), stderr: Vec::new() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        // It may have ended already; the test sees that by what it left.
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid() as i32), signal);
+    }
+
+    /// Waits until a line on stderr contains the words, and gives that line.
+    pub fn wait_for(&mut self, words: &str) -> String {
+        let deadline = Instant::now() + BOUND;
+        while let Some((stream, line)) = self.next(deadline) {
+            let text = String::from_utf8_lossy(&line);
+            if stream == Stream::Stderr && text.contains(words) {
+                return text.into_owned();
+            }
+        }
+        self.give_up(&format!("ended, and never said `{words}`"))
+    }
+
+    pub fn finish(mut self) -> Outcome {
+        let deadline = Instant::now() + BOUND;
+        while self.next(deadline).is_some() {}
+        let status = self.child.wait().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Outcome { code: status.code(), stdout: text(&self.stdout), stderr: text(&self.stderr) }
+    }
+
+    /// The next line; `None` when both streams have ended.
+    fn next(&mut self, deadline: Instant) -> Option<(Stream, Vec<u8>)> {
+        match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok((stream, line)) => {
+                let whole = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+                whole.extend(&line);
+                Some((stream, line))
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => self.give_up("hangs"),
+        }
+    }
+
+    fn give_up(&mut self, why: &str) -> ! {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let (stdout, stderr) = (String::from_utf8_lossy(&self.stdout), String::from_utf8_lossy(&self.stderr));
+        panic!("the program {why}\nstdout:\n{stdout}\nstderr:\n{stderr}")
+    }
+}
+
+fn collect(stream: impl Read + Send + 'static, name: Stream, lines: mpsc::Sender<(Stream, Vec<u8>)>) {
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut line = Vec::new();
+            match stream.read_until(b'\n', &mut line) {
+                Ok(1..) if lines.send((name, line)).is_ok() => {}
+                _ => break,
+            }
+        }
+    });
+}

@@ -1,0 +1,70 @@
+//! Run records as a stranger reads them: lines of JSON, known by their documented fields alone.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+#[derive(Debug)]
+pub struct Record(pub Vec<Value>);
+
+/// The records in a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}
+
+impl Record {
+    /// The only record in a folder, every line of it sound.
+    pub fn only_one_in(folder: &Path) -> Self {
+        let files = files(folder);
+        let [file] = &files[..] else {
+            panic!("expected one record in `{}`, found {files:?}", folder.display())
+        };
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.ends_with('\n'), "the last line of the record is torn");
+        Self(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    pub fn entries(&self, kind: &str) -> Vec<&Value> {
+        self.0.iter().filter(|entry| entry["entry"] == kind).collect()
+    }
+
+    pub fn end(&self) -> Option<&str> {
+        self.entries("end").first().and_then(|end| end["how"].as_str())
+    }
+
+    fn plan(&self) -> &Value {
+        &self.0[0]["plan"]
+    }
+
+    /// The number of the configuration with this label.
+    pub fn configuration(&self, label: &str) -> usize {
+        let configurations = self.plan()["configurations"].as_array().unwrap();
+        let found = configurations.iter().position(|configuration| configuration["label"] == label);
+        found.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
+    }
+
+    pub fn failures_of(&self, label: &str) -> Vec<&Value> {
+        let configuration = self.configuration(label);
+        self.entries("failure").into_iter().filter(|it| it["configuration"] == configuration).collect()
+    }
+
+    pub fn warnings_of(&self, label: &str) -> Vec<&str> {
+        let configuration = self.configuration(label);
+        let warnings = self.entries("warning").into_iter().filter(|it| it["configuration"] == configuration);
+        warnings.filter_map(|warning| warning["message"].as_str()).collect()
+    }
+
+    /// Measured samples; warm-up requests are no samples here.
+    pub fn samples_of(&self, label: &str) -> Vec<&Value> {
+        let configuration = self.configuration(label);
+        let cases = self.plan()["cases"].as_array().unwrap();
+        let of = |sample: &&Value| {
+            sample["role"] == "measured"
+                && cases[sample["case"].as_u64().unwrap() as usize]["configuration"] == configuration
+        };
+        self.entries("sample").into_iter().filter(of).collect()
+    }
+}
