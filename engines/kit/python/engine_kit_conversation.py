@@ -115,10 +115,12 @@ class Conversation:
 
     def _load(self, request, progress=None):
         began_ns = self._clock()
+        lost = f"the load of `{request.model}` failed" if progress is not None else None
+        if self._model is None:
+            self._lost = lost
         checks.check_load(request, self.can(), self._engine.options)
-        self._model, self.facts = None, {}
-        if progress is not None:
-            self._lost = f"the load of `{request.model}` failed"
+        # From here on the old model is gone, whatever becomes of the new one.
+        self._model, self.facts, self._lost = None, {}, lost
         phases = Phases(progress)
         model = self._engine.load(request, phases)
         self.facts = model.facts()
@@ -203,16 +205,23 @@ class Conversation:
         self._harvest()
 
     def _harvest(self):
-        for slot, run in list(self._slots.items()):
+        """Ends every iteration that is done, and only then answers: one request's answer is not in another's time."""
+        ended = []
+        for slot, run in self._slots.items():
             run.tokens.cancelled = self.is_cancelled(run.request)
             if run.tokens.cancelled or run.tokens.all_done():
-                self._guard(run.request, lambda _, slot=slot, run=run: self._advance(slot, run))
-
-    def _advance(self, slot, run):
-        try:
-            run.end()
-        finally:
+                try:
+                    run.end()
+                    ended.append((slot, run, None))
+                except Failed as failed:
+                    ended.append((slot, run, failed))
+        for slot, run, failed in ended:
             self._leave(slot)
+            self._guard(run.request, lambda _, run=run, failed=failed: self._advance(run, failed))
+
+    def _advance(self, run, failed):
+        if failed is not None:
+            raise failed
         self._admit(run)
 
     def _leave(self, slot):
@@ -286,6 +295,9 @@ class Conversation:
 
     def write(self, message):
         line = encode(message)
+        if len(line) > MAX_LINE_BYTES + 1:
+            what = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
+            raise Failed("bad_request", what, "ask for fewer iterations or sequences")
         try:
             self._write_line(line)
         except OSError as error:

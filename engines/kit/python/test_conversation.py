@@ -6,6 +6,7 @@ import json
 import queue
 import time
 import unittest
+import unittest.mock
 
 from engine_kit_conversation import END, Conversation, OutputClosed
 from engine_kit_wire import Framer
@@ -117,6 +118,18 @@ class Loading(unittest.TestCase):
         failed, refused = talk({**LOAD, "options": {"speed": "none"}}, {"prompt": "a"})[-2:]
         self.assertEqual(failed["message"], "the engine raised ValueError: no speed")
         self.assertEqual((refused["kind"], refused["message"]), ("model", "no model: the load of `.` failed"))
+        _, refused = talk({**LOAD, "device": "tpu"}, {"prompt": "a"})
+        self.assertEqual(refused["kind"], "model")
+
+    def test_a_load_that_is_refused_before_the_engine_is_asked_leaves_the_model_that_was_there(self):
+        *_, failed, answer = talk(LOAD, {**LOAD, "device": "tpu"}, {"prompt": "a"})
+        self.assertEqual((failed["type"], answer["type"]), ("failed", "generated"))
+        self.assertNotIn("loaded", answer)
+
+    def test_a_model_that_the_environment_names_is_asked_for_again_when_its_load_failed(self):
+        environment = {**MODEL, "ORCHESTRATE_DEVICE": "tpu"}
+        first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)
+        self.assertEqual((first["kind"], second["kind"]), ("unsupported", "unsupported"))
 
     def test_facts_are_empty_before_a_load_and_the_models_after_it(self):
         before, *_, after = talk({"type": "facts"}, LOAD, {"type": "facts"})
@@ -253,6 +266,13 @@ class Failing(unittest.TestCase):
         self.assertEqual([failure["kind"] for failure in failures], ["bad_request"] * len(broken))
         self.assertEqual(failures[2]["message"], "line of 20000000 bytes is longer than 16777216")
         self.assertEqual(answer["type"], "generated")
+
+    def test_an_answer_that_no_line_can_hold_is_a_failure_with_its_id(self):
+        with unittest.mock.patch("engine_kit_conversation.MAX_LINE_BYTES", 2000):
+            failed, answer = talk({"id": 3, "prompt_ids": [9], "iterations": 9}, {"id": 4, "prompt_ids": [9]})
+        self.assertEqual((failed["type"], failed["id"], failed["kind"]), ("failed", 3, "bad_request"))
+        self.assertIn("is longer than a line may be", failed["message"])
+        self.assertEqual(answer["id"], 4)
 
     def test_a_missing_library_is_unavailable_with_a_hint(self):
         class Missing(ToyEngine):
