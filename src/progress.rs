@@ -5,10 +5,10 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::event::Event;
-use crate::metric::three_digits;
+use crate::metric::Unit;
 use crate::record::Failure;
 use crate::report::safe;
 
@@ -32,6 +32,7 @@ pub struct Progress {
 /// Samples may come thousands a second: more redraws than this serve nobody.
 const REDRAW: Duration = Duration::from_millis(100);
 const DRAWS_PER_SECOND: u8 = 10;
+const BAR: usize = 20;
 /// Before so many requests are done nothing is said of the time left.
 const ENOUGH_FOR_TIME_LEFT: u64 = 4;
 
@@ -39,7 +40,9 @@ impl Progress {
     pub fn new(display: Display) -> Self {
         let bar = (display == Display::Live).then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
-            ProgressBar::with_draw_target(Some(0), target).with_style(style("{msg}"))
+            ProgressBar::with_draw_target(None, target)
+                .with_style(style())
+                .with_finish(ProgressFinish::AndClear)
         });
         Self { display, story: Story::default(), bar, run_started: None, drawn: None }
     }
@@ -51,9 +54,6 @@ impl Progress {
         let only_counts = matches!(event, Event::Sampled { .. });
         if let Event::RunStarted { .. } = event {
             self.run_started = Some(Instant::now());
-            if let Some(bar) = &self.bar {
-                bar.set_style(style("{bar:20} {pos}/{len} {wide_msg}"));
-            }
         }
         let finished = matches!(event, Event::RunFinished { .. });
         let lines = self.story.take(&event);
@@ -71,23 +71,14 @@ impl Progress {
             return;
         }
         self.drawn = Some(Instant::now());
-        let elapsed = self.run_started.map(|started| started.elapsed());
-        let left = elapsed.and_then(|elapsed| self.story.time_left(elapsed));
-        let left = left.map_or(String::new(), |left| format!("{} left  ", rough(left)));
-        bar.update(|state| {
-            state.set_pos(self.story.done);
-            state.set_len(self.story.requests);
-        });
         // The one call that draws.
-        bar.set_message(format!("{left}{}", self.story.status));
+        bar.set_message(self.story.live(self.run_started.map(|started| started.elapsed())));
     }
 }
 
-/// A template that indicatif does not take, of a later version say, is no reason to end a run.
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("━╸─")
+/// One line, cut at the terminal's width. A template that indicatif does not take is no reason to end a run.
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 /// A reader of stderr that has gone away does not end a run either.
@@ -152,9 +143,9 @@ impl Story {
                 self.status = format!("{}  {label}: loading, {phase}{percent}", self.rounds);
             }
             Event::Loaded { label, load_ns } => {
-                let seconds = three_digits(*load_ns as f64 / 1e9);
-                self.status = format!("{}  {label}: loaded in {seconds} s", self.rounds);
-                lines.push(step(format!("  loaded in {seconds} s")));
+                let time = Unit::Nanoseconds.show(*load_ns as f64);
+                self.status = format!("{}  {label}: loaded in {time}", self.rounds);
+                lines.push(step(format!("  loaded in {time}")));
             }
             Event::CaseStarted { label, workload } => {
                 self.case = Some((workload.clone(), None));
@@ -190,10 +181,20 @@ impl Story {
         lines
     }
 
+    /// `━━━━────  31/36  3 min left  round 1/3  candle: decode  43.1 tok/s`; before the run, what is set up.
+    fn live(&self, elapsed: Option<Duration>) -> String {
+        let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
+        let full = (BAR as u64 * self.done / self.requests).min(BAR as u64) as usize;
+        let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR - full));
+        let left = self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rough(left)));
+        format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
+    }
+
     /// Every round has the same requests in it, so what is left will take as long for each as what is done took.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let left = self.requests.saturating_sub(self.done);
-        (self.done >= ENOUGH_FOR_TIME_LEFT).then(|| elapsed.mul_f64(left as f64 / self.done as f64))
+        (left > 0 && self.done >= ENOUGH_FOR_TIME_LEFT)
+            .then(|| elapsed.mul_f64(left as f64 / self.done as f64))
     }
 }
 
@@ -282,7 +283,10 @@ mod tests {
         assert_eq!(story.status, "round 1/3 candle: loading, weights 40 %");
         plain(&mut story, &events[6..12]);
         assert_eq!(story.status, "round 1/3 candle: decode 43.1 tok/s");
-        assert_eq!((story.done, story.requests), (3, 9));
+        assert_eq!(
+            story.live(Some(Duration::from_secs(1))),
+            "━━━━━━──────────────  3/9  round 1/3 candle: decode 43.1 tok/s"
+        );
     }
 
     #[test]
@@ -294,7 +298,7 @@ mod tests {
         story.take(&Event::Skipped { requests: 10 });
         assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
         story.take(&Event::Skipped { requests: 100 });
-        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::ZERO));
+        assert_eq!(story.time_left(Duration::from_secs(10)), None);
         assert_eq!(
             [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),
             ["9 s", "2 min", "80 min", "1 h 40 min"]

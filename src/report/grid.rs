@@ -208,10 +208,10 @@ impl Grid {
                 report.reference,
                 headlines(report)
             ));
-        } else if report.rows.iter().any(|row| row.fault.is_none() && row.ratio.is_none()) {
+        } else if varies(&report.rows, |row| row.engine.label.clone()) {
             let reference = &report.reference;
             self.legend.push(match reference.is_empty() {
-                true => "no ratios: no reference is named".into(),
+                true => "no ratios: no reference is named (`--reference NAME`)".into(),
                 false => format!("no ratios: the reference `{reference}` was not measured"),
             });
         }

@@ -172,7 +172,6 @@ ttft 512  10                45.7                      11200            69.0
 prefill    5                89.3                      11500            77.0
 decode     4                4.73  1.97  2.02  4.94     6770     495    61.0
 
-no ratios: the reference `pytorch-baseline` was not measured
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&record, "table", 100), expected);
@@ -311,6 +310,16 @@ fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
         (report.rows[0].engine.dtype.as_deref(), report.rows[0].engine.threads),
         (Some("f32"), Some(2))
     );
+}
+
+#[test]
+fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
+    let mut asked = asked(&["lmrs", "candle"]);
+    let without = |asked: &crate::plan::Asked| rendered(&measured(asked, &[LMRS, CANDLE]), "table", 100);
+    assert!(without(&asked).contains("no ratios: the reference `pytorch-baseline` was not measured"));
+    assert!(!without(&asked).contains("x ref"));
+    asked.reference = String::new();
+    assert!(without(&asked).contains("no ratios: no reference is named"));
 }
 
 #[test]
