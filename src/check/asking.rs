@@ -45,17 +45,26 @@ impl Subject {
     /// Asks a loaded engine for tokens, and looks at nothing but that it is an answer to this request.
     pub fn generate(&mut self, line: &Value) -> Result<Answer, Not> {
         self.ready()?;
-        let sent = self.send_json(line)?;
-        // An engine that knows no `load` loads with its first request.
-        let loads = self.is_minimal() && !self.answered;
+        self.quiet()?;
+        // An engine that knows no `load` loads with the first request to its process.
+        let loads = self.is_minimal() && self.is_fresh();
         let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
-        let answer = self.generated(line, sent, deadline)?;
-        self.answered = true;
-        Ok(answer)
+        let sent = self.send_json(line)?;
+        self.generated(line, sent, deadline)
     }
 
     /// Waits for the `generated` of a request that was sent. Its clock is this program's, since the request was sent.
     pub fn generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
+        let answer = self.next_generated(line, sent, deadline);
+        self.answered |= answer.is_ok();
+        match answer {
+            // What never answered anything need not be asked more.
+            Err(Not::Wrong(what)) if self.is_minimal() && !self.answered => self.block(what),
+            answer => answer,
+        }
+    }
+
+    fn next_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
         let mut tokens = Vec::new();
         loop {
             match self.receive_at(deadline)? {
@@ -126,10 +135,15 @@ impl Subject {
     /// engine answers the next request as if nothing had been.
     pub fn refused(&mut self, line: &[u8], kinds: &[FailureKind]) -> Result<(), Not> {
         self.ready()?;
+        self.quiet()?;
         self.send(line)?;
         // No work is asked for, so this is no matter of patience.
         let deadline = self.deadlines.answer.min(Duration::from_secs(10));
-        self.failure(kinds, deadline)?;
+        let refused = self.failure(kinds, deadline);
+        if refused.is_err() {
+            self.forgive_silence();
+        }
+        refused?;
         self.lives_on()
     }
 

@@ -17,6 +17,7 @@ mod score;
 mod subject;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -63,7 +64,7 @@ enum Not {
 }
 
 /// How many checks ended how.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counts {
     passed: u32,
     absent: u32,
@@ -102,21 +103,21 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model).as_bytes())?;
     let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
-    let mut counts = Counts::default();
+    let mut told = Told::default();
     for (group, checks) in GROUPS {
         output::print(format!("\n{group}\n").as_bytes())?;
-        make(checks, &mut subject, &mut counts)?;
+        make(checks, &mut subject, &mut told)?;
     }
-    output::print(page::verdict(&label, counts).as_bytes())?;
-    Ok(if counts.wrong + counts.unreached == 0 { DONE } else { FAILED_CASES })
+    output::print(page::verdict(&label, &told.counts).as_bytes())?;
+    Ok(if told.counts.wrong + told.counts.unreached == 0 { DONE } else { FAILED_CASES })
 }
 
 /// Prints each check as it ends. Those in a row that were not made for one reason are one entry.
-fn make(checks: &[Check], subject: &mut Subject, counts: &mut Counts) -> Result<()> {
+fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> {
     let mut unmade: Option<(Not, Vec<&str>)> = None;
     for check in checks {
         let result = subject.undergo(check);
-        counts.add(&result);
+        told.counts.add(&result);
         match (&result, &mut unmade) {
             (Err(why), Some((same, names))) if why == same => {
                 names.push(check.name);
@@ -128,13 +129,36 @@ fn make(checks: &[Check], subject: &mut Subject, counts: &mut Counts) -> Result<
             output::print(page::unmade(&names, &why).as_bytes())?;
         }
         match result {
-            Err(why @ (Not::Absent(_) | Not::Unreached(_))) => unmade = Some((why, vec![check.name])),
-            result => output::print(page::entry(check, &result, &subject.evidence()).as_bytes())?,
+            Ok(()) => output::print(page::passed(check).as_bytes())?,
+            Err(Not::Wrong(what)) => output::print(told.wrong(check, what, &subject.evidence()).as_bytes())?,
+            Err(why) => unmade = Some((why, vec![check.name])),
         }
     }
     match unmade {
         Some((why, names)) => output::print(page::unmade(&names, &why).as_bytes()),
         None => Ok(()),
+    }
+}
+
+/// What was printed so far.
+#[derive(Debug, Default)]
+struct Told {
+    counts: Counts,
+    /// What was wrong, and with which check it was said first.
+    wrong: BTreeMap<String, &'static str>,
+}
+
+impl Told {
+    /// The same words are not said twice: one fault may show in many checks.
+    fn wrong(&mut self, check: &Check, what: String, evidence: &page::Evidence) -> String {
+        match self.wrong.get(&what) {
+            Some(first) => page::wrong_again(check, first),
+            None => {
+                let entry = page::wrong(check, &what, evidence);
+                self.wrong.insert(what, check.name);
+                entry
+            }
+        }
     }
 }
 
@@ -170,9 +194,18 @@ mod tests {
             let named = checks.iter().filter(|other| other.name == check.name).count();
             assert_eq!(named, 1, "{}", check.name);
             assert!(check.name.len() <= page::NAME_WIDTH, "{}", check.name);
-            let shown = page::entry(check, &Ok(()), &page::Evidence::default());
+            let shown = page::passed(check);
             assert!(!check.proves.is_empty() && shown.lines().count() == 1, "{shown}");
         }
+    }
+
+    #[test]
+    fn a_fault_that_shows_in_many_checks_is_told_once() {
+        let (mut told, evidence) = (Told::default(), page::Evidence::default());
+        let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
+        assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
+        assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`"));
+        assert!(told.wrong(second, "it lied".into(), &evidence).contains("it lied"));
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn does_without_cache(subject: &mut Subject) -> Result<(), Not> {
     let with = output_ids(&subject.verified(&line)?);
     let first = |ids: &[Vec<u32>]| ids.first().and_then(|ids| ids.first().copied());
     // Rounding may part them later; the first token comes from the same pass over the prompt.
-    match first(&with) == first(&without) {
+    match first(&with) == first(&without) || !subject.hello()?.deterministic {
         true => Ok(()),
         false => wrong(format!("ids {without:?} where its cache gave {with:?}")),
     }

@@ -26,22 +26,25 @@ pub fn head(label: &str, command: &[String], model: &str) -> String {
     format!("checking `{label}` ({program}) with the model `{model}`\n")
 }
 
-pub fn entry(check: &Check, result: &Result<(), Not>, evidence: &Evidence) -> String {
-    match result {
-        Ok(()) => line("passed", check.name, check.proves),
-        Err(why @ (Not::Absent(_) | Not::Unreached(_))) => unmade(&[check.name], why),
-        Err(Not::Wrong(what)) => {
-            let mut page = line("WRONG", check.name, what);
-            let mut show = |what: &str, line: &str| {
-                // Writing to a string cannot fail.
-                let _ = writeln!(page, "          {what:<10}{}", wrapped(line, 20));
-            };
-            show("sent", &shown(&evidence.sent));
-            show("received", &shown(&evidence.received));
-            evidence.stderr.iter().for_each(|line| show("stderr", &shown(line.as_bytes())));
-            page
-        }
-    }
+pub fn passed(check: &Check) -> String {
+    line("passed", check.name, check.proves)
+}
+
+/// What is wrong, with the line sent and the line received.
+pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
+    let mut page = line("WRONG", check.name, what);
+    let mut show = |what: &str, line: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "          {what:<10}{}", wrapped(line, 20));
+    };
+    show("sent", &shown(&evidence.sent));
+    show("received", &shown(&evidence.received));
+    evidence.stderr.iter().for_each(|line| show("stderr", &shown(line.as_bytes())));
+    page
+}
+
+pub fn wrong_again(check: &Check, first: &str) -> String {
+    line("WRONG", check.name, &format!("the same as `{first}`"))
 }
 
 /// Checks in a row that were not made for the same reason.
@@ -60,14 +63,15 @@ fn line(outcome: &str, name: &str, text: &str) -> String {
     format!("  {outcome:<8}{name:<NAME_WIDTH$} {}\n", wrapped(text, TEXT))
 }
 
-pub fn verdict(label: &str, counts: Counts) -> String {
+pub fn verdict(label: &str, counts: &Counts) -> String {
     let Counts { passed, absent, wrong, unreached } = counts;
     let version = protocol::version::CURRENT;
-    let verdict = match wrong + unreached {
-        0 => format!("`{label}` keeps protocol {version}"),
+    let verdict = match (wrong, unreached) {
+        (0, 0) => format!("`{label}` keeps protocol {version}"),
+        (0, _) => format!("`{label}` could not be checked against protocol {version}"),
         _ => format!("`{label}` breaks protocol {version}"),
     };
-    let skipped = if unreached > 0 { format!(", {unreached} skipped") } else { String::new() };
+    let skipped = if *unreached > 0 { format!(", {unreached} skipped") } else { String::new() };
     format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped}\n")
 }
 
@@ -128,7 +132,7 @@ mod tests {
             received: b"{\"type\":\"bye\"}".to_vec(),
             stderr: vec!["oh no".into()],
         };
-        let page = entry(&CHECK, &Err(Not::Wrong("answered `bye`".into())), &evidence);
+        let page = wrong(&CHECK, "answered `bye`", &evidence);
         let expected = concat!(
             "  WRONG   echo             answered `bye`\n",
             "          sent      {\"prompt\":\"Hello\"}\n",
@@ -140,11 +144,7 @@ mod tests {
 
     #[test]
     fn a_passed_check_says_what_that_proves_and_nothing_of_the_wire() {
-        let evidence = Evidence { sent: b"{}".to_vec(), ..Evidence::default() };
-        assert_eq!(
-            entry(&CHECK, &Ok(()), &evidence),
-            "  passed  echo             it answers what was asked\n"
-        );
+        assert_eq!(passed(&CHECK), "  passed  echo             it answers what was asked\n");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         let long = format!("{} and {}", "word ".repeat(40), "x".repeat(200));
         let sent = [b'{'].repeat(5000);
         let evidence = Evidence { sent, ..Evidence::default() };
-        let page = entry(&CHECK, &Err(Not::Wrong(long)), &evidence);
+        let page = wrong(&CHECK, &long, &evidence);
         assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
         assert_eq!(page.matches("word").count(), 40);
         assert_eq!(page.matches('x').count(), 200);
@@ -178,11 +178,10 @@ mod tests {
     #[test]
     fn the_verdict_counts_and_is_a_breach_when_anything_is_wrong_or_could_not_be_asked() {
         let counts = Counts { passed: 3, absent: 2, ..Counts::default() };
-        assert_eq!(verdict("toy", counts), "\n`toy` keeps protocol 1: 3 passed, 2 absent, 0 wrong\n");
-        let counts = Counts { unreached: 1, ..counts };
-        assert_eq!(
-            verdict("toy", counts),
-            "\n`toy` breaks protocol 1: 3 passed, 2 absent, 0 wrong, 1 skipped\n"
-        );
+        assert_eq!(verdict("toy", &counts), "\n`toy` keeps protocol 1: 3 passed, 2 absent, 0 wrong\n");
+        let skipped = Counts { unreached: 1, ..counts.clone() };
+        assert!(verdict("toy", &skipped).starts_with("\n`toy` could not be checked"));
+        let broken = Counts { wrong: 1, ..counts };
+        assert_eq!(verdict("toy", &broken), "\n`toy` breaks protocol 1: 3 passed, 2 absent, 1 wrong\n");
     }
 }

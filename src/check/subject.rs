@@ -16,6 +16,9 @@ use crate::engine::Deadlines;
 use crate::plan::Configuration;
 use crate::run::{launching, load_request};
 
+/// An engine that leaves so many checks in a row without an answer is asked no more.
+const SILENCES: u32 = 3;
+
 pub struct Subject {
     // Before the runtime, which must be there when a process is dropped.
     wire: Option<Wire>,
@@ -28,8 +31,11 @@ pub struct Subject {
     debug: bool,
     met: Met,
     loaded: Option<Loaded>,
-    /// This process has answered a `generate`: nothing is left to be loaded.
+    tried_to_load: bool,
+    /// It has answered a `generate`, whichever process it was.
     pub answered: bool,
+    /// Checks in a row that ended without an answer.
+    silences: u32,
     /// Why nothing more can be asked: it does not start, or does not load.
     blocked: Option<String>,
     stray: Option<Vec<u8>>,
@@ -66,7 +72,9 @@ impl Subject {
             debug,
             met: Met::NotYet,
             loaded: None,
+            tried_to_load: false,
             answered: false,
+            silences: 0,
             blocked: None,
             stray: None,
             evidence: Evidence::default(),
@@ -81,6 +89,10 @@ impl Subject {
             stderr.drain(..stderr.len().saturating_sub(3));
             self.evidence = Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr };
             self.stray = self.stray.take().or_else(|| wire.stray.take());
+            self.silences = if wire.silent { self.silences + 1 } else { 0 };
+            if self.silences == SILENCES {
+                self.blocked = Some(format!("{SILENCES} requests in a row were not answered"));
+            }
             if wire.lost || matches!(result, Err(Not::Wrong(_))) {
                 self.let_go();
             }
@@ -122,8 +134,7 @@ impl Subject {
                 self.take_for_minimal()
             }
             Ok(Message::Failed(failed)) => {
-                let hint = failed.hint.map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
-                self.block(format!("cannot run here: {}{hint}", failed.message))
+                self.unreachable(format!("cannot run here: {}", with_hint(&failed)))
             }
             Ok(_) => self.block("answered something else than `hello`".into()),
             Err(Not::Wrong(what)) => self.block(what),
@@ -174,9 +185,16 @@ impl Subject {
         if self.loaded.is_some() || self.is_minimal() {
             return Ok(());
         }
-        match self.load(&self.load_line()) {
-            Ok(_) => Ok(()),
-            Err(Not::Wrong(what)) => self.block(format!("does not load: {what}")),
+        let first = !std::mem::replace(&mut self.tried_to_load, true);
+        let line = self.load_line();
+        match self.try_load(&line) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(failed)) if first && !is_its_own_fault(failed.kind) => {
+                self.unreachable(format!("cannot load this: {}", with_hint(&failed)))
+            }
+            Ok(Err(failed)) if first => self.block(format!("does not load: {}", said(&failed))),
+            Ok(Err(failed)) => wrong(format!("does not load: {}", said(&failed))),
+            Err(Not::Wrong(what)) if first => self.block(format!("does not load: {what}")),
             Err(other) => Err(other),
         }
     }
@@ -189,17 +207,22 @@ impl Subject {
 
     /// Loads, and gives the time that it took on this program's clock.
     pub fn load(&mut self, line: &Value) -> Result<(Loaded, u64), Not> {
+        self.try_load(line)?.or_else(|failed| wrong(said(&failed)))
+    }
+
+    fn try_load(&mut self, line: &Value) -> Result<Result<(Loaded, u64), Failed>, Not> {
         self.meet()?;
         self.loaded = None;
+        self.quiet()?;
         let sent = self.send_json(line)?;
         loop {
             match self.receive_at(self.deadlines.load)? {
                 (Message::Progress(_), _) => {}
                 (Message::Loaded(loaded), at) => {
                     self.loaded = Some(loaded.clone());
-                    return Ok((loaded, since(sent, at)));
+                    return Ok(Ok((loaded, since(sent, at))));
                 }
-                (Message::Failed(failed), _) => return wrong(said(&failed)),
+                (Message::Failed(failed), _) => return Ok(Err(failed)),
                 _ => return wrong("answered something else than `loaded`"),
             }
         }
@@ -210,6 +233,21 @@ impl Subject {
         self.hello()?;
         self.ready()?;
         self.loaded.clone().ok_or_else(|| Not::Unreached("nothing is loaded".into()))
+    }
+
+    /// Nothing was said to this process.
+    pub fn is_fresh(&self) -> bool {
+        self.wire.as_ref().is_none_or(|wire| wire.sent.is_empty())
+    }
+
+    /// Nothing lies there that no request asked for.
+    pub fn quiet(&mut self) -> Result<(), Not> {
+        self.wire.as_mut().map_or(Ok(()), Wire::unasked)
+    }
+
+    /// Where silence is the fault that a check looks for, it says nothing of the next one.
+    pub fn forgive_silence(&mut self) {
+        self.wire.iter_mut().for_each(|wire| wire.silent = false);
     }
 
     /// Sends a JSON object as one line, and gives the time just before.
@@ -290,7 +328,6 @@ impl Subject {
     /// Ends the process. The next request starts another one.
     fn let_go(&mut self) {
         self.loaded = None;
-        self.answered = false;
         if let Some(mut wire) = self.wire.take() {
             self.stray = self.stray.take().or_else(|| wire.stray.take());
             self.runtime.block_on(wire.end());
@@ -312,15 +349,31 @@ impl Subject {
         }
     }
 
-    /// This and everything after it cannot be asked.
-    fn block<T>(&mut self, why: String) -> Result<T, Not> {
+    /// It is wrong, and everything after it cannot be asked.
+    pub fn block<T>(&mut self, why: String) -> Result<T, Not> {
         self.blocked = Some(why.clone());
         wrong(why)
     }
+
+    /// This and everything after it cannot be asked, which is no fault of the engine's.
+    fn unreachable<T>(&mut self, why: String) -> Result<T, Not> {
+        self.blocked = Some(why.clone());
+        Err(Not::Unreached(why))
+    }
+}
+
+/// A model that it cannot read, or a machine that lacks something, is no breach of the protocol.
+fn is_its_own_fault(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::BadRequest | FailureKind::Internal | FailureKind::Context)
 }
 
 pub fn said(failed: &Failed) -> String {
-    format!("answered `failed` ({}): {}", failed.kind.as_str(), failed.message)
+    format!("answered `failed` ({}): {}", failed.kind.as_str(), with_hint(failed))
+}
+
+fn with_hint(failed: &Failed) -> String {
+    let hint = failed.hint.as_ref().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+    format!("{}{hint}", failed.message)
 }
 
 pub fn since(sent: Instant, at: Instant) -> u64 {

@@ -19,17 +19,26 @@ pub struct Wire {
     pub lost: bool,
     /// It ended by itself.
     pub ended: bool,
+    /// It lives, and an answer never came.
+    pub silent: bool,
 }
 
 impl Wire {
     pub fn open(launching: &Launching) -> std::io::Result<Self> {
         let process = Process::start(launching)?;
-        Ok(Self { process, sent: Vec::new(), received: Vec::new(), stray: None, lost: false, ended: false })
+        Ok(Self {
+            process,
+            sent: Vec::new(),
+            received: Vec::new(),
+            stray: None,
+            lost: false,
+            ended: false,
+            silent: false,
+        })
     }
 
-    /// Sends bytes as they are. What the engine wrote unasked before is a breach.
+    /// Sends bytes as they are.
     pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Result<(), Not> {
-        self.unasked()?;
         self.sent = line.to_vec();
         self.received.clear();
         match tokio::time::timeout(deadline, self.process.write(line)).await {
@@ -46,6 +55,7 @@ impl Wire {
                 Ok(Some(line)) => line,
                 Ok(None) => return Err(self.end_of_stdout().await),
                 Err(_) => {
+                    self.silent = true;
                     let seconds = deadline.as_secs_f64();
                     return self.lose(format!("no answer within {seconds} s (`--timeout` gives it more)"));
                 }
@@ -124,7 +134,10 @@ impl Wire {
                 self.ended = true;
                 Not::Wrong(format!("ended with {status} before it answered"))
             }
-            None => Not::Wrong("closed its stdout and went on running".into()),
+            None => {
+                self.silent = true;
+                Not::Wrong("closed its stdout and went on running".into())
+            }
         }
     }
 }
