@@ -7,7 +7,8 @@ fn main() {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let engines = Path::new(&root).join("engines");
     println!("cargo::rerun-if-changed={}", engines.display());
-    let mut folders: Vec<_> = std::fs::read_dir(&engines).into_iter().flatten().flatten().map(|it| it.path()).collect();
+    let mut folders: Vec<_> =
+        std::fs::read_dir(&engines).into_iter().flatten().flatten().map(|it| it.path()).collect();
     folders.sort();
     let mut table = String::from("&[\n");
     for folder in folders.iter().filter(|folder| folder.join("engine.toml").is_file()) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::plan::Mode;
@@ -26,7 +27,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure engines (the same as giving its options without `run`)
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// List the engines that are known here, and whether they can run
     Engines,
     /// List scenarios and suites
@@ -80,6 +81,7 @@ pub struct RunArgs {
     /// A prompt in place of the scenario's
     #[arg(long)]
     pub prompt: Option<String>,
+    /// Tokens to generate for each request, in place of the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_new_tokens: Option<u32>,
     /// Measured requests for each case in each launch
@@ -95,7 +97,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// 0 is greedy
-    #[arg(long, value_name = "T", value_parser = temperature)]
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
     /// `warm`: one process answers all requests of a launch; `one-shot`: one process for each request, the cold way
     #[arg(long, value_enum, default_value_t = Mode::Warm)]
@@ -174,7 +176,7 @@ impl ValueEnum for Mode {
         &[Self::Warm, Self::OneShot]
     }
 
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+    fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
             Self::Warm => "warm".into(),
             Self::OneShot => "one-shot".into(),
@@ -183,11 +185,13 @@ impl ValueEnum for Mode {
 }
 
 fn formats() -> clap::builder::PossibleValuesParser {
-    report::FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().into()
+    let named = |format: &report::Format| PossibleValue::new(format.name).help(format.about);
+    report::FORMATS.iter().map(named).collect::<Vec<_>>().into()
 }
 
 fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
+    let (key, value) =
+        text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
     Ok((key.to_string(), value))
 }

@@ -43,7 +43,11 @@ pub fn scenarios() -> Result<u8> {
         let lengths: Vec<_> = scenario.prompt_tokens.iter().map(u32::to_string).collect();
         writeln!(text, "{}\n    {}", scenario.name, scenario.about)?;
         let (prompt, output) = (lengths.join(", "), scenario.max_new_tokens);
-        writeln!(text, "    prompt tokens: {prompt}; output tokens: {output}; samples a launch: {}", scenario.samples)?;
+        writeln!(
+            text,
+            "    prompt tokens: {prompt}; output tokens: {output}; samples a launch: {}",
+            scenario.samples
+        )?;
     }
     writeln!(text, "\nsuites:")?;
     for suite in SUITES {
@@ -87,7 +91,11 @@ fn set_up(registry: &Registry, engine: &Engine) -> Result<String> {
         return Ok(format!("{built}; needs no environment"));
     };
     let folder = folder?;
-    let size = format!("{} to download, {} installed", megabytes(environment.download_mb), megabytes(environment.installed_mb));
+    let size = format!(
+        "{} to download, {} installed",
+        megabytes(environment.download_mb),
+        megabytes(environment.installed_mb)
+    );
     let when = match manifest.setup {
         SetUp::Auto => "a run sets it up by itself",
         SetUp::Request => "set up on request",

@@ -66,7 +66,11 @@ async fn until_interrupted(run: Run<'_>) -> Result<Option<End>> {
 
 /// Builds and sets up what was asked for, as far as it may; what cannot run is a candidate with its reason.
 fn prepare(
-    registry: &Registry, asked_for: &[Found], no_setup: bool, keeper: &Keeper, listener: &mut dyn FnMut(crate::event::Event),
+    registry: &Registry,
+    asked_for: &[Found],
+    no_setup: bool,
+    keeper: &Keeper,
+    listener: &mut dyn FnMut(crate::event::Event),
 ) -> Vec<Candidate> {
     let mut setting_up = SettingUp { registry, mark: keeper.mark(), listener };
     let mut prepared: std::collections::BTreeMap<&str, Option<_>> = std::collections::BTreeMap::new();
@@ -137,7 +141,10 @@ pub fn model(name: Option<&str>) -> Result<Model> {
 }
 
 fn asked(
-    arguments: &RunArgs, registry: &Registry, candidates: Vec<Candidate>, models: Vec<Model>,
+    arguments: &RunArgs,
+    registry: &Registry,
+    candidates: Vec<Candidate>,
+    models: Vec<Model>,
     scenarios: Vec<&'static Scenario>,
 ) -> Asked {
     let reference = arguments.reference.clone().or_else(|| registry.reference().map(String::from));
@@ -244,14 +251,18 @@ fn exit_code(record: &RunRecord, end: Option<End>, arguments: &RunArgs) -> u8 {
 
 pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
     let registry = Registry::open()?;
-    let Some(name) = arguments.engine.as_deref().filter(|_| !arguments.list) else { return listing::set_ups(&registry) };
+    let Some(name) = arguments.engine.as_deref().filter(|_| !arguments.list) else {
+        return listing::set_ups(&registry);
+    };
     let Some(engine) = registry.engines.iter().find(|engine| engine.manifest.name == name) else {
         return Err(Usage(format!("no engine `{name}`\nhint: orchestrate engines")).into());
     };
     if arguments.remove {
         let removed = setup::remove(engine)?;
         let lines: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
-        output::print(if lines.is_empty() { format!("nothing was set up for `{name}`\n") } else { lines }.as_bytes())?;
+        output::print(
+            if lines.is_empty() { format!("nothing was set up for `{name}`\n") } else { lines }.as_bytes(),
+        )?;
         return Ok(DONE);
     }
     let keeper = Keeper::start(&run_id())?;

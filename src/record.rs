@@ -113,7 +113,7 @@ pub struct Failure {
     pub launch: Option<u32>,
     /// A word: `unavailable`, `exited`, `timeout`, `protocol`, `wrong_output`, or what the engine's `failed` said.
     pub kind: String,
-    /// `start`, `hello`, `load`, `warm-up 1`, `sample 17`, `shutdown`.
+    /// `start`, `hello`, `load`, `warm-up 1`, `sample 17`.
     pub when: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

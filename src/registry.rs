@@ -110,14 +110,18 @@ impl Registry {
         let root = places::checkout();
         let engines = match &root {
             Some(root) => read_manifests(&root.join("engines"))?,
-            None => EMBEDDED.iter().map(|(manifest, requirements)| engine(manifest, *requirements)).collect::<Result<_>>()?,
+            None => EMBEDDED
+                .iter()
+                .map(|(manifest, requirements)| engine(manifest, *requirements))
+                .collect::<Result<_>>()?,
         };
         Ok(Self { engines, root })
     }
 
     /// What `name`, `name:preset`, a path or a program on PATH stands for. `Err` when it stands for nothing.
     pub fn find(&self, asked: &str) -> Result<Found<'_>> {
-        let (name, preset) = asked.split_once(':').map_or((asked, None), |(name, preset)| (name, Some(preset)));
+        let (name, preset) =
+            asked.split_once(':').map_or((asked, None), |(name, preset)| (name, Some(preset)));
         if let Some(engine) = self.engines.iter().find(|engine| engine.manifest.name == name) {
             return Ok(Found::Engine(engine, engine.preset(preset)?));
         }
@@ -138,7 +142,10 @@ impl Registry {
 
     /// The name of the engine that ratios are taken against.
     pub fn reference(&self) -> Option<&str> {
-        self.engines.iter().find(|engine| engine.manifest.reference).map(|engine| engine.manifest.name.as_str())
+        self.engines
+            .iter()
+            .find(|engine| engine.manifest.reference)
+            .map(|engine| engine.manifest.name.as_str())
     }
 
     pub fn state(&self, engine: &Engine) -> State {
@@ -150,7 +157,10 @@ impl Registry {
         let Some(binary) = self.binary(engine) else {
             return match &self.root {
                 Some(_) => State::NotBuilt,
-                None => never(format!("no `{}` beside this program or on PATH", manifest.binary), None),
+                None => {
+                    let hint = format!("cargo install --path engines/{}   (in a checkout)", manifest.name);
+                    never(format!("no `{}` beside this program or on PATH", manifest.binary), Some(hint))
+                }
             };
         };
         match engine.environment() {
@@ -201,8 +211,12 @@ impl Registry {
             State::Never(unavailable) => unavailable.clone(),
             State::NotBuilt | State::Ready(_) => Unavailable { reason: "not built".into(), hint },
             State::NoEnvironment => {
-                let size = engine.manifest.environment.as_ref().map_or(0, |environment| environment.download_mb);
-                Unavailable { reason: format!("its environment is not set up ({} to download)", megabytes(size)), hint }
+                let size =
+                    engine.manifest.environment.as_ref().map_or(0, |environment| environment.download_mb);
+                Unavailable {
+                    reason: format!("its environment is not set up ({} to download)", megabytes(size)),
+                    hint,
+                }
             }
         }
     }
@@ -227,7 +241,11 @@ impl Engine {
         let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
         let known: Vec<_> = self.manifest.presets.keys().map(|preset| format!("`{preset}`")).collect();
         let preset = preset.with_context(|| {
-            format!("engine `{}` has no preset `{name}`\nhint: its presets are {}", self.manifest.name, known.join(", "))
+            format!(
+                "engine `{}` has no preset `{name}`\nhint: its presets are {}",
+                self.manifest.name,
+                known.join(", ")
+            )
         })?;
         Ok((name.to_string(), preset))
     }
@@ -242,7 +260,9 @@ fn read_manifests(folder: &Path) -> Result<Vec<Engine>> {
         let path = folder.join("engine.toml");
         let Ok(manifest) = std::fs::read_to_string(&path) else { continue };
         let requirements = std::fs::read_to_string(folder.join("requirements.txt")).ok();
-        engines.push(engine(&manifest, requirements.as_deref()).with_context(|| format!("in `{}`", path.display()))?);
+        engines.push(
+            engine(&manifest, requirements.as_deref()).with_context(|| format!("in `{}`", path.display()))?,
+        );
     }
     Ok(engines)
 }
@@ -252,10 +272,15 @@ fn engine(manifest: &str, requirements: Option<&str>) -> Result<Engine> {
     if let Some(environment) = &manifest.environment
         && environment.requirements != "requirements.txt"
     {
-        bail!("`environment.requirements`: expected `requirements.txt`, found `{}`", environment.requirements);
+        bail!(
+            "`environment.requirements`: expected `requirements.txt`, found `{}`",
+            environment.requirements
+        );
     }
     let requirements = match &manifest.environment {
-        Some(_) => Some(requirements.context("`environment` without a `requirements.txt` beside it")?.to_string()),
+        Some(_) => {
+            Some(requirements.context("`environment` without a `requirements.txt` beside it")?.to_string())
+        }
         None => None,
     };
     Ok(Engine { manifest, requirements })
@@ -317,10 +342,14 @@ mod tests {
     #[test]
     fn a_preset_is_named_after_a_colon_and_brings_its_options() {
         let registry = registry();
-        let Found::Engine(_, (name, preset)) = registry.find("toy:fast").unwrap() else { panic!("no engine") };
+        let Found::Engine(_, (name, preset)) = registry.find("toy:fast").unwrap() else {
+            panic!("no engine")
+        };
         assert_eq!((name.as_str(), preset.options["quick"].as_bool()), ("fast", Some(true)));
         assert!(registry.find("toy").is_ok());
-        assert!(registry.find("toy:slow").unwrap_err().to_string().contains("its presets are `default`, `fast`"));
+        assert!(
+            registry.find("toy:slow").unwrap_err().to_string().contains("its presets are `default`, `fast`")
+        );
     }
 
     #[test]
@@ -354,7 +383,11 @@ mod tests {
     fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
         let folder = places::checkout().unwrap().join("engines");
         for engine in read_manifests(&folder).unwrap() {
-            assert!(folder.join(&engine.manifest.name).join("engine.toml").is_file(), "{}", engine.manifest.name);
+            assert!(
+                folder.join(&engine.manifest.name).join("engine.toml").is_file(),
+                "{}",
+                engine.manifest.name
+            );
         }
     }
 }

@@ -57,7 +57,8 @@ impl SettingUp<'_> {
         }
         let command = match &build.package {
             Some(package) => {
-                let mut command: Vec<String> = ["cargo", "build", "--release", "-p", package].map(String::from).into();
+                let mut command: Vec<String> =
+                    ["cargo", "build", "--release", "-p", package].map(String::from).into();
                 if !build.features.is_empty() {
                     command.extend(["--features".into(), build.features.join(",")]);
                 }
@@ -77,7 +78,8 @@ impl SettingUp<'_> {
         let parent = folder.parent().context("an environment lies in a folder")?;
         std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
         // Two runs at once: the second waits here and finds the work done.
-        let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
+        let lock =
+            File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
         lock.lock().context("cannot lock the environment")?;
         if places::interpreter(&folder).is_some() {
             return Ok(());
@@ -88,7 +90,12 @@ impl SettingUp<'_> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let requirements = folder.with_extension("requirements.txt");
         std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
-        let note = format!("{} to download, {} installed in {}", megabytes(download), megabytes(installed), text(&folder));
+        let note = format!(
+            "{} to download, {} installed in {}",
+            megabytes(download),
+            megabytes(installed),
+            text(&folder)
+        );
         let venv = ["venv", "--clear", "--python", &environment.python, &text(&folder)];
         self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
         let python = text(&folder.join("bin/python"));
@@ -107,22 +114,40 @@ impl SettingUp<'_> {
         let tools = places::data_dir()?.join("tools/uv");
         let uv = tools.join("bin/uv");
         if !uv.is_file() {
-            let python = which::which("python3").context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
+            let python = which::which("python3")
+                .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
             let target = tools.to_string_lossy().into_owned();
-            let arguments = ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];
+            let arguments = [
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--upgrade",
+                "--target",
+                &target,
+                "uv",
+            ];
             self.step(engine, "installing uv", None, &command(&python, &arguments), parent)?;
         }
         Ok(uv)
     }
 
     /// Runs one command, and tells the displays every line of it.
-    fn step(&mut self, engine: &Engine, what: &str, note: Option<String>, command: &[String], dir: &Path) -> Result<()> {
+    fn step(
+        &mut self,
+        engine: &Engine,
+        what: &str,
+        note: Option<String>,
+        command: &[String],
+        dir: &Path,
+    ) -> Result<()> {
         let engine = engine.manifest.name.clone();
         (self.listener)(Event::SetUpStarted { engine: engine.clone(), what: what.into(), note });
         let (program, arguments) = command.split_first().context("an empty command")?;
         let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
-        let reader = reader.with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
+        let reader = reader
+            .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
         let mut last: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim().to_string();
@@ -131,7 +156,8 @@ impl SettingUp<'_> {
             last.drain(..last.len().saturating_sub(LAST_LINES));
         }
         let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
-        let failed = (!status.success()).then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
+        let failed = (!status.success())
+            .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
         (self.listener)(Event::SetUpFinished { engine, failed: failed.clone() });
         match failed {
             Some(said) => bail!("{said}\nhint: {}", command.join(" ")),
@@ -143,7 +169,8 @@ impl SettingUp<'_> {
         let text = format!("{error:#}");
         let said: Vec<&str> = text.split("\nhint:").next().unwrap_or_default().lines().collect();
         // Tools say the cause in their first line of an error, and advice after it.
-        let cause = said.iter().find(|line| line.contains("error")).or(said.first()).copied().unwrap_or_default();
+        let cause =
+            said.iter().find(|line| line.contains("error")).or(said.first()).copied().unwrap_or_default();
         let hint = Some(format!("{} setup {}", this_program(), engine.manifest.name));
         Unavailable { reason: format!("{what}: {}", cause.trim()), hint }
     }
@@ -157,7 +184,10 @@ pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         // What follows the name is a digest: `toy-fast-0123...` is no environment of `toy`.
-        let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest)) else { continue };
+        let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest))
+        else {
+            continue;
+        };
         if digest.len() != 16 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             continue;
         }
@@ -173,15 +203,21 @@ pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
 
 fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
     let Ok(stat) = statvfs(dir) else { return Ok(()) };
-    let free_mb = stat.blocks_available() as u64 * stat.fragment_size() as u64 / 1_000_000;
+    let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
     if free_mb < needed_mb {
         let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
         let home = places::HOME_VARIABLE;
-        bail!("`{}` has {free} free, {needed} are needed\nhint: {home}=/a/larger/disk {}", dir.display(), this_program());
+        bail!(
+            "`{}` has {free} free, {needed} are needed\nhint: {home}=/a/larger/disk {}",
+            dir.display(),
+            this_program()
+        );
     }
     Ok(())
 }
 
 fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
-    std::iter::once(program.to_string_lossy().into_owned()).chain(arguments.iter().map(|it| it.to_string())).collect()
+    std::iter::once(program.to_string_lossy().into_owned())
+        .chain(arguments.iter().map(|it| it.to_string()))
+        .collect()
 }

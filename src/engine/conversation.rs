@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use protocol::{
-    Facts, Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress, Request,
-    Score, Scored, Token,
+    Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
+    Request, Score, Scored, Token,
 };
 
 use super::error::{Cause, Fault, Stage};
@@ -77,9 +77,10 @@ impl Conversation {
         match tokio::time::timeout(deadline, answer).await {
             // The smallest engine takes every line for a `generate`, or ignores what it does not know.
             Err(_) | Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
-            Ok(Ok((Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }), _))) => {
-                Ok(Hello::Minimal)
-            }
+            Ok(Ok((
+                Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }),
+                _,
+            ))) => Ok(Hello::Minimal),
             Ok(Ok((Message::Hello(facts), _))) if facts.protocol != protocol::version::CURRENT => {
                 Err(Cause::Version(facts.protocol))
             }
@@ -91,7 +92,11 @@ impl Conversation {
     }
 
     /// Loads a model. The deadline starts anew with each `progress`.
-    pub async fn load(&mut self, load: Load, mut progress: impl FnMut(Progress)) -> Result<(Loaded, u64), Cause> {
+    pub async fn load(
+        &mut self,
+        load: Load,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<(Loaded, u64), Cause> {
         let deadline = self.deadlines.load;
         self.send_within(&Request::Load(load), deadline).await?;
         loop {
@@ -127,26 +132,6 @@ impl Conversation {
                 (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
                 (other, _) => return Err(unexpected(&other, "generated")),
             }
-        }
-    }
-
-    pub async fn score(&mut self, score: Score) -> Result<Scored, Cause> {
-        let (id, deadline) = (score.id.clone(), self.deadlines.answer);
-        self.send_within(&Request::Score(score), deadline).await?;
-        match self.message_within(deadline).await? {
-            (Message::Scored(scored), _) => same_id(&scored.id, &id, "scored").map(|()| scored),
-            (Message::Failed(failed), _) => Err(Cause::Said(failed)),
-            (other, _) => Err(unexpected(&other, "scored")),
-        }
-    }
-
-    pub async fn facts(&mut self) -> Result<Facts, Cause> {
-        let deadline = self.deadlines.answer;
-        self.send_within(&Request::Facts {}, deadline).await?;
-        match self.message_within(deadline).await? {
-            (Message::Facts(facts), _) => Ok(facts),
-            (Message::Failed(failed), _) => Err(Cause::Said(failed)),
-            (other, _) => Err(unexpected(&other, "facts")),
         }
     }
 
@@ -223,7 +208,9 @@ impl Conversation {
             self.stray += 1;
             self.process.note(&format!("(stdout) {}", String::from_utf8_lossy(&bytes)));
             if self.stray > STRAY_LINES {
-                return Err(Cause::Protocol(format!("more than {STRAY_LINES} lines on stdout that are no JSON object")));
+                return Err(Cause::Protocol(format!(
+                    "more than {STRAY_LINES} lines on stdout that are no JSON object"
+                )));
             }
             return Ok(None);
         }

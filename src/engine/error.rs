@@ -22,7 +22,6 @@ pub enum Stage {
     Load,
     Warmup(u32),
     Sample(u32),
-    Shutdown,
 }
 
 #[derive(Debug)]
@@ -77,9 +76,10 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start(message) | Self::Protocol(message) | Self::WrongOutput(message) | Self::Unsupported(message) => {
-                f.write_str(message)
-            }
+            Self::Start(message)
+            | Self::Protocol(message)
+            | Self::WrongOutput(message)
+            | Self::Unsupported(message) => f.write_str(message),
             Self::Exited(status) => write!(f, "ended with {status} before it answered"),
             Self::Timeout(after) => write!(f, "no answer within {} s", after.as_secs_f64()),
             Self::Version(spoken) => {
@@ -98,7 +98,6 @@ impl fmt::Display for Stage {
             Self::Load => f.write_str("load"),
             Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
             Self::Sample(index) => write!(f, "sample {}", index + 1),
-            Self::Shutdown => f.write_str("shutdown"),
         }
     }
 }

@@ -26,7 +26,10 @@ impl Keeper {
     pub fn start(run: &str) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        #[expect(clippy::disallowed_methods, reason = "the keeper is no engine; it must outlive what spawned it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the keeper is no engine; it must outlive what spawned it"
+        )]
         let mut command = std::process::Command::new(program);
         // A group of its own: Ctrl-C at the terminal is not meant for it.
         command.arg("keeper").arg(run).process_group(0);

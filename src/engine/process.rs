@@ -69,7 +69,12 @@ impl Process {
         let mut command = Command::new(program);
         command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
         command.env(environment::RUN, &launching.run).env(environment::LAUNCH, &launching.launch);
-        command.stdin(Stdio::piped()).stdout(child_stdout).stderr(child_stderr).process_group(0).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(child_stdout)
+            .stderr(child_stderr)
+            .process_group(0)
+            .kill_on_drop(true);
         let started = Instant::now();
         let mut child = command.spawn()?;
         // The command holds the pipes' other ends; while they are open no stream of the engine's ever ends.
@@ -184,7 +189,9 @@ fn read_lines(mut stdout: PipeReader, lines: &mpsc::Sender<Line>) {
             Ok(read) => read,
         };
         let at = Instant::now();
-        framer.push(&bytes[..read], |frame| gone |= lines.blocking_send(Line { at, frame, whole: true }).is_err());
+        framer.push(&bytes[..read], |frame| {
+            gone |= lines.blocking_send(Line { at, frame, whole: true }).is_err()
+        });
     }
     if let Some(frame) = framer.finish() {
         // Nobody may be listening any more.

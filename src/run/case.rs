@@ -42,7 +42,12 @@ impl Run<'_> {
     }
 
     /// The single request of a process: what a shell would pipe into it, and the end of stdin.
-    pub(super) async fn ask_cold(&mut self, launched: &mut Launched, case: usize, index: u32) -> Result<(), Stop> {
+    pub(super) async fn ask_cold(
+        &mut self,
+        launched: &mut Launched,
+        case: usize,
+        index: u32,
+    ) -> Result<(), Stop> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
         // Options reach an engine through `load` alone; without any, the environment says it all.
         if !configuration.options.is_empty() {
@@ -53,7 +58,13 @@ impl Run<'_> {
         self.ask(launched, case, Role::Measured, index).await.map(|_| ())
     }
 
-    async fn ask(&mut self, launched: &mut Launched, case: usize, role: Role, index: u32) -> Result<Generated, Stop> {
+    async fn ask(
+        &mut self,
+        launched: &mut Launched,
+        case: usize,
+        role: Role,
+        index: u32,
+    ) -> Result<Generated, Stop> {
         let workload = &self.plan.cases[case].workload;
         let configuration = &self.plan.configurations[launched.launch.configuration];
         let which = Which { seed: self.plan.seed, round: launched.launch.round, role, index };
@@ -73,12 +84,15 @@ impl Run<'_> {
         let mut request = prompts.request(workload, &ids, capabilities, id);
         // The last warm-up request is the streamed pass: it shows whether the engine's stamps are when tokens come.
         let streams = capabilities.is_some_and(|capabilities| capabilities.stream);
-        request.stream = streams && role == Role::Warmup && index + 1 == workload.warmup && workload.max_new_tokens > 1;
+        request.stream =
+            streams && role == Role::Warmup && index + 1 == workload.warmup && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, workload.clone()).await;
         let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
         if let Some(late_ns) = verify::lateness_ns(&answer).filter(|&late_ns| late_ns > LATENESS_BOUND_NS) {
             let (late, bound) = (late_ns / 1_000_000, LATENESS_BOUND_NS / 1_000_000);
-            let message = format!("tokens arrive {late} ms after their stamps (median; bound {bound} ms): see `stamp` in its hello");
+            let message = format!(
+                "tokens arrive {late} ms after their stamps (median; bound {bound} ms): see `stamp` in its hello"
+            );
             self.warn(launched.launch.configuration, message)?;
         }
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
@@ -98,7 +112,10 @@ impl Run<'_> {
     }
 
     async fn converse(
-        &mut self, launched: &mut Launched, request: Generate, workload: Workload,
+        &mut self,
+        launched: &mut Launched,
+        request: Generate,
+        workload: Workload,
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
@@ -127,7 +144,9 @@ impl Run<'_> {
 
     fn record_sample(&mut self, launched: &Launched, sample: Sample) -> Result<(), Stop> {
         let (case, role) = (sample.case, sample.role);
-        if launched.hello().is_none() && !self.recorder.record.launches.iter().any(|it| it.launch == sample.launch) {
+        if launched.hello().is_none()
+            && !self.recorder.record.launches.iter().any(|it| it.launch == sample.launch)
+        {
             // A launch without hello is known as well as it will be after its first answer.
             self.recorder.take(Entry::Launch(Box::new(launched.launch.clone())))?;
         }
@@ -170,7 +189,12 @@ fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
 }
 
 /// The same greedy request in the same launch gives the same ids, where hello says so.
-fn same_ids(launched: &Launched, workload: &Workload, first: &Generated, second: &Generated) -> Result<(), Cause> {
+fn same_ids(
+    launched: &Launched,
+    workload: &Workload,
+    first: &Generated,
+    second: &Generated,
+) -> Result<(), Cause> {
     let promised = launched.hello().is_some_and(|hello| hello.deterministic) && workload.sampling.is_none();
     let ids = |generated: &Generated| -> Vec<_> {
         let sequences = generated.iterations.iter().flat_map(|iteration| &iteration.sequences);

@@ -24,7 +24,12 @@ impl Launched {
 
 impl Run<'_> {
     /// One process for all cases. When the engine dies in a case, the cases after it get another process.
-    pub(super) async fn launch_warm(&mut self, index: usize, round: u32, mut cases: Vec<usize>) -> Result<(), Stop> {
+    pub(super) async fn launch_warm(
+        &mut self,
+        index: usize,
+        round: u32,
+        mut cases: Vec<usize>,
+    ) -> Result<(), Stop> {
         while !cases.is_empty() {
             let mut launched = self.launch(index, round).await?;
             let mut alive = true;
@@ -45,7 +50,12 @@ impl Run<'_> {
     }
 
     /// One process for each request.
-    pub(super) async fn launch_one_shots(&mut self, index: usize, round: u32, cases: Vec<usize>) -> Result<(), Stop> {
+    pub(super) async fn launch_one_shots(
+        &mut self,
+        index: usize,
+        round: u32,
+        cases: Vec<usize>,
+    ) -> Result<(), Stop> {
         for case in cases {
             for sample in 0..self.plan.cases[case].workload.samples {
                 let asked = match self.start(index, round, false) {
@@ -118,7 +128,8 @@ impl Run<'_> {
             let (label, rounds) = (configuration.label.clone(), self.plan.launches);
             (self.listener)(Event::LaunchStarted { label, round, rounds });
         }
-        let launching = launching(configuration, &self.recorder.record.header.id, self.launches, self.settings.debug);
+        let launching =
+            launching(configuration, &self.recorder.record.header.id, self.launches, self.settings.debug);
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
         let launch = Launch { launch: self.launches, configuration: index, round, pid, ..Launch::default() };
@@ -129,12 +140,14 @@ impl Run<'_> {
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.
     async fn end(&mut self, mut launched: Launched, alive: bool) -> Result<(), Stop> {
         let index = launched.launch.configuration;
-        if alive && launched.hello().is_some() {
-            if let Err(cause) = launched.talk.shutdown().await {
-                self.warn(index, format!("did not shut down as the protocol asks: {cause}; it was ended"))?;
-            }
+        if alive
+            && launched.hello().is_some()
+            && let Err(cause) = launched.talk.shutdown().await
+        {
+            self.warn(index, format!("did not shut down as the protocol asks: {cause}; it was ended"))?;
         }
-        let grace = if alive { launched.talk.deadlines.shutdown } else { std::time::Duration::from_millis(100) };
+        let grace =
+            if alive { launched.talk.deadlines.shutdown } else { std::time::Duration::from_millis(100) };
         let left = launched.talk.process.end(grace).await;
         if left > 0 && alive {
             self.warn(index, format!("left {left} processes behind; they were ended"))?;

@@ -133,7 +133,14 @@ impl<'a> Run<'a> {
             };
             if let Some((kind, message, hint)) = refusal {
                 let (kind, when) = (kind.to_string(), "start".to_string());
-                self.record_failure(Failure { configuration: index, kind, when, message, hint, ..Failure::default() })?;
+                self.record_failure(Failure {
+                    configuration: index,
+                    kind,
+                    when,
+                    message,
+                    hint,
+                    ..Failure::default()
+                })?;
             }
         }
         Ok(())
@@ -163,8 +170,11 @@ impl<'a> Run<'a> {
             Some(case) => vec![case],
             None => self.plan.cases_of(failure.configuration),
         };
-        let requests = closed.iter().filter(|case| !self.failed.contains(case)).map(|&case| self.requests_of(case));
-        let skipped = Event::Skipped { requests: requests.sum() };
+        let open = |case: &&usize| !self.failed.contains(case);
+        let planned: u64 = closed.iter().filter(open).map(|&case| self.requests_of(case)).sum();
+        let made =
+            self.recorder.record.samples.iter().filter(|sample| closed.contains(&sample.case)).count() as u64;
+        let skipped = Event::Skipped { requests: planned.saturating_sub(made) };
         self.failed.extend(closed);
         (self.listener)(skipped);
         (self.listener)(Event::Failed { label, failure: failure.clone() });
