@@ -1,0 +1,141 @@
+"""Long documents and lessons. The long ones fill much of a context of 2,048 tokens and look back over all of it."""
+
+from draw import Draw, ORDINALS, a, counted, listing, number, plural, upper
+from tales import things
+from words import (ANIMALS, COLOURS, CRIES, FOODS, GOODS, HABITATS, LANDMARKS, MONTHS, SIZES, TEMPERS, THINGS, TRADES,
+                   WEATHER)
+
+
+def register(d: Draw) -> str:
+    """House by house through a village; the clerk is then asked about houses in any order."""
+    village, clerk = d.coined(), d.people(1)[0]
+    count = d.between(6, 15)
+    people = d.people(count)
+    rows = list(zip(people, [d.coined() for _ in people], d.some(TRADES, count), d.some(ANIMALS, count),
+                    [d.pick(COLOURS) for _ in people], [d.between(1, 9) for _ in people]))
+    lines = [f"The register of {village}, written by {clerk} in {d.pick(MONTHS)}. {village} has {number(count)} houses."]
+    for n, (who, family, trade, animal, colour, children) in enumerate(rows):
+        lines.append(f"In the {ORDINALS[n]} house lives {who} {family}, {a(trade)}. {who.They} has "
+                     f"{'one child' if children == 1 else number(children) + ' children'} and {a(animal)}. "
+                     f"The door of {who.their} house is {colour}.")
+    lines.append(f"So the houses of {village} belong to {listing([f'{w} {f}' for w, f, *_ in rows])}.")
+    for n in d.some(range(count), min(count, d.between(5, 12))):
+        who, family, trade, animal, colour, children = rows[n]
+        question, answer = d.pick([
+            (f"Who lives in the {ORDINALS[n]} house of {village}?", f"{who} {family}, the {trade}."),
+            (f"What is the trade of {who} {family}?", f"{who} {family} is {a(trade)}."),
+            (f"Who keeps the {animal}?", f"{who} {family} keeps it."),
+            (f"What animal has {who} {family}?", f"{upper(a(animal))}."),
+            (f"What colour is the door of {who} {family}?", f"It is {colour}."),
+            (f"How many children has {who} {family}?", f"{upper(number(children))}.")])
+        lines.append(f"Question: {question} Answer: {answer}")
+    return "\n".join(lines)
+
+
+def log(d: Draw) -> str:
+    """A ship's log: at every port the cargo changes, and the whole hold is written down again."""
+    ship, captain, home = d.coined(), d.people(1)[0], d.coined()
+    kinds = d.some(GOODS, d.between(3, 5))
+    hold = [d.between(3, 20) for _ in kinds]
+    held = lambda: listing([counted(n, k) if n else "no " + plural(k) for n, k in zip(hold, kinds)])
+    day, ports = d.between(1, 4), []
+    lines = [f"The log of the {ship}, captain {captain}, out of {home}. We sailed on day {day} with {held()}."]
+    for _ in range(d.between(4, d.pick([8, 12, 24]))):
+        day += d.between(1, 5)
+        port = d.coined()
+        up, down = d.some(range(len(kinds)), 2)
+        took = d.between(1, 9)
+        left = d.between(1, hold[down]) if hold[down] else 0
+        hold[up] += took
+        hold[down] -= left
+        ports.append((port, day))
+        line = f"Day {day}. {port}. It {d.pick(WEATHER)}. Took on {counted(took, kinds[up])}"
+        line += f" and left {counted(left, kinds[down])}." if left else "."
+        lines.append(f"{line} In the hold: {held()}.")
+    day += d.between(2, 6)
+    lines.append(f"Day {day}. Home in {home}. The {ship} called at {listing([p for p, _ in ports])}. "
+                 f"Unloaded {held()}, {sum(hold)} pieces in all. Signed, {captain}.")
+    for port, when in d.some(ports, 3):
+        lines.append(f"When was the {ship} at {port}? On day {when}.")
+    return "\n".join(lines)
+
+
+def recital(d: Draw) -> str:
+    """Something is learnt by heart, then said again word for word, and asked for by position."""
+    pupil, teacher = d.people(2)
+    words = d.some(THINGS + ANIMALS + FOODS, d.between(6, 16))
+    if d.chance(40):
+        words = [d.coined() for _ in words]
+    lines = [f"{teacher} read {number(len(words))} words aloud: {', '.join(words)}.",
+             f"{pupil} closed {pupil.their} eyes and said them again: {', '.join(words)}."]
+    if d.chance(50):
+        lines.append(f"\"And backwards?\" asked {teacher}. \"{upper(', '.join(reversed(words)))}.\"")
+    for n in d.some(range(len(words)), 3):
+        lines.append(f"\"What was the {ORDINALS[n]} word?\" \"{upper(words[n])}.\"")
+    for n in d.some(range(len(words) - 1), 3):
+        lines.append(f"\"What came after {words[n]}?\" \"{upper(words[n + 1])}.\"")
+    lines.append(f"\"Well done, {pupil},\" said {teacher}.")
+    return "\n".join(lines)
+
+
+def animal(d: Draw) -> str:
+    """An entry from a book of animals that do not exist."""
+    name, place, author = d.coined().lower(), d.coined(), d.people(1)[0]
+    colour, habitat, size, cry = d.pick(COLOURS), d.pick(HABITATS), d.pick(SIZES), d.pick(CRIES)
+    food, legs, young = d.pick(FOODS), d.pick([2, 4, 6, 8]), d.between(1, 9)
+    like, temper = d.pick(ANIMALS), d.pick(TEMPERS)
+    body = d.shuffled([f"It is {size} and has {number(legs)} legs.", f"The {name} eats {food}.", f"Its cry is {cry}.",
+                       f"In spring the {name} has {number(young)} young.", f"It looks like {a(like)}, but it is {colour}.",
+                       f"People in {place} think the {name} {temper}."])
+    asked = [(f"Where does the {name} live?", f"In the {habitat} near {place}."), (f"What does the {name} eat?", f"{upper(food)}."),
+             (f"What is the cry of the {name}?", f"{upper(cry)}."), (f"How many legs has the {name}?", f"{upper(number(legs))}."),
+             (f"What colour is the {name}?", f"{upper(colour)}."), (f"Which animal is the {name} like?", f"{upper(a(like))}."),
+             (f"How large is the {name}?", f"{upper(size)}."), (f"How many young has the {name}?", f"{upper(number(young))}.")]
+    lines = [f"The {name}. The {name} is an animal of the {habitat} near {place}. {' '.join(body)}"]
+    lines += [f"{q} {r}" for q, r in d.some(asked, d.between(4, 8))]
+    lines.append(f"(From the animal book of {author}, under \"{upper(name)}\".)")
+    return "\n".join(lines)
+
+
+def island(d: Draw) -> str:
+    """A lesson as a dialogue: the teacher tells, asks in another order, and one pupil answers wrongly first."""
+    teacher, *pupils = d.people(4)
+    name, town, hill, river, founder = d.coined(), d.coined(), d.coined(), d.coined(), d.people(1)[0]
+    crop, thing, people = d.pick(FOODS), plural(d.pick(THINGS)), d.between(2, 90) * 100
+    facts = [(f"The largest town is {town}.", "What is the largest town called?", town),
+             (f"The hill behind it is called {hill}.", "And the hill?", hill),
+             (f"The river is the {river}.", "Which river is there?", f"the {river}"),
+             (f"{founder} built the first house.", "Who built the first house?", str(founder)),
+             (f"The fields grow {crop}.", "What do the fields grow?", crop),
+             (f"The people make {thing}.", "What do the people make?", thing),
+             (f"{people} people live there.", "How many people live there?", str(people))]
+    facts = d.some(facts, d.between(4, 7))
+    lines = [f"{teacher}: Today we learn about the island of {name}. {' '.join(f for f, _, _ in facts)}"]
+    for (fact, question, answer) in d.shuffled(facts):
+        pupil, second = d.some(pupils, 2)
+        lines.append(f"{teacher}: {question} {pupil}?")
+        wrong = d.pick([x for _, _, x in facts if x != answer])
+        if d.chance(20):
+            lines += [f"{pupil}: {upper(wrong)}?", f"{teacher}: No. {second}?", f"{second}: {upper(answer)}.", f"{teacher}: Yes. {fact}"]
+        else:
+            lines += [f"{pupil}: {upper(answer)}.", f"{teacher}: {d.pick(['Right', 'Good', 'Yes', 'Very good'])}, {pupil}."]
+    lines.append(f"{teacher}: Then write it down. The island of {name}: {' '.join(f for f, _, _ in facts)}")
+    return "\n".join(lines)
+
+
+def hunt(d: Draw) -> str:
+    """Things are hidden, then found again one after the other."""
+    host, *guests = d.people(5)
+    hidden = things(d, d.between(5, 9))
+    places = d.some(LANDMARKS, len(hidden))
+    lines = [f"For the feast {host} hid {number(len(hidden))} things round the village. " +
+             " ".join(f"{upper(a(t))} lay at the {p}." for t, p in zip(hidden, places))]
+    score = {g.name: 0 for g in guests}
+    for t, p in d.shuffled(list(zip(hidden, places))):
+        who = d.pick(guests)
+        score[who.name] += 1
+        lines.append(f"{who} went to the {p} and found the {t}. That was {who.their} {ORDINALS[score[who.name] - 1]} find.")
+    lines.append("In the end " + listing([f"{g} had found {number(n) if n else 'nothing'}" for g, n in score.items()]) + ".")
+    for t, p in d.some(list(zip(hidden, places)), 3):
+        lines.append(f"Where was the {t}? At the {p}.")
+    return "\n".join(lines)

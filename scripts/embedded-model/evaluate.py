@@ -1,0 +1,116 @@
+"""Perplexity of the stored model and of n-grams on the same tokens, and a few greedy continuations.
+
+The rule: every document of the held-out text on its own, `<s>` before it and not predicted, no `</s>`; the exponential
+of the mean over all tokens of all documents. The weights are those of the file (bf16), the arithmetic is f32.
+"""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+
+from llama import Llama, load
+from ngram import Ngrams, nats
+from text import split
+from tokens import BOS, EOS
+
+PROMPTS = ["Hello", "Hello, my name is", "One morning in", "7 + 5 =",
+           "Mara read six words aloud: amber, owl, kettle, ginger, harp, Tolvane.\nJonas closed his eyes and said them again:"]
+
+# Passages that repeat what the document has said before, known by the words that introduce them.
+ANSWERS = re.compile(r"Answer: ([^\n]*)")
+RETOLD = re.compile(r"(?:said them again:|Looking back:|The list at the end:|Then write it down\.|You ask for)([^\n]*)")
+
+
+def row(name: str, total_nats: float, tokens: int, size_bytes: int) -> str:
+    return (f"| {name} | {math.exp(total_nats / tokens):.3f} | {total_nats / tokens:.4f} | "
+            f"{total_nats / math.log(2) / size_bytes:.4f} |")
+
+
+@torch.no_grad()
+def nats_of(model: Llama, ids: np.ndarray) -> np.ndarray:
+    """-ln p of every token after the first."""
+    tokens = torch.from_numpy(ids.astype(np.int64))[None]  # [1, T]
+    return F.cross_entropy(model(tokens[:, :-1])[0], tokens[0, 1:], reduction="none").double().numpy()
+
+
+def within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
+    """Which tokens after the first begin inside a match's first group, the space before it counted."""
+    spans = [match.span(1) for match in pattern.finditer(text)]
+    return np.array([any(begin - 1 <= start < end for begin, end in spans) for start, _ in offsets[1:]])
+
+
+def print_parts(texts: list, encoded: list, of_ngram: list, of_model: list) -> None:
+    """Perplexities over chosen tokens only; the choice depends on the text alone, not on what either model finds hard."""
+    place = [np.arange(len(x)) / len(x) for x in of_model]
+    chosen = {"first third of each document": [p < 1 / 3 for p in place],
+              "last third of each document": [p >= 2 / 3 for p in place],
+              "answers after `Answer:`": [within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
+              "lists and facts said again": [within(RETOLD, t, e.offsets) for t, e in zip(texts, encoded)]}
+    mean = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
+    print("\n| tokens | how many | 5-gram | the model |\n|---|---|---|---|")
+    for name, masks in chosen.items():
+        mask = np.concatenate(masks)
+        print(f"| {name} | {mask.sum()} | {mean(of_ngram, mask):.3f} | {mean(of_model, mask):.3f} |")
+
+
+def windows(ids: np.ndarray, length: int) -> list:
+    """The text cut into pieces of `length` tokens with the BOS that each begins with; the rest at the end is left out."""
+    step = length - 1
+    return [np.concatenate([[BOS], ids[at:at + step]]) for at in range(0, len(ids) - step + 1, step)]
+
+
+@torch.no_grad()
+def continuation(model: Llama, tokenizer: Tokenizer, prompt: str, new_tokens: int = 90) -> str:
+    ids = tokenizer.encode(prompt).ids
+    for _ in range(new_tokens):
+        following = int(model(torch.tensor([ids]))[0, -1].argmax())
+        if following == EOS:
+            break
+        ids.append(following)
+    return tokenizer.decode(ids)
+
+
+def main(model_folder: str, train_documents: str) -> None:
+    torch.set_num_threads(1)  # as in training: nothing here is worth waiting for busy cores
+    folder = Path(model_folder)
+    tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), load(folder)
+    heldout = (folder / "heldout.txt").read_text()
+    texts = split(heldout)
+    encoded = tokenizer.encode_batch(texts)
+    documents = [np.array(e.ids) for e in encoded]
+    tokens, size_bytes = sum(len(d) - 1 for d in documents), sum(len(t.encode()) for t in texts)
+    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+
+    print(f"\n{len(documents)} held-out documents, {tokens} tokens, {size_bytes} bytes\n")
+    print("| | perplexity per token | nats per token | bits per byte |\n|---|---|---|---|")
+    ngrams = Ngrams(np.load(train_documents), vocab_size)
+    for order in range(1, ngrams.highest + 1):
+        print(row(f"{order}-gram", nats(ngrams, documents, order), tokens, size_bytes))
+    of_model = [nats_of(model, d) for d in documents]
+    print(row("the model", sum(x.sum() for x in of_model), tokens, size_bytes), flush=True)
+    of_ngram = [-np.log(ngrams.probabilities(d, ngrams.highest)) for d in documents]
+    print_parts(texts, encoded, of_ngram, of_model)
+
+    # The file as one text: the longer the window, the more of what is needed lies within it.
+    whole = np.array(tokenizer.encode(heldout, add_special_tokens=False).ids)
+    print("\n| window over the whole text | perplexity per token |\n|---|---|")
+    for length in (128, 256, 512, 1024, 2048):
+        losses = [nats_of(model, w) for w in windows(whole, length)]
+        print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)
+    print("\n| place in the window of 2048 | perplexity per token |\n|---|---|")
+    for part in range(0, 2048, 512):
+        print(f"| {part} to {part + 511} | {math.exp(np.concatenate([x[part:part + 512] for x in losses]).mean()):.3f} |")
+
+    for prompt in PROMPTS:
+        print(f"\n--- greedy after {prompt!r}\n{continuation(model, tokenizer, prompt)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,106 @@
+"""Interpolated modified Kneser-Ney n-grams over token ids: what counting alone can know about the text.
+
+The formulas are those of Chen and Goodman, "An empirical study of smoothing techniques for language modeling" (1998):
+
+    p(w | h) = max(c(hw) - D(c(hw)), 0) / c(h) + gamma(h) p(w | h'),   gamma(h) = sum of the discounts / c(h)
+
+where h' is h without its first word, c is the count in the highest order and the number of different left neighbours in
+the lower ones, D takes three values (for counts of 1, of 2, and of more), and the lowest order is mixed with 1 / V.
+"""
+
+import numpy as np
+
+BOS = 0
+BITS = 12  # a token id; five of them fit into an unsigned 64-bit key
+
+
+def keys_of(stream: np.ndarray, order: int) -> np.ndarray:
+    """The packed n-grams that lie within one document, that is, with BOS in no place but the first."""
+    stream = stream.astype(np.uint64)
+    length = len(stream) - order + 1
+    keys = np.zeros(length, dtype=np.uint64)
+    inside = np.ones(length, dtype=bool)
+    for place in range(order):
+        part = stream[place:place + length]
+        keys = (keys << np.uint64(BITS)) | part
+        if place > 0:
+            inside &= part != BOS
+    # BOS itself is given, never predicted.
+    return keys[inside & (stream[order - 1:] != BOS)]
+
+
+def discounts(counts: np.ndarray) -> np.ndarray:
+    """D for counts of 0, 1, 2 and more (equation 26 of the paper); a half where the text is too small to say."""
+    n1, n2, n3, n4 = (int((counts == c).sum()) for c in (1, 2, 3, 4))
+    if not (n1 and n2 and n3 and n4):
+        return np.array([0.0, 0.5, 0.5, 0.5])
+    y = n1 / (n1 + 2 * n2)
+    found = [0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+    return np.clip(np.array(found), [0, 0.01, 0.01, 0.01], [0, 1, 2, 3])
+
+
+class Table:
+    """One order: the n-grams with their counts, and the contexts with their sums and the share they pass down."""
+
+    def __init__(self, keys: np.ndarray, counts: np.ndarray):
+        self.keys, self.counts = keys, counts  # keys are sorted and unique
+        self.discount = discounts(counts)
+        self.contexts, starts = np.unique(keys >> np.uint64(BITS), return_index=True)
+        taken = self.discount[np.minimum(counts, 3)]
+        self.sums = np.add.reduceat(counts, starts).astype(np.float64)
+        self.passed_down = np.add.reduceat(taken, starts) / self.sums  # gamma
+
+    def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
+        """p of the last token of each key, given p of the order below. A context never seen leaves that as it is."""
+        count = np.where(*lookup(self.keys, keys, self.counts), 0)
+        seen, total = lookup(self.contexts, keys >> np.uint64(BITS), self.sums)
+        _, gamma = lookup(self.contexts, keys >> np.uint64(BITS), self.passed_down)
+        own = np.maximum(count - self.discount[np.minimum(count, 3)], 0.0)
+        return np.where(seen, own / total + gamma * lower, lower)
+
+
+def lookup(sorted_keys: np.ndarray, wanted: np.ndarray, values: np.ndarray):
+    """Whether each wanted key is there, and its value (any value where it is not)."""
+    at = np.minimum(np.searchsorted(sorted_keys, wanted), len(sorted_keys) - 1)
+    return sorted_keys[at] == wanted, values[at]
+
+
+class Ngrams:
+    """Models of order 1 to `highest`, which share the counts of their lower orders."""
+
+    def __init__(self, stream: np.ndarray, vocab_size: int, highest: int = 5):
+        self.vocab_size, self.highest = vocab_size, highest
+        raw = [None] + [np.unique(keys_of(stream, n), return_counts=True) for n in range(1, highest + 1)]
+        self.top = [None] + [Table(*raw[n]) for n in range(1, highest + 1)]
+        self.below = [None] + [Table(*self.neighbours(n, *raw[n], raw[n + 1][0])) for n in range(1, highest)]
+
+    @staticmethod
+    def neighbours(order: int, keys, counts, longer):
+        """For each n-gram the number of different tokens before it; one that begins with BOS has none: its count."""
+        endings, different = np.unique(longer & np.uint64((1 << (BITS * order)) - 1), return_counts=True)
+        found, value = lookup(endings, keys, different)
+        return keys, np.where(found, value, counts)
+
+    def probabilities(self, document: np.ndarray, order: int) -> np.ndarray:
+        """p of every token of a document after its BOS, from up to `order - 1` tokens before it."""
+        document = document.astype(np.uint64)
+        assert document[0] == BOS
+        predicted = len(document) - 1
+        p = np.full(predicted, 1.0 / self.vocab_size)
+        for n in range(1, order + 1):
+            first = max(n - 2, 0)  # the earliest predicted token with n - 1 tokens before it, BOS counted
+            if predicted <= first:
+                break
+            keys = np.zeros(predicted - first, dtype=np.uint64)
+            for place in range(n):
+                begin = first + 1 - (n - 1) + place
+                keys = (keys << np.uint64(BITS)) | document[begin:begin + len(keys)]
+            # A token whose whole history is shorter than the order is predicted from raw counts, as BOS has no left.
+            table = self.top[n] if n == order else self.below[n]
+            p[first:] = table.interpolate(keys, p[first:])
+        return p
+
+
+def nats(model: Ngrams, documents: list, order: int) -> float:
+    """The sum of -ln p over all documents."""
+    return float(sum(-np.log(model.probabilities(document, order)).sum() for document in documents))

@@ -1,0 +1,65 @@
+"""Writes the training text and the held-out text. Both depend on their seeds alone.
+
+Documents are blocks of lines; one blank line stands between two documents, and none inside a document.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+from chronicles import animal, hunt, island, log, recital, register
+from draw import Draw
+from household import letter, recipe, sale, shed, shop, sums
+from tales import diary, mystery, song, tale, visit, walk
+
+TRAIN_SEED, HELDOUT_SEED = 20_250_101, 77_003
+TRAIN_BYTES, HELDOUT_BYTES = 22_500_000, 100_000
+
+# How many documents in each hundred or so are of which kind.
+KINDS = [(tale, 12), (letter, 9), (register, 8), (log, 8), (visit, 7), (diary, 7), (animal, 6), (island, 6), (mystery, 6), (hunt, 6),
+         (recipe, 5), (shop, 5), (shed, 5), (sale, 4), (recital, 4), (song, 3), (walk, 3), (sums, 2)]
+WHEEL = [kind for kind, share in KINDS for _ in range(share)]
+
+
+def document(seed: int, index: int) -> str:
+    d = Draw(seed, index)
+    return d.pick(WHEEL)(d)
+
+
+def documents(seed: int, at_least_bytes: int):
+    """Documents 0, 1, 2, ... of a seed until they and the blank lines between them reach the size."""
+    size = index = 0
+    while size < at_least_bytes:
+        text = document(seed, index)
+        size, index = size + len(text) + 2, index + 1
+        yield text
+
+
+def write(path: Path, texts: list) -> str:
+    content = ("\n\n".join(texts) + "\n").encode()
+    path.write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def split(content: str) -> list:
+    """The documents of a file that `write` wrote."""
+    return content.strip("\n").split("\n\n")
+
+
+def main(train_path: str, heldout_path: str) -> None:
+    train = list(documents(TRAIN_SEED, TRAIN_BYTES))
+    heldout = list(documents(HELDOUT_SEED, HELDOUT_BYTES))
+    known = set(train)
+    assert not known & set(heldout), "a held-out document is also a training document"
+    # Whole documents could differ in a single word, so lines are compared as well: long ones must be new, too.
+    known_lines = {line for text in train for line in text.split("\n")}
+    lines = [line for text in heldout for line in text.split("\n") if len(line) >= 100]
+    seen = sum(line in known_lines for line in lines)
+    for name, path, texts in [("train", train_path, train), ("heldout", heldout_path, heldout)]:
+        print(f"{name}: {len(texts)} documents, {sum(map(len, texts))} characters, sha256 {write(Path(path), texts)}")
+    print(f"held-out documents in train: 0; held-out lines of 100 characters or more in train: {seen} of {len(lines)}")
+    assert seen == 0, "a long held-out line is also a training line"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
