@@ -23,7 +23,12 @@ const CLOCK_SLACK_NS: u64 = 1_000_000;
 
 impl Expected {
     /// What hello and the load say about how to read an answer.
-    pub fn with_engine(mut self, hello: Option<&HelloFacts>, eos_ids: &[u32], vocabulary_size: Option<u32>) -> Self {
+    pub fn with_engine(
+        mut self,
+        hello: Option<&HelloFacts>,
+        eos_ids: &[u32],
+        vocabulary_size: Option<u32>,
+    ) -> Self {
         // An engine that masks EOS gives no EOS; one that takes it for an ordinary token may give it anywhere.
         let ordinary = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
         self.eos_ids = if self.ignore_eos && ordinary { Vec::new() } else { eos_ids.to_vec() };
@@ -37,7 +42,10 @@ impl Expected {
             return wrong(format!("{} iterations where 1 was asked", generated.iterations.len()));
         };
         if !generated.warmup_iterations.is_empty() {
-            return wrong(format!("{} warm-up iterations where none was asked", generated.warmup_iterations.len()));
+            return wrong(format!(
+                "{} warm-up iterations where none was asked",
+                generated.warmup_iterations.len()
+            ));
         }
         self.verify_clock(iteration)?;
         if iteration.sequences.len() != self.prompt_tokens.len() {
@@ -57,12 +65,19 @@ impl Expected {
         }
         if *end_ns > self.elapsed_ns + CLOCK_SLACK_NS {
             let elapsed = self.elapsed_ns;
-            return breach(format!("`end_ns` {end_ns} lies after the answer arrived ({elapsed} ns on the orchestrator's clock)"));
+            return breach(format!(
+                "`end_ns` {end_ns} lies after the answer arrived ({elapsed} ns on the orchestrator's clock)"
+            ));
         }
         Ok(())
     }
 
-    fn verify_sequence(&self, iteration: &Iteration, sequence: &Sequence, prompt: Option<u32>) -> Result<(), Cause> {
+    fn verify_sequence(
+        &self,
+        iteration: &Iteration,
+        sequence: &Sequence,
+        prompt: Option<u32>,
+    ) -> Result<(), Cause> {
         if let Some(asked) = prompt.filter(|&asked| asked != sequence.prompt_tokens) {
             return wrong(format!("`prompt_tokens` {} where {asked} ids were sent", sequence.prompt_tokens));
         }
@@ -78,7 +93,9 @@ impl Expected {
                 (ids.len(), times.clone())
             }
             (None, None, Some(chunks)) => {
-                let Some(count) = sequence.output_tokens else { return breach("`chunks` without `output_tokens`".into()) };
+                let Some(count) = sequence.output_tokens else {
+                    return breach("`chunks` without `output_tokens`".into());
+                };
                 (count as usize, chunks.iter().map(|chunk| chunk.ns).collect())
             }
             _ => return breach("neither `output_ids` with `token_ns` nor `chunks`".into()),
@@ -89,7 +106,9 @@ impl Expected {
             let early = if index == 0 { time <= last } else { time < last };
             if early || time > iteration.end_ns {
                 let (start, end) = (iteration.start_ns, iteration.end_ns);
-                return breach(format!("`token_ns[{index}]` {time} lies outside its place ({start} .. {last} .. {end})"));
+                return breach(format!(
+                    "`token_ns[{index}]` {time} lies outside its place ({start} .. {last} .. {end})"
+                ));
             }
             last = time;
         }
@@ -102,8 +121,12 @@ impl Expected {
         }
         let eos = ids.iter().position(|id| self.eos_ids.contains(id));
         match (eos, finish) {
-            (Some(place), _) if place + 1 < ids.len() => wrong(format!("goes on after the EOS at token {place}")),
-            (None, Finish::Eos) if !self.eos_ids.is_empty() => wrong("finished `eos` without an EOS token".into()),
+            (Some(place), _) if place + 1 < ids.len() => {
+                wrong(format!("goes on after the EOS at token {place}"))
+            }
+            (None, Finish::Eos) if !self.eos_ids.is_empty() => {
+                wrong("finished `eos` without an EOS token".into())
+            }
             _ => Ok(()),
         }
     }
@@ -126,7 +149,11 @@ pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
             let mut streamed = Vec::new();
             for token in answer.tokens.iter().map(|(token, _)| token).filter(of) {
                 if token.index as usize != streamed.len() {
-                    return breach(format!("streamed token {} came where {} was next", token.index, streamed.len()));
+                    return breach(format!(
+                        "streamed token {} came where {} was next",
+                        token.index,
+                        streamed.len()
+                    ));
                 }
                 streamed.extend(&token.ids);
             }
@@ -184,7 +211,10 @@ mod tests {
             token_ns: Some(vec![20, 30, 30]),
             ..Sequence::default()
         };
-        Generated { iterations: vec![Iteration { start_ns: 10, end_ns: 40, sequences: vec![sequence] }], ..Default::default() }
+        Generated {
+            iterations: vec![Iteration { start_ns: 10, end_ns: 40, sequences: vec![sequence] }],
+            ..Default::default()
+        }
     }
 
     fn refusal(change: impl FnOnce(&mut Iteration)) -> String {
@@ -206,23 +236,41 @@ mod tests {
             iteration.sequences[0].token_ns = Some(vec![20]);
         });
         assert_eq!(short, "wrong_output: 1 tokens where 3 were asked");
-        assert_eq!(refusal(|it| it.sequences[0].prompt_tokens = 9), "wrong_output: `prompt_tokens` 9 where 4 ids were sent");
+        assert_eq!(
+            refusal(|it| it.sequences[0].prompt_tokens = 9),
+            "wrong_output: `prompt_tokens` 9 where 4 ids were sent"
+        );
         assert!(refusal(|it| it.sequences.clear()).contains("0 sequences where 1"));
     }
 
     #[test]
     fn times_must_follow_one_another_and_the_orchestrators_clock() {
-        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30])).starts_with("protocol: `token_ns[1]`"));
-        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![10, 20, 30])).starts_with("protocol: `token_ns[0]`"));
-        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30, 41])).starts_with("protocol: `token_ns[2]`"));
-        assert!(refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30])).contains("3 `output_ids` and 2 `token_ns`"));
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30]))
+                .starts_with("protocol: `token_ns[1]`")
+        );
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![10, 20, 30]))
+                .starts_with("protocol: `token_ns[0]`")
+        );
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30, 41]))
+                .starts_with("protocol: `token_ns[2]`")
+        );
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30]))
+                .contains("3 `output_ids` and 2 `token_ns`")
+        );
         assert!(refusal(|it| it.end_ns = 5).contains("lies before"));
         assert!(refusal(|it| it.end_ns = 2_000_000_000).contains("after the answer arrived"));
     }
 
     #[test]
     fn ids_lie_in_the_vocabulary_and_end_at_eos_unless_it_is_ignored() {
-        assert!(refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7])).contains("outside the vocabulary"));
+        assert!(
+            refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7]))
+                .contains("outside the vocabulary")
+        );
         let stops = Expected { ignore_eos: false, eos_ids: vec![6], ..expected() };
         assert!(stops.verify(&answer()).unwrap_err().to_string().contains("goes on after the EOS"));
         assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
@@ -232,7 +280,12 @@ mod tests {
         let token = |&(index, ids, arrived_ns): &(u32, &[u32], u64)| {
             (Token { index, ids: ids.to_vec(), ns: 20, ..Token::default() }, arrived_ns)
         };
-        Answer { generated: answer(), tokens: tokens.iter().map(token).collect(), sent_ns: 5_000_000, answered_ns: 6_000_000 }
+        Answer {
+            generated: answer(),
+            tokens: tokens.iter().map(token).collect(),
+            sent_ns: 5_000_000,
+            answered_ns: 6_000_000,
+        }
     }
 
     #[test]
@@ -247,7 +300,10 @@ mod tests {
     #[test]
     fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
         let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)])).unwrap_err();
-        assert_eq!((early.kind(), early.to_string().as_str()), ("protocol", "a streamed token arrived 4000020 ns before its stamp"));
+        assert_eq!(
+            (early.kind(), early.to_string().as_str()),
+            ("protocol", "a streamed token arrived 4000020 ns before its stamp")
+        );
         assert_eq!(lateness_ns(&streamed(&[(0, &[5, 6, 7], 5_000_120)])), Some(100));
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use protocol::{
     Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
-    Request, Score, Scored, Token,
+    Request, Token,
 };
 
 use super::error::{Cause, Fault, Stage};
