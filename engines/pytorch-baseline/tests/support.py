@@ -1,0 +1,158 @@
+"""Small model folders with random weights, and the same arithmetic written a second time, without PyTorch's modules."""
+
+import json
+import math
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ENGINE = Path(__file__).resolve().parent.parent
+KIT = ENGINE.parent / "kit" / "python"
+sys.path[:0] = [str(ENGINE), str(KIT)]
+
+import numpy
+import torch
+from safetensors.torch import save_file
+
+from engine_kit import Job, Phases, Tokens
+from worker import PyTorchBaseline
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+    "bos_token_id": 0,
+    "eos_token_id": 63,
+}
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def random_weights(config, dtype=torch.float32, seed=1):
+    torch.manual_seed(seed)
+    hidden, inner, vocabulary = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    head_dim = config.get("head_dim", hidden // config["num_attention_heads"])
+    queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
+    for index in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{index}."
+        shapes |= {f"{layer}{name}.weight": (hidden,) for name in ("input_layernorm", "post_attention_layernorm")}
+        sizes = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
+        shapes |= {f"{layer}self_attn.{name}_proj.weight": size for name, size in sizes.items()}
+        if config["model_type"] == "qwen2":
+            shapes |= {f"{layer}self_attn.{name}_proj.bias": sizes[name][:1] for name in "qkv"}
+        sizes = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+        shapes |= {f"{layer}mlp.{name}_proj.weight": size for name, size in sizes.items()}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (vocabulary, hidden)
+    return {name: (torch.randn(shape) * 0.3 + (len(shape) == 1)).to(dtype) for name, shape in shapes.items()}
+
+
+def write_folder(test, changes=None, weights=None, shards=None):
+    """A model folder that lives as long as the test."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    path, config = Path(folder.name), {**CONFIG, **(changes or {})}
+    (path / "config.json").write_text(json.dumps(config))
+    weights = random_weights(config) if weights is None else weights
+    if shards is None:
+        save_file(weights, path / "model.safetensors")
+    else:
+        names, index = sorted(weights), {}
+        for number in range(shards):
+            file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+            mine = {name: weights[name] for name in names[number::shards]}
+            save_file(mine, path / file)
+            index |= dict.fromkeys(mine, file)
+        (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return path
+
+
+def load(path, **asked):
+    from types import SimpleNamespace
+
+    defaults = dict(model=str(path), device="cpu", dtype="f32", threads=1, context_tokens=None, options={})
+    return PyTorchBaseline().load(SimpleNamespace(**{**defaults, **asked}), Phases())
+
+
+def generate(model, prompt, max_new_tokens, **job):
+    """The new ids, through the kit's own `Tokens`."""
+    job = Job([prompt], max_new_tokens, **job)
+    tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
+    model.generate(job, tokens)
+    return tokens.ids(0)
+
+
+def logits_in_numpy(config, weights, ids):
+    """The decoder position by position in float64, from the definitions: complex rotations, sums over what came before."""
+    weights = {name: tensor.to(torch.float64).numpy() for name, tensor in weights.items()}
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    head_dim = config.get("head_dim", config["hidden_size"] // heads)
+    turns = [frequency(pair, head_dim, config) for pair in range(head_dim // 2)]
+
+    def norm(x, name):
+        return x / math.sqrt(numpy.mean(x * x) + config["rms_norm_eps"]) * weights[name]
+
+    def linear(x, name):
+        return weights[f"{name}.weight"] @ x + weights.get(f"{name}.bias", 0.0)
+
+    def rotated(vector, position):
+        half = head_dim // 2
+        turned = (vector[:half] + 1j * vector[half:]) * numpy.exp(1j * position * numpy.array(turns))
+        return numpy.concatenate([turned.real, turned.imag])
+
+    xs = [weights["model.embed_tokens.weight"][id] for id in ids]
+    for index in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{index}."
+        normed = [norm(x, f"{layer}input_layernorm.weight") for x in xs]
+        q, k, v = ([linear(x, f"{layer}self_attn.{name}_proj").reshape(-1, head_dim) for x in normed] for name in "qkv")
+        for position in range(len(ids)):
+            mixed = []
+            for head in range(heads):
+                kv = head // (heads // kv_heads)
+                query = rotated(q[position][head], position)
+                seen = range(position + 1)
+                shares = numpy.exp([query @ rotated(k[past][kv], past) / math.sqrt(head_dim) for past in seen])
+                mixed.append(sum(share * v[past][kv] for share, past in zip(shares / shares.sum(), seen)))
+            x = xs[position] + linear(numpy.concatenate(mixed), f"{layer}self_attn.o_proj")
+            inner = norm(x, f"{layer}post_attention_layernorm.weight")
+            gate = linear(inner, f"{layer}mlp.gate_proj")
+            xs[position] = x + linear(gate / (1 + numpy.exp(-gate)) * linear(inner, f"{layer}mlp.up_proj"), f"{layer}mlp.down_proj")
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    return numpy.array([head @ norm(x, "model.norm.weight") for x in xs])
+
+
+def frequency(pair, head_dim, config):
+    """Radians per position of one pair of dimensions, case by case as the model's authors describe it."""
+    plain = config["rope_theta"] ** (-2 * pair / head_dim)
+    scaling = config.get("rope_scaling")
+    if scaling is None:
+        return plain
+    wavelength, context = 2 * math.pi / plain, scaling["original_max_position_embeddings"]
+    if wavelength < context / scaling["high_freq_factor"]:
+        return plain
+    if wavelength > context / scaling["low_freq_factor"]:
+        return plain / scaling["factor"]
+    smooth = (context / wavelength - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
+    return (1 - smooth) * plain / scaling["factor"] + smooth * plain
+
+
+def worker_process(**environment):
+    """The command and environment of the worker as the host starts it, kit on the path."""
+    return [sys.executable, str(ENGINE / "worker.py")], {**os.environ, "PYTHONPATH": str(KIT), **environment}

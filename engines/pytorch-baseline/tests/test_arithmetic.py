@@ -1,0 +1,116 @@
+"""What the engine computes, against the same definitions written a second time."""
+
+import math
+import unittest
+
+from support import CONFIG, LLAMA3, frequency, generate, load, logits_in_numpy, random_weights, write_folder
+
+import numpy
+import torch
+
+from model import rotary_frequencies
+from model_folder import open_folder
+
+IDS = [0, 17, 42, 9, 9, 61, 3]
+
+
+def greedy_by_rescoring(model, prompt, count):
+    """Greedy decoding where every step asks `score` which of all tokens is the likeliest."""
+    ids = list(prompt)
+    for _ in range(count):
+        likeliest = [model.score([*ids, id])[-1] for id in range(CONFIG["vocab_size"])]
+        ids.append(max(range(len(likeliest)), key=likeliest.__getitem__))
+    return ids[len(prompt) :]
+
+
+class Arithmetic(unittest.TestCase):
+    def assert_logits_agree(self, changes, dtype=torch.float32, **asked):
+        config = {**CONFIG, **changes}
+        weights = random_weights(config, dtype)
+        model = load(write_folder(self, changes, weights), **asked)
+        with torch.no_grad():
+            given = model._logits(IDS).double().numpy()
+        wanted = logits_in_numpy(config, weights, IDS)
+        self.assertGreater(numpy.abs(wanted).max(), 0.1)
+        numpy.testing.assert_allclose(given, wanted, rtol=1e-4, atol=1e-4)
+        return given
+
+    def test_llama_logits_are_those_of_an_independent_computation(self):
+        self.assert_logits_agree({})
+
+    def test_a_head_dimension_of_its_own_is_honoured(self):
+        self.assert_logits_agree({"head_dim": 16})
+
+    def test_tied_embeddings_serve_as_the_output(self):
+        self.assert_logits_agree({"tie_word_embeddings": True})
+
+    def test_qwen2_adds_a_bias_to_queries_keys_and_values(self):
+        with_bias = self.assert_logits_agree({"model_type": "qwen2"})
+        without = self.assert_logits_agree({})
+        self.assertGreater(numpy.abs(with_bias - without).max(), 0.01)
+
+    def test_half_precision_weights_are_widened_exactly(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            self.assert_logits_agree({}, dtype)
+
+    def test_scaled_positions_change_the_logits_as_defined(self):
+        scaling = {**LLAMA3, "original_max_position_embeddings": 32}
+        scaled = self.assert_logits_agree({"rope_scaling": scaling, "head_dim": 16})
+        self.assertGreater(numpy.abs(scaled - self.assert_logits_agree({"head_dim": 16})).max(), 0.001)
+
+    def test_llama3_frequencies_are_the_published_ones(self):
+        # Llama 3.2 1B: 64 dimensions a head, theta 500000, factor 32, trained on 8192 positions.
+        changes = {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": LLAMA3}
+        shape = open_folder(write_folder(self, changes)).shape
+        given = rotary_frequencies(shape).tolist()
+        for pair, value in enumerate(given):
+            self.assertAlmostEqual(value / frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
+        # By hand: the fastest pair turns one radian a position; the slowest is 500000^(-62/64), slowed down by 32.
+        self.assertEqual(given[0], 1.0)
+        self.assertAlmostEqual(given[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
+        # And pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions, between 8192 / 4 and 8192: a blend.
+        kept = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
+        self.assertAlmostEqual(given[16] * math.sqrt(500000), (1 - kept) / 32 + kept, places=5)
+
+    def test_the_same_numbers_in_the_newer_spelling_give_the_same_frequencies(self):
+        old = open_folder(write_folder(self, {"rope_theta": 500000.0, "rope_scaling": LLAMA3})).shape
+        new = open_folder(write_folder(self, {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}})).shape
+        self.assertTrue(torch.equal(rotary_frequencies(old), rotary_frequencies(new)))
+
+
+class Generating(unittest.TestCase):
+    def test_decoding_without_a_cache_gives_what_rescoring_every_step_gives(self):
+        model = load(write_folder(self))
+        ids = generate(model, IDS, 8, ignore_eos=True)
+        self.assertEqual(len(ids), 8)
+        self.assertEqual(ids, greedy_by_rescoring(model, IDS, 8))
+
+    def test_score_is_the_log_softmax_of_the_independent_logits(self):
+        weights = random_weights(CONFIG)
+        model = load(write_folder(self, weights=weights))
+        logits = logits_in_numpy(CONFIG, weights, IDS)
+        wanted = [row[id] - math.log(numpy.exp(row).sum()) for row, id in zip(logits, IDS[1:])]
+        numpy.testing.assert_allclose(model.score(IDS), wanted, atol=1e-4)
+
+    def test_the_same_request_gives_the_same_ids_and_a_seed_decides_the_sampled_ones(self):
+        from types import SimpleNamespace
+
+        model = load(write_folder(self))
+
+        def sampled(seed):
+            sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=seed)
+            return generate(model, IDS, 12, sampling=sampling, ignore_eos=True)
+
+        self.assertEqual(generate(model, IDS, 12), generate(model, IDS, 12))
+        self.assertEqual(sampled(1), sampled(1))
+        self.assertNotEqual(sampled(1), sampled(2))
+
+    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
+        plain = generate(load(write_folder(self)), IDS, 6, ignore_eos=True)
+        model = load(write_folder(self, {"eos_token_id": [62, plain[2]]}))
+        self.assertEqual(generate(model, IDS, 6, ignore_eos=True), plain)
+        self.assertEqual(generate(model, IDS, 6), plain[: plain.index(plain[2]) + 1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,194 @@
+"""Which folders are read, which are refused and in which words, and the worker as a process."""
+
+import json
+import subprocess
+import unittest
+from pathlib import Path
+
+from support import CONFIG, ENGINE, generate, load, random_weights, worker_process, write_folder
+
+import torch
+
+from engine_kit import Failed
+
+IDS = [0, 17, 42, 9]
+
+
+class Loading(unittest.TestCase):
+    def refusal(self, path, **asked):
+        with self.assertRaises(Failed) as caught:
+            load(path, **asked)
+        return caught.exception.kind, caught.exception.message
+
+    def test_a_sharded_folder_gives_what_the_whole_file_gives(self):
+        weights = random_weights(CONFIG)
+        whole, sharded = write_folder(self, weights=weights), write_folder(self, weights=weights, shards=3)
+        self.assertEqual(len(list(sharded.glob("*.safetensors"))), 3)
+        self.assertEqual(load(whole).score(IDS), load(sharded).score(IDS))
+
+    def test_facts_are_the_configuration_in_effect(self):
+        facts = load(write_folder(self), threads=2, context_tokens=100).facts()
+        stated = {name: facts[name] for name in ("device", "weights_dtype", "use_cache", "threads", "context_tokens")}
+        wanted = {"device": "cpu", "weights_dtype": "f32", "use_cache": False, "threads": 2, "context_tokens": 100}
+        self.assertEqual(stated, wanted)
+        self.assertEqual((facts["vocabulary_size"], facts["eos_ids"], facts["bos_id"]), (64, [63], 0))
+        parameters = sum(tensor.numel() for tensor in random_weights(CONFIG).values())
+        self.assertEqual((facts["parameters"], facts["weights_bytes"]), (parameters, 4 * parameters))
+
+    def test_threads_are_what_was_asked_for_and_the_default_again_after_that(self):
+        folder = write_folder(self)
+        default = load(folder, threads=None).facts()["threads"]
+        self.assertEqual(load(folder, threads=default + 1).facts()["threads"], default + 1)
+        self.assertEqual(load(folder, threads=None).facts()["threads"], default)
+
+    def test_shared_embeddings_count_once(self):
+        tied, untied = load(write_folder(self, {"tie_word_embeddings": True})), load(write_folder(self))
+        self.assertEqual(untied.facts()["parameters"] - tied.facts()["parameters"], 64 * 32)
+
+    def test_what_is_not_supported_is_refused_with_what_is(self):
+        folder = write_folder(self)
+        gguf = folder / "model.gguf"
+        gguf.write_bytes(b"GGUF")
+        only_gguf = write_folder(self)
+        (only_gguf / "model.safetensors").rename(only_gguf / "model.gguf")
+        for path in (gguf, only_gguf):
+            self.assertEqual(self.refusal(path), ("unsupported", "format `gguf`: offered are `safetensors`"))
+        for changes, words in {
+            "architecture `gpt2`: offered are `llama`, `qwen2`": {"model_type": "gpt2"},
+            "rope scaling `yarn`: offered are `default`, `llama3`": {"rope_scaling": {"rope_type": "yarn", "factor": 4}},
+            "`hidden_act` `gelu`: offered are `silu`": {"hidden_act": "gelu"},
+            "`use_sliding_window`: this engine attends to the whole sequence": {"use_sliding_window": True},
+        }.items():
+            self.assertEqual(self.refusal(write_folder(self, words)), ("unsupported", changes))
+        integers = {name: tensor.to(torch.int8) for name, tensor in random_weights(CONFIG).items()}
+        kind, message = self.refusal(write_folder(self, weights=integers))
+        self.assertEqual(kind, "unsupported")
+        self.assertIn("in int8: offered are `float32`, `float16`, `bfloat16`", message)
+
+    def test_a_broken_folder_is_refused_with_what_is_broken(self):
+        empty = write_folder(self)
+        (empty / "model.safetensors").unlink()
+        truncated = write_folder(self)
+        whole = (truncated / "model.safetensors").read_bytes()
+        (truncated / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+        without = write_folder(self)
+        (without / "config.json").unlink()
+        half = write_folder(self)
+        (half / "config.json").write_text('{"model_type": "llama"')
+        incomplete = random_weights(CONFIG)
+        del incomplete["model.norm.weight"]
+        lost = write_folder(self, shards=2)
+        next(lost.glob("*00002-of*")).unlink()
+        broken_tokenizer = write_folder(self)
+        (broken_tokenizer / "tokenizer.json").write_text("{}")
+        for path, words in [
+            (empty, "no `*.safetensors` file in"),
+            (truncated, "model.safetensors`: "),
+            (without, "config.json`: No such file"),
+            (half, "config.json`: "),
+            (write_folder(self, weights=incomplete), "has no tensor `model.norm.weight`"),
+            (write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)), "expected the shape [65, 32], found [64, 32]"),
+            (write_folder(self, {"hidden_size": None}, random_weights(CONFIG)), "`hidden_size`: expected a whole number"),
+            (lost, "shard `model-00002-of-00002.safetensors` is missing"),
+            (broken_tokenizer, "tokenizer.json`: "),
+        ]:
+            kind, message = self.refusal(path)
+            self.assertEqual(kind, "model", message)
+            self.assertIn(words, message)
+
+    def test_an_index_that_points_outside_the_folder_is_refused(self):
+        folder = write_folder(self, shards=2)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}))
+        self.assertIn("is no file name", self.refusal(folder)[1])
+
+    def test_a_context_beyond_the_models_is_refused(self):
+        kind, message = self.refusal(write_folder(self), context_tokens=129)
+        self.assertEqual(kind, "context")
+        self.assertIn("`context_tokens`: 129 is more than the 128 of model", message)
+
+    def test_a_folder_without_a_tokenizer_takes_ids_and_says_so_to_text(self):
+        model = load(write_folder(self))
+        self.assertEqual(len(generate(model, IDS, 3, ignore_eos=True)), 3)
+        self.assertIsNone(model.decode(IDS))
+        with self.assertRaises(Failed) as caught:
+            model.encode("Hello")
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
+
+    def test_a_cuda_device_that_is_not_there_is_refused(self):
+        device = f"cuda:{torch.cuda.device_count()}"
+        kind, message = self.refusal(write_folder(self), device=device)
+        self.assertEqual(kind, "device")
+        self.assertIn("no CUDA device", message)
+
+
+class Worker(unittest.TestCase):
+    def converse(self, *requests, model=""):
+        command, environment = worker_process(ORCHESTRATE_MODEL=str(model))
+        sent = "".join(json.dumps(request) + "\n" for request in requests)
+        done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    def test_hello_imports_nothing_heavy(self):
+        command, environment = worker_process()
+        script = (
+            f"import sys; sys.path.insert(0, {str(ENGINE)!r}); import worker; worker.PyTorchBaseline().hello(); "
+            "print(sorted({'torch', 'numpy', 'safetensors', 'tokenizers'} & set(sys.modules)), file=sys.stderr)"
+        )
+        done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr.strip()), (0, "[]"))
+
+    def test_the_version_that_hello_names_is_the_one_that_is_pinned_and_imported(self):
+        ((hello,), _) = self.converse({"type": "hello", "protocol": 1})
+        self.assertEqual(hello["version"], torch.__version__.split("+")[0])
+        self.assertIn(f"torch=={hello['version']} ", (ENGINE / "requirements.txt").read_text())
+
+    def test_one_line_gives_one_line_of_timing_with_all_iterations_and_a_summary(self):
+        folder = write_folder(self)
+        line = {"prompt_ids": IDS, "iterations": 50, "max_new_tokens": 4, "ignore_eos": True}
+        ((answer,), err) = self.converse(line, model=folder)
+        self.assertEqual((answer["type"], len(answer["iterations"])), ("generated", 50))
+        self.assertFalse(answer["loaded"]["use_cache"])
+        self.assertEqual([phase["name"] for phase in answer["loaded"]["phases"]], ["headers", "import", "tokenizer", "weights", "device"])
+        self.assertIn("50 iterations, 200 tokens; first token ", err)
+
+    def test_use_cache_may_be_asked_for_or_not_and_changes_nothing(self):
+        folder = write_folder(self)
+        requests = [{"prompt_ids": IDS, "max_new_tokens": 4, "use_cache": use_cache} for use_cache in (True, False)]
+        (answers, _) = self.converse(*requests, model=folder)
+        first, second = (answer["iterations"][0]["sequences"][0]["output_ids"] for answer in answers)
+        self.assertEqual(first, second)
+
+    def test_a_refused_load_leaves_an_engine_that_answers(self):
+        folder = write_folder(self, {"model_type": "gpt2"})
+        (messages, _) = self.converse({"type": "load", "model": str(folder)}, {"type": "load", "model": str(write_folder(self))})
+        answers = [message["type"] for message in messages if message["type"] != "progress"]
+        self.assertEqual(answers, ["failed", "loaded"])
+
+    def test_the_embedded_model_is_read_and_answers_in_text(self):
+        embedded = ENGINE.parents[1] / "models" / "embedded"
+        ((answer,), _) = self.converse({"prompt": "Once", "max_new_tokens": 8, "ignore_eos": True}, model=embedded)
+        sequence = answer["iterations"][0]["sequences"][0]
+        self.assertEqual((len(sequence["output_ids"]), sequence["finish"]), (8, "length"))
+        self.assertTrue(sequence["text"].isprintable() or "\n" in sequence["text"])
+
+
+class Manifest(unittest.TestCase):
+    def test_every_requirement_is_pinned_with_hashes_and_names_no_host(self):
+        text = (ENGINE / "requirements.txt").read_text()
+        pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
+        self.assertGreater(len(pins), 10)
+        for pin in pins:
+            self.assertRegex(pin, r"^[a-z0-9-]+==[^ ]+( ; .*)? \\$")
+        self.assertNotIn("http:", text)
+        self.assertNotIn("https:", text)
+        self.assertGreaterEqual(text.count("--hash=sha256:"), len(pins))
+
+    def test_the_program_carries_every_file_of_the_worker(self):
+        program = (ENGINE / "src" / "main.rs").read_text()
+        for path in [*Path(ENGINE).glob("*.py"), ENGINE / "requirements.txt"]:
+            self.assertIn(f'"../{path.name}"', program)
+
+
+if __name__ == "__main__":
+    unittest.main()
