@@ -181,7 +181,7 @@ impl Story {
         lines
     }
 
-    /// `━━━━────  31/36  3 min left  round 1/3  candle: decode  43.1 tok/s`; before the run, what is set up.
+    /// `━━━━────  31/36  3 min left  round 1/3  NAME: decode  43.1 tok/s`; before the run, what is set up.
     fn live(&self, elapsed: Option<Duration>) -> String {
         let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
         let full = (BAR as u64 * self.done / self.requests).min(BAR as u64) as usize;

@@ -160,7 +160,7 @@ impl SettingUp<'_> {
             .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
         (self.listener)(Event::SetUpFinished { engine, failed: failed.clone() });
         match failed {
-            Some(said) => bail!("{said}\nhint: {}", command.join(" ")),
+            Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
             None => Ok(()),
         }
     }
@@ -220,4 +220,14 @@ fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
     std::iter::once(program.to_string_lossy().into_owned())
         .chain(arguments.iter().map(|it| it.to_string()))
         .collect()
+}
+
+/// A command as a shell takes it.
+fn pasteable(command: &[String]) -> String {
+    let plain = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
+    let word = |word: &String| match word.is_empty() || !word.chars().all(plain) {
+        true => format!("'{}'", word.replace('\'', r"'\''")),
+        false => word.clone(),
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
