@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod record;
+pub mod snapshot;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -54,10 +55,20 @@ pub struct Scratch {
 }
 
 impl Scratch {
+    /// Inside the checkout, as everything that cargo builds is.
     pub fn new() -> Self {
+        Self::under(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    /// Away from the checkout, where an installed program lives.
+    pub fn outside() -> Self {
+        Self::under(&std::env::temp_dir())
+    }
+
+    fn under(folder: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("test-{mark}"));
+        let path = folder.join(format!("orchestrate-test-{mark}"));
         // A test of another time had the same number and was killed.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
@@ -71,6 +82,33 @@ impl Scratch {
     /// The orchestrator: with this folder for its results and its data, and nothing of the caller's environment in it.
     pub fn orchestrate(&self) -> Command {
         self.marked(env!("CARGO_BIN_EXE_orchestrate"))
+    }
+
+    /// A tree with these engines in it, their manifests as TOML; `orchestrate_alone` takes it for its checkout.
+    pub fn plant(&self, engines: &[(&str, &str)]) {
+        for (name, manifest) in engines {
+            let folder = self.join("engines").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("engine.toml"), format!("name = \"{name}\"\n{manifest}")).unwrap();
+            std::fs::write(folder.join("requirements.txt"), "no-such-package==1.0\n").unwrap();
+        }
+        for folder in ["engines/places", "protocol"] {
+            std::fs::create_dir_all(self.join(folder)).unwrap();
+        }
+        std::fs::write(self.join("Cargo.toml"), "[workspace]\n").unwrap();
+    }
+
+    /// A copy of the orchestrator with nothing beside it, nothing built, and only the system's programs on PATH.
+    pub fn orchestrate_alone(&self) -> Command {
+        let copy = self.join("bin/orchestrate");
+        std::fs::create_dir_all(self.join("bin")).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_orchestrate"), &copy).unwrap();
+        let mut command = self.marked(copy);
+        command
+            .env("PATH", "/usr/bin:/bin")
+            .env("CARGO_TARGET_DIR", self.join("target"))
+            .current_dir(&self.path);
+        command
     }
 
     /// Any program, in the environment that the orchestrator gets.

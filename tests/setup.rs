@@ -1,0 +1,184 @@
+//! How engines of a tree come to be: manifests to candidates, builds and environments. The tree is one of the test's own,
+//! with engines that exist nowhere else, so that no engine of ours is named here.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use support::record::Record;
+use support::snapshot::assert_snapshot;
+use support::{Outcome, Scratch, fake_engine, finish, root};
+
+/// Engines in every state: to be built, of another system, with an environment of its own, and one that does not build.
+fn tree() -> Scratch {
+    let scratch = Scratch::outside();
+    let fake = fake_engine().display();
+    let build = |name: &str| {
+        let script =
+            format!("echo linking {name}; mkdir -p target/release; ln -sf {fake} target/release/{name}");
+        format!("[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nnote = \"a moment\"\n")
+    };
+    let environment = "[environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\ndownload_mb = 2900\ninstalled_mb = 5400\n";
+    let presets = "[presets.default]\nabout = \"as it comes\"\n[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n";
+    let broken = "[build]\ncommand = [\"sh\", \"-c\", \"echo error: no compiler here; exit 1\"]\n";
+    scratch.plant(&[
+        (
+            "able",
+            &format!(
+                "about = \"can be built\"\nbinary = \"able-engine\"\nreference = true\n{}{presets}",
+                build("able-engine")
+            ),
+        ),
+        ("broken", &format!("about = \"does not build\"\nbinary = \"broken-engine\"\n{broken}")),
+        ("foreign", "about = \"runs elsewhere\"\nbinary = \"foreign-engine\"\n[needs]\nos = [\"plan9\"]\n"),
+        (
+            "heavy",
+            &format!(
+                "about = \"needs much\"\nbinary = \"heavy-engine\"\n{}{environment}",
+                build("heavy-engine")
+            ),
+        ),
+    ]);
+    scratch
+}
+
+const DECODE: &[&str] = &["-s", "decode", "--launches", "1", "--iterations", "1", "--json", "-"];
+
+fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
+    let mut command = scratch.orchestrate_alone();
+    command.args(DECODE).args(arguments).arg("-m").arg(root().join("models/embedded"));
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let record = Record::only_one_in(&scratch.results());
+    (outcome, record)
+}
+
+fn failure<'a>(record: &'a Record, label: &str) -> (&'a str, &'a str, Option<&'a str>) {
+    let [failure] = record.failures_of(label)[..] else {
+        panic!("expected one failure of `{label}`: {record:?}")
+    };
+    (failure["kind"].as_str().unwrap(), failure["message"].as_str().unwrap(), failure["hint"].as_str())
+}
+
+#[test]
+fn engines_are_listed_with_what_they_need_and_the_command_that_gives_it() {
+    let scratch = tree();
+    assert_snapshot("engines", &scratch, scratch.orchestrate_alone().arg("engines"));
+    assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
+}
+
+#[test]
+fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are() {
+    let scratch = tree();
+    assert_snapshot("unknown-engine", &scratch, scratch.orchestrate_alone().args(["-e", "no-such-engine"]));
+    assert_snapshot(
+        "unknown-preset",
+        &scratch,
+        scratch.orchestrate_alone().args(["-e", "able:no-such-preset"]),
+    );
+}
+
+#[test]
+fn set_up_builds_an_engine_and_says_so_and_can_be_asked_again() {
+    let scratch = tree();
+    for _ in 0..2 {
+        assert_snapshot("setup-able", &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
+        assert!(scratch.join("target/release/able-engine").is_file());
+    }
+    assert_snapshot(
+        "setup-remove-nothing",
+        &scratch,
+        scratch.orchestrate_alone().args(["setup", "able", "--remove"]),
+    );
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn set_up_that_fails_says_what_the_builder_said_and_how_to_try_it_by_hand() {
+    let scratch = tree();
+    assert_snapshot("setup-broken", &scratch, scratch.orchestrate_alone().args(["setup", "broken"]));
+    assert_snapshot("setup-foreign", &scratch, scratch.orchestrate_alone().args(["setup", "foreign"]));
+}
+
+#[test]
+fn all_builds_what_can_be_built_and_measures_it_and_the_others_are_rows_and_no_failure() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &["--all"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!((record.samples_of("able").len(), record.failures_of("able").len()), (1, 0));
+    let (kind, message, hint) = failure(&record, "broken");
+    assert_eq!((kind, message), ("unavailable", "it does not build: error: no compiler here"));
+    assert!(hint.unwrap().ends_with("setup broken"), "{hint:?}");
+    assert!(failure(&record, "foreign").1.contains("needs plan9"), "{record:?}");
+    // Set up on request only, so that a run does not download by itself.
+    let (_, message, hint) = failure(&record, "heavy");
+    assert!(message.contains("2.9 GB to download") && hint.unwrap().ends_with("setup heavy"), "{message}");
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn an_engine_asked_for_by_name_that_cannot_run_is_a_failure_of_the_run() {
+    let (outcome, record) = measure(&tree(), &["--all", "-e", "foreign"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert_eq!(record.samples_of("able").len(), 1);
+}
+
+#[test]
+fn without_set_up_nothing_is_built_and_what_is_missing_is_said() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &["--all", "--no-setup"]);
+    assert_eq!((outcome.code, record.entries("sample").len()), (Some(4), 0), "{outcome:?}");
+    assert_eq!(failure(&record, "able").1, "not built");
+    assert!(!scratch.join("target").exists());
+}
+
+#[test]
+fn a_preset_is_measured_with_its_options_under_its_own_name() {
+    let (outcome, record) = measure(&tree(), &["-e", "able", "-e", "able:late"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let between = |label: &str| {
+        let times =
+            record.samples_of(label)[0]["iteration"]["sequences"][0]["token_ns"].as_array().unwrap().clone();
+        times[1].as_u64().unwrap() - times[0].as_u64().unwrap()
+    };
+    assert_eq!((between("able"), between("able:late")), (2000, 9000));
+}
+
+#[test]
+fn all_presets_are_measured_when_they_are_asked_for() {
+    let (_, record) = measure(&tree(), &["--all", "--presets"]);
+    assert_eq!(record.samples_of("able:late").len(), 1);
+}
+
+#[test]
+fn ratios_are_taken_against_the_engine_whose_manifest_says_reference() {
+    let (outcome, _) = measure(&tree(), &["-e", "able:late", "-e", "able"]);
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let ratio = |label: &str| {
+        let cases = report["cases"].as_array().unwrap();
+        cases.iter().find(|case| case["engine"]["label"] == label).unwrap()["times_reference"].as_f64()
+    };
+    assert_eq!(ratio("able"), Some(1.0));
+    assert!(ratio("able:late").is_some_and(|ratio| (ratio - 2.0 / 9.0).abs() < 1e-9), "{report}");
+}
+
+#[test]
+fn a_manifest_with_a_mistake_is_refused_with_its_file() {
+    let scratch = Scratch::outside();
+    scratch.plant(&[("wrong", "about = \"x\"\nbinary = \"x\"\nspeed = 11\n")]);
+    assert_snapshot("wrong-manifest", &scratch, scratch.orchestrate_alone().arg("engines"));
+}
+
+#[test]
+fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
+    let scratch = Scratch::outside();
+    let outcome = finish(scratch.orchestrate_alone().arg("engines"));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let of = |line: &str| {
+            line.split([':', ' ']).next() == Some(&name) && line.contains(" beside this program")
+        };
+        let listed = outcome.stdout.lines().any(of);
+        assert_eq!(listed, folder.path().join("engine.toml").is_file(), "{name} in {}", outcome.stdout);
+    }
+}

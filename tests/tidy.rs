@@ -1,0 +1,504 @@
+//! The boundaries that no compiler holds: who may depend on whom, what each room may touch, how files are kept.
+//! Each message says what to do; `src/README.md` says why.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use support::{Scratch, command, finish, root};
+
+/// Beginnings of the names of crates that compute with tensors.
+const TENSOR_FRAMEWORKS: &[&str] = &[
+    "candle-",
+    "burn",
+    "tch",
+    "torch-sys",
+    "ort",
+    "tract-",
+    "dfdx",
+    "cudarc",
+    "gemm",
+    "mistralrs",
+    "llama-cpp",
+];
+/// Folders under `engines/` that are no engines.
+const SHARED_BY_ENGINES: &[&str] = &["kit", "places"];
+const LINES: usize = 500;
+
+// Who depends on whom.
+
+#[test]
+fn the_protocol_is_types_and_framing_and_depends_on_serde_alone() {
+    let allowed = ["serde", "serde_json", "serde_path_to_error", "schemars"];
+    for dependency in Workspace::read().dependencies("protocol") {
+        assert!(
+            allowed.contains(&dependency.as_str()),
+            "`protocol` depends on `{dependency}`: it has no clock, process, I/O or async; put what needs that elsewhere"
+        );
+    }
+}
+
+#[test]
+fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
+    let workspace = Workspace::read();
+    let reached = workspace.reached("orchestrate");
+    assert!(reached.contains("tokio"), "the lock file is not read as it should be: {reached:?}");
+    assert_no_tensors("orchestrate", &reached);
+    for forbidden in workspace.engines().into_iter().chain(["engine-kit".to_string()]) {
+        assert!(
+            !reached.contains(&forbidden),
+            "`orchestrate` depends on `{forbidden}`: talk to it through the protocol"
+        );
+    }
+}
+
+#[test]
+fn what_engines_share_brings_neither_a_tensor_framework_nor_tokio() {
+    let workspace = Workspace::read();
+    for shared in ["engine-kit", "model-files", "places", "protocol"] {
+        let reached = workspace.reached(shared);
+        assert_no_tensors(shared, &reached);
+        assert!(
+            !reached.contains("tokio"),
+            "`{shared}` depends on tokio: use threads, any engine may sit on this crate"
+        );
+    }
+}
+
+#[test]
+fn no_engine_depends_on_another() {
+    let workspace = Workspace::read();
+    let engines = workspace.engines();
+    assert!(engines.len() > 1, "no engines found: {engines:?}");
+    for engine in &engines {
+        let reached = workspace.reached(engine);
+        let others: Vec<_> =
+            engines.iter().filter(|other| *other != engine && reached.contains(*other)).collect();
+        assert!(
+            others.is_empty(),
+            "`{engine}` depends on {others:?}: share through engines/kit or models/files instead"
+        );
+    }
+}
+
+#[test]
+fn a_plain_cargo_build_builds_nothing_heavy() {
+    let workspace = Workspace::read();
+    assert!(
+        workspace.default_members.contains(&"orchestrate".to_string()),
+        "{:?}",
+        workspace.default_members
+    );
+    for member in &workspace.default_members {
+        assert_no_tensors(member, &workspace.reached(member));
+    }
+}
+
+#[test]
+fn every_crate_keeps_the_lints_of_the_workspace() {
+    for manifest in tracked().iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let manifest_text = text(manifest).unwrap();
+        let keeps = manifest_text.contains("[lints]\nworkspace = true");
+        assert!(keeps, "`{manifest}`: add `[lints]` with `workspace = true`");
+    }
+}
+
+// What each room may touch.
+
+#[test]
+fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
+    let forbidden =
+        ["tokio", "std::process", "std::fs", "std::env", "Instant", "SystemTime", "duct", "nix::"];
+    for room in ["metric", "stats", "plan", "scenario", "compare", "report"] {
+        let in_room = |it: &&Source| {
+            it.path == format!("src/{room}.rs") || it.path.starts_with(&format!("src/{room}/"))
+        };
+        let sources = sources("src/");
+        let files: Vec<_> = sources.iter().filter(in_room).collect();
+        assert!(
+            !files.is_empty() || room == "compare",
+            "the room `{room}` has moved: tell this test where to"
+        );
+        for file in files {
+            for word in forbidden {
+                file.refuse(
+                    word,
+                    "this room is pure: pass the value in, so that any report can be made again years later",
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_engine_room_spawns_engines_and_only_few_ask_questions_of_programs() {
+    for file in sources("src/") {
+        if !file.path.starts_with("src/engine/") {
+            file.refuse("Command::new", "only src/engine/ spawns; ask questions with duct");
+            file.refuse("process::Command", "only src/engine/ spawns; ask questions with duct");
+        }
+        // measure.rs asks git which commit this is.
+        if !file.path.starts_with("src/machine/")
+            && !["src/registry.rs", "src/setup.rs", "src/measure.rs"].contains(&&*file.path)
+        {
+            file.refuse("duct::", "only machine/, registry and set-up run one-shot commands");
+        }
+    }
+    for file in sources("engines/kit/src/") {
+        file.refuse("Command::new", "the kit's hosts spawn with duct");
+        if !["python.rs", "server.rs"].iter().any(|host| file.path.ends_with(host)) {
+            file.refuse("duct::", "in the kit only the Python worker host and the server host spawn");
+        }
+    }
+}
+
+#[test]
+fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
+    let rooms = ["src/record.rs", "src/output.rs", "src/setup.rs"];
+    for file in sources("src/").iter().filter(|file| !rooms.contains(&&*file.path)) {
+        for writes in [
+            "fs::write",
+            "File::create",
+            "OpenOptions",
+            "fs::create_dir",
+            "fs::remove",
+            "fs::rename",
+            "fs::copy",
+        ] {
+            file.refuse(
+                writes,
+                "files are written by record.rs (results), output.rs (--json) and setup.rs (environments)",
+            );
+        }
+    }
+}
+
+#[test]
+fn stdout_has_one_writer() {
+    for file in sources("src/").iter().filter(|file| file.path != "src/output.rs") {
+        for writes in ["io::stdout", "println!", "print!"] {
+            file.refuse_word(writes, "stdout is for what was asked for: hand the bytes to output::print");
+        }
+    }
+}
+
+#[test]
+fn nothing_sleeps_in_order_to_be_right() {
+    for file in sources("src/").iter().filter(|file| file.path != "src/engine/keeper.rs") {
+        for waits in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
+            file.refuse(waits, "wait for the event itself, with a deadline");
+        }
+    }
+}
+
+#[test]
+fn no_engine_is_named_in_the_orchestrator() {
+    let names: BTreeSet<String> = manifests()
+        .flat_map(|(_, manifest)| ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string()))
+        .collect();
+    assert!(!names.is_empty());
+    for path in tracked().iter().filter(|path| path.starts_with("src/") && !is_test(path)) {
+        let whole = without_tests(&text(path).unwrap());
+        for (number, line) in whole.lines().enumerate() {
+            let named = names.iter().find(|name| has_word(line, name));
+            let number = number + 1;
+            assert!(
+                named.is_none(),
+                "`{path}` line {number} names an engine: say it in that one's manifest\n{line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_code_map_knows_every_room() {
+    let map = text("src/README.md").unwrap();
+    for path in tracked().iter().filter_map(|path| path.strip_prefix("src/")) {
+        let room = path.split('/').next().unwrap();
+        let written = if path.contains('/') { format!("{room}/") } else { room.to_string() };
+        let known = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", room));
+        assert!(
+            known || room == "README.md",
+            "src/README.md does not say what `{written}` is for: add it to the table"
+        );
+    }
+}
+
+// How engines and files are kept.
+
+#[test]
+fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_its_decisions() {
+    for folder in engine_folders() {
+        let manifest = text(&format!("engines/{folder}/engine.toml"));
+        let manifest =
+            manifest.unwrap_or_else(|| panic!("engines/{folder}: add engine.toml (see engines/README.md)"));
+        let manifest: toml::Table = manifest.parse().unwrap();
+        assert_eq!(
+            manifest["name"].as_str(),
+            Some(&*folder),
+            "engines/{folder}/engine.toml: `name` is the folder's name"
+        );
+        let readme = text(&format!("engines/{folder}/README.md"));
+        let readme =
+            readme.unwrap_or_else(|| panic!("engines/{folder}: add README.md, ending with `## Decisions`"));
+        let last = readme.lines().rfind(|line| line.starts_with("## "));
+        assert_eq!(
+            last,
+            Some("## Decisions"),
+            "engines/{folder}/README.md: its last section says what was decided"
+        );
+    }
+}
+
+#[test]
+fn a_manifest_that_builds_a_package_names_one_of_the_workspace() {
+    let workspace = Workspace::read();
+    for (folder, manifest) in manifests() {
+        let Some(package) = manifest.get("build").and_then(|build| build.get("package")?.as_str()) else {
+            continue;
+        };
+        assert!(
+            workspace.direct.contains_key(package),
+            "engines/{folder}/engine.toml: no package `{package}`"
+        );
+    }
+}
+
+#[test]
+fn no_file_is_too_long_to_be_read() {
+    let code = |path: &&String| [".rs", ".py"].iter().any(|end| path.ends_with(end)) && !is_test(path);
+    for path in tracked().iter().filter(code) {
+        let lines = text(path).unwrap().lines().count();
+        assert!(lines <= LINES, "`{path}` has {lines} lines: split it by what its parts are for");
+    }
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
+        // Put together, so that this line is none.
+        let switched_off = ["#[", "ignore"].concat();
+        let found = text(path).unwrap().contains(&switched_off);
+        assert!(!found, "`{path}` switches a test off: make it pass, put it behind a feature, or delete it");
+    }
+}
+
+#[test]
+fn no_file_knows_the_machine_that_it_was_written_on() {
+    let folders = ["work", "root"].map(|name| format!("/{name}/"));
+    for path in tracked() {
+        // What is no text has no paths to speak of.
+        let Some(text) = text(&path) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            let found = folders.iter().find(|folder| has_path(line, folder));
+            assert!(
+                found.is_none(),
+                "`{path}` line {}: a path of one machine; make it relative\n{line}",
+                number + 1
+            );
+        }
+    }
+}
+
+/// A path that begins with the folder: not one that passes through a folder of that name.
+fn has_path(line: &str, folder: &str) -> bool {
+    let inside = |before: char| before.is_alphanumeric() || "._-}*".contains(before);
+    line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(inside))
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    let inside = |it: char| it.is_alphanumeric() || it == '_';
+    line.match_indices(word)
+        .any(|(at, _)| !line[..at].ends_with(inside) && !line[at + word.len()..].starts_with(inside))
+}
+
+#[test]
+fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
+    assert!(has_word("the `toy` engine", "toy") && has_word("toy-core", "toy") && !has_word("toys", "toy"));
+    assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
+    let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
+    assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
+}
+
+/// A source file without its tests.
+struct Source {
+    path: String,
+    /// Without comments too.
+    code: String,
+}
+
+impl Source {
+    fn refuse(&self, word: &str, advice: &str) {
+        let found = self.code.lines().find(|line| line.contains(word));
+        assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
+    }
+
+    /// As `refuse`, where the word may be a part of a longer one.
+    fn refuse_word(&self, word: &str, advice: &str) {
+        let found = self.code.lines().find(|line| has_word(line, word));
+        assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
+    }
+}
+
+fn sources(under: &str) -> Vec<Source> {
+    let paths = tracked()
+        .into_iter()
+        .filter(|path| path.starts_with(under) && path.ends_with(".rs") && !is_test(path));
+    let code = |path: &str| {
+        let whole = without_tests(&text(path).unwrap());
+        let lines = whole.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let sources: Vec<_> = paths.map(|path| Source { code: code(&path), path }).collect();
+    assert!(!sources.is_empty(), "no sources under `{under}`: it has moved, tell this test where to");
+    sources
+}
+
+fn is_test(path: &str) -> bool {
+    path.split('/')
+        .any(|part| ["tests", "tests.rs", "specimen.rs"].contains(&part) || part.starts_with("test_"))
+}
+
+/// Leaves out every item under `#[cfg(test)]`: to its semicolon, or to the brace that closes it at the left margin.
+fn without_tests(source: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            kept.extend([line, "\n"]);
+            continue;
+        }
+        let ends =
+            |line: &str| line == "}" || (!line.starts_with([' ', '#', '/']) && line.ends_with([';', '}']));
+        lines.by_ref().find(|line| ends(line));
+    }
+    kept
+}
+
+/// Every file that is, or would be, committed.
+fn tracked() -> Vec<String> {
+    let scratch = Scratch::new();
+    let mut git = scratch.marked("git");
+    let listed =
+        finish(git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()));
+    assert_eq!(listed.code, Some(0), "these tests read a git checkout: {}", listed.stderr);
+    let mut files: Vec<_> =
+        listed.stdout.lines().map(String::from).filter(|path| root().join(path).is_file()).collect();
+    files.sort();
+    files.dedup();
+    assert!(files.len() > 50, "git lists too little: {files:?}");
+    files
+}
+
+fn text(path: &str) -> Option<String> {
+    std::fs::read_to_string(root().join(path)).ok()
+}
+
+fn engine_folders() -> Vec<String> {
+    let of = |path: &String| Some(path.strip_prefix("engines/")?.split_once('/')?.0.to_string());
+    let folders: BTreeSet<_> = tracked().iter().filter_map(of).collect();
+    folders.into_iter().filter(|folder| !SHARED_BY_ENGINES.contains(&&**folder)).collect()
+}
+
+fn manifests() -> impl Iterator<Item = (String, toml::Table)> {
+    engine_folders().into_iter().filter_map(|folder| {
+        let manifest = text(&format!("engines/{folder}/engine.toml"))?.parse().unwrap();
+        Some((folder, manifest))
+    })
+}
+
+fn assert_no_tensors(package: &str, reached: &BTreeSet<String>) {
+    let is_one = |name: &&String| TENSOR_FRAMEWORKS.iter().any(|framework| name.starts_with(framework));
+    let found: Vec<_> = reached.iter().filter(is_one).collect();
+    assert!(
+        found.is_empty(),
+        "`{package}` reaches {found:?}: tensors belong to an engine, and no default member is one"
+    );
+}
+
+/// What cargo says of the workspace, and what its lock file says of everything behind it.
+struct Workspace {
+    /// By package of the workspace: its folder, and what it names itself.
+    direct: BTreeMap<String, (String, Vec<String>)>,
+    default_members: Vec<String>,
+    locked: BTreeMap<String, Vec<String>>,
+}
+
+impl Workspace {
+    fn read() -> Self {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut metadata = command(cargo);
+        metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
+        let output = metadata.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let name = |value: &Value| value["name"].as_str().unwrap().to_string();
+        let packages = metadata["packages"].as_array().unwrap();
+        let folder = |package: &Value| {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap())
+                .strip_prefix(root())
+                .unwrap()
+                .to_path_buf();
+            manifest.parent().unwrap().to_string_lossy().into_owned()
+        };
+        let is_default = |package: &&Value| {
+            metadata["workspace_default_members"].as_array().unwrap().contains(&package["id"])
+        };
+        let direct = packages.iter().map(|package| {
+            let named = package["dependencies"].as_array().unwrap().iter().map(name).collect();
+            (name(package), (folder(package), named))
+        });
+        Self {
+            direct: direct.collect(),
+            default_members: packages.iter().filter(is_default).map(name).collect(),
+            locked: locked(),
+        }
+    }
+
+    /// What a package of the workspace names in its manifest, for development and building too.
+    fn dependencies(&self, package: &str) -> &[String] {
+        &self.direct[package].1
+    }
+
+    /// Everything that a package brings with it, for development and building too.
+    fn reached(&self, package: &str) -> BTreeSet<String> {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&String> = self.dependencies(package).iter().collect();
+        while let Some(name) = open.pop() {
+            if reached.insert(name.clone()) {
+                open.extend(self.locked.get(name).into_iter().flatten());
+            }
+        }
+        assert!(!reached.is_empty(), "`{package}` depends on nothing, which cannot be");
+        reached
+    }
+
+    /// The packages that are engines.
+    fn engines(&self) -> Vec<String> {
+        let is_engine =
+            |folder: &str| folder.strip_prefix("engines/").is_some_and(|it| !SHARED_BY_ENGINES.contains(&it));
+        self.direct
+            .iter()
+            .filter(|(_, (folder, _))| is_engine(folder))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+/// Dependencies by package, versions of one name taken together.
+fn locked() -> BTreeMap<String, Vec<String>> {
+    let lock: toml::Table = text("Cargo.lock").unwrap().parse().unwrap();
+    let mut locked = BTreeMap::<String, Vec<String>>::new();
+    for package in lock["package"].as_array().unwrap() {
+        // `name`, or `name version` where there are several.
+        let named = package.get("dependencies").and_then(|it| it.as_array()).into_iter().flatten();
+        let names = named.map(|it| it.as_str().unwrap().split(' ').next().unwrap().to_string());
+        locked.entry(package["name"].as_str().unwrap().to_string()).or_default().extend(names);
+    }
+    locked
+}
