@@ -42,8 +42,13 @@ pub enum Command {
     Check(CheckArgs),
     /// Make a report of a run record again
     Report(ReportArgs),
+    /// Measure what this program itself costs: a request, a streamed token, waiting
+    Overhead,
     /// Print the JSON Schema of the protocol
     Schema,
+    /// An engine that computes nothing; `overhead` measures with it
+    #[command(hide = true)]
+    NullEngine,
     /// Ends what a run leaves behind; started by the run itself
     #[command(hide = true)]
     Keeper { run: String },

@@ -9,7 +9,9 @@ mod listing;
 mod machine;
 mod measure;
 mod metric;
+mod null_engine;
 mod output;
+mod overhead;
 mod plan;
 mod progress;
 mod prompts;
@@ -53,6 +55,8 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Request(arguments)) => measure::request(&arguments),
         Some(Command::Report(arguments)) => output::report_again(&arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),
+        Some(Command::Overhead) => overhead::overhead(),
+        Some(Command::NullEngine) => null_engine::serve(),
         Some(Command::Schema) => output::schema(),
         Some(Command::Keeper { run }) => {
             engine::keep(&run);

@@ -152,7 +152,7 @@ impl Told {
     /// The same words are not said twice: one fault may show in many checks.
     fn wrong(&mut self, check: &Check, what: String, evidence: &page::Evidence) -> String {
         match self.wrong.get(&what) {
-            Some(first) => page::wrong_again(check, first),
+            Some(first) => page::wrong_again(check, first, evidence),
             None => {
                 let entry = page::wrong(check, &what, evidence);
                 self.wrong.insert(what, check.name);

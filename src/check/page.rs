@@ -43,8 +43,17 @@ pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
     page
 }
 
-pub fn wrong_again(check: &Check, first: &str) -> String {
-    line("WRONG", check.name, &format!("the same as `{first}`"))
+/// What was wrong before as well: only the line sent is another.
+pub fn wrong_again(check: &Check, first: &str, evidence: &Evidence) -> String {
+    let room = WIDTH - 24;
+    let sent: String = shown(&evidence.sent).chars().take(room + 1).collect();
+    let sent = if sent.chars().count() > room {
+        format!("{}...", sent.chars().take(room).collect::<String>())
+    } else {
+        sent
+    };
+    let again = line("WRONG", check.name, &format!("the same as `{first}`"));
+    format!("{again}          {:<10}{sent}\n", "sent")
 }
 
 /// Checks in a row that were not made for the same reason.
@@ -140,6 +149,17 @@ mod tests {
             "          stderr    oh no\n",
         );
         assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn what_was_wrong_before_as_well_shows_the_start_of_its_line() {
+        let evidence = Evidence { sent: [b'{'].repeat(500), ..Evidence::default() };
+        let page = wrong_again(&CHECK, "reply", &evidence);
+        assert!(
+            page.starts_with("  WRONG   echo             the same as `reply`\n          sent      {{{"),
+            "{page}"
+        );
+        assert!(page.lines().count() == 2 && page.lines().all(|line| line.len() <= WIDTH), "{page}");
     }
 
     #[test]
