@@ -112,7 +112,8 @@ class MLP(nn.Module):
 
 
 def rotate(x, frequencies):
-    """Rotary positions, halves rotated against each other (not neighbours), as the checkpoints expect. x: [heads, tokens, head_dim]."""
+    """Rotary positions; the halves of a head turn against each other (not neighbours), as the checkpoints expect."""
+    # x: [heads, tokens, head_dim]
     positions = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
     angles = torch.outer(positions, frequencies)  # [tokens, head_dim / 2]
     cos, sin = torch.cat([angles.cos()] * 2, dim=-1), torch.cat([angles.sin()] * 2, dim=-1)

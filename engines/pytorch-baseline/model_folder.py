@@ -16,12 +16,13 @@ INDEX = "model.safetensors.index.json"
 
 
 def open_folder(path):
-    """The folder's `name`, `tokenizer` (a path or None), `weights` (paths), `shape`, `context_tokens`, `bos_id`, `eos_ids`."""
+    """Paths of the weights and of the tokenizer (or None), the network's shape, the ids that begin and end a text."""
     path = Path(path)
     weights = _weights(path)
     config = _read_json(path / "config.json")
     generation = path / "generation_config.json"
-    ids = {**config, **{name: id for name, id in (_read_json(generation) if generation.is_file() else {}).items() if id is not None}}
+    said = _read_json(generation) if generation.is_file() else {}
+    ids = {**config, **{name: value for name, value in said.items() if value is not None}}
     tokenizer = path / "tokenizer.json"
     return SimpleNamespace(
         name=path.resolve().name,

@@ -98,7 +98,8 @@ class Conversation:
         began_ns = self._clock()
         scored = [list(self._model.score(ids)) for ids in request.sequences]
         ns = self._clock() - began_ns
-        logprobs = [checks.logprobs(values, ids, index) for index, (values, ids) in enumerate(zip(scored, request.sequences))]
+        pairs = enumerate(zip(scored, request.sequences))
+        logprobs = [checks.logprobs(values, ids, index) for index, (values, ids) in pairs]
         self.write_for(request, {"type": "scored", "logprobs": logprobs, "ns": ns})
 
     # The engine and its model.
@@ -172,7 +173,7 @@ class Conversation:
     # Requests that overlap: admitted as slots come free, advanced together, answered each when it is done.
 
     def _may_start(self, request):
-        """While requests run, those behind them that may overlap join in. The first that may not waits, and all behind it."""
+        """While requests run, those behind them that may overlap join in. The first that may not holds up the rest."""
         if not self._slots or isinstance(request, Failed):
             return True
         joins = request is not END and request.type == "generate" and request.id is not None

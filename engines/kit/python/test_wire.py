@@ -95,10 +95,11 @@ class Parsing(unittest.TestCase):
         self.assertIn("`sampling.top_p`", self.refusal('{"prompt":"a","sampling":{"top_p":2}}').message)
 
     def test_deep_nesting_is_refused_and_not_followed(self):
-        for depth in (5_000, 100_000):
-            for line in ('{"prompt":"a","x":%s}', '{"type":"load","model":"m","options":%s}', "%s"):
-                self.assertTrue(self.refusal(line % ("[" * depth + "]" * depth)).message)
-        deep = self.refusal('{"prompt":"a","x":%s}' % ("[" * 100_000))
+        # How deep is too deep differs between versions of Python.
+        depth = 1_000_000
+        for line in ('{"prompt":"a","x":%s}', '{"type":"load","model":"m","options":%s}', "%s"):
+            self.assertTrue(self.refusal(line % ("[" * depth + "]" * depth)).message)
+        deep = self.refusal('{"prompt":"a","x":%s}' % ("[" * depth))
         self.assertEqual(deep.message, "column 19: `x`: recursion limit exceeded: nested too deep")
 
     def test_a_refusal_carries_the_id_so_that_the_asker_can_be_told(self):

@@ -133,7 +133,8 @@ def logits_in_numpy(config, weights, ids):
             x = xs[position] + linear(numpy.concatenate(mixed), f"{layer}self_attn.o_proj")
             inner = norm(x, f"{layer}post_attention_layernorm.weight")
             gate = linear(inner, f"{layer}mlp.gate_proj")
-            xs[position] = x + linear(gate / (1 + numpy.exp(-gate)) * linear(inner, f"{layer}mlp.up_proj"), f"{layer}mlp.down_proj")
+            gated = gate / (1 + numpy.exp(-gate)) * linear(inner, f"{layer}mlp.up_proj")
+            xs[position] = x + linear(gated, f"{layer}mlp.down_proj")
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     return numpy.array([head @ norm(x, "model.norm.weight") for x in xs])
 

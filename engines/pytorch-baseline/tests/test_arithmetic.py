@@ -74,7 +74,8 @@ class Arithmetic(unittest.TestCase):
 
     def test_the_same_numbers_in_the_newer_spelling_give_the_same_frequencies(self):
         old = open_folder(write_folder(self, {"rope_theta": 500000.0, "rope_scaling": LLAMA3})).shape
-        new = open_folder(write_folder(self, {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}})).shape
+        changes = {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}
+        new = open_folder(write_folder(self, changes)).shape
         self.assertTrue(torch.equal(rotary_frequencies(old), rotary_frequencies(new)))
 
 

@@ -53,13 +53,13 @@ class Loading(unittest.TestCase):
         (only_gguf / "model.safetensors").rename(only_gguf / "model.gguf")
         for path in (gguf, only_gguf):
             self.assertEqual(self.refusal(path), ("unsupported", "format `gguf`: offered are `safetensors`"))
-        for changes, words in {
+        for message, changes in {
             "architecture `gpt2`: offered are `llama`, `qwen2`": {"model_type": "gpt2"},
             "rope scaling `yarn`: offered are `default`, `llama3`": {"rope_scaling": {"rope_type": "yarn", "factor": 4}},
             "`hidden_act` `gelu`: offered are `silu`": {"hidden_act": "gelu"},
             "`use_sliding_window`: this engine attends to the whole sequence": {"use_sliding_window": True},
         }.items():
-            self.assertEqual(self.refusal(write_folder(self, words)), ("unsupported", changes))
+            self.assertEqual(self.refusal(write_folder(self, changes)), ("unsupported", message))
         integers = {name: tensor.to(torch.int8) for name, tensor in random_weights(CONFIG).items()}
         kind, message = self.refusal(write_folder(self, weights=integers))
         self.assertEqual(kind, "unsupported")
@@ -149,7 +149,8 @@ class Worker(unittest.TestCase):
         ((answer,), err) = self.converse(line, model=folder)
         self.assertEqual((answer["type"], len(answer["iterations"])), ("generated", 50))
         self.assertFalse(answer["loaded"]["use_cache"])
-        self.assertEqual([phase["name"] for phase in answer["loaded"]["phases"]], ["headers", "import", "tokenizer", "weights", "device"])
+        phases = [phase["name"] for phase in answer["loaded"]["phases"]]
+        self.assertEqual(phases, ["headers", "import", "tokenizer", "weights", "device"])
         self.assertIn("50 iterations, 200 tokens; first token ", err)
 
     def test_use_cache_may_be_asked_for_or_not_and_changes_nothing(self):
@@ -160,8 +161,8 @@ class Worker(unittest.TestCase):
         self.assertEqual(first, second)
 
     def test_a_refused_load_leaves_an_engine_that_answers(self):
-        folder = write_folder(self, {"model_type": "gpt2"})
-        (messages, _) = self.converse({"type": "load", "model": str(folder)}, {"type": "load", "model": str(write_folder(self))})
+        folders = write_folder(self, {"model_type": "gpt2"}), write_folder(self)
+        (messages, _) = self.converse(*({"type": "load", "model": str(folder)} for folder in folders))
         answers = [message["type"] for message in messages if message["type"] != "progress"]
         self.assertEqual(answers, ["failed", "loaded"])
 
