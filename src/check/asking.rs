@@ -149,7 +149,14 @@ impl Subject {
 
     /// Expects `failed` of one of these kinds.
     pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Result<Failed, Not> {
-        match self.receive_within(deadline)? {
+        let answer = loop {
+            match self.receive_within(deadline)? {
+                // A load may fail after some of its phases.
+                Message::Progress(_) => {}
+                answer => break answer,
+            }
+        };
+        match answer {
             Message::Failed(failed) if !kinds.contains(&failed.kind) => {
                 let wanted: Vec<_> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
                 let kind = failed.kind.as_str();
