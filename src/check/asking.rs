@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{Failed, FailureKind, Generated, Message};
+use protocol::{Failed, FailureKind, Generated, Message, Sequence};
 use serde_json::{Map, Value};
 
 use super::Not;
@@ -13,10 +13,14 @@ use crate::verify::{self, Expected};
 /// A text that any model can read, for requests whose words do not matter.
 const TEXT: &str = "The engine reads a line and answers it.";
 
-/// The ids of every sequence of every iteration.
-pub fn output_ids(answer: &Answer) -> Vec<Vec<u32>> {
+/// What every sequence of every iteration holds: its ids, or its text where an engine gives text.
+pub fn outputs(answer: &Answer) -> Vec<Value> {
     let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
-    sequences.map(|sequence| sequence.output_ids.clone().unwrap_or_default()).collect()
+    let output = |sequence: &Sequence| match &sequence.output_ids {
+        Some(ids) => ids.clone().into(),
+        None => sequence.chunks.iter().flatten().map(|chunk| chunk.text.as_str()).collect::<String>().into(),
+    };
+    sequences.map(output).collect()
 }
 
 impl Subject {

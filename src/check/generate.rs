@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::asking::output_ids;
+use super::asking::outputs;
 use super::subject::{Subject, absent, wrong};
 use super::{Check, Not};
 
@@ -126,7 +126,11 @@ fn is_deterministic(subject: &mut Subject) -> Result<(), Not> {
         return absent("not claimed: `deterministic`");
     }
     let line = subject.line(json!({ "max_new_tokens": 16 }));
-    let first = output_ids(&subject.generate(&line)?);
-    let second = output_ids(&subject.generate(&line)?);
-    if first == second { Ok(()) } else { wrong("the same greedy request gave other ids the second time") }
+    let first = outputs(&subject.generate(&line)?);
+    let second = outputs(&subject.generate(&line)?);
+    if first == second {
+        Ok(())
+    } else {
+        wrong("the same greedy request gave another output the second time")
+    }
 }

@@ -1,6 +1,6 @@
 //! It starts, and says who it is.
 
-use protocol::{Message, Output, Request};
+use protocol::{Message, Request};
 
 use super::subject::{Subject, absent, wrong};
 use super::{Check, Not};
@@ -36,8 +36,6 @@ fn says_who_it_is(subject: &mut Subject) -> Result<(), Not> {
         "`capabilities.batch` is 0: one request is a batch of 1"
     } else if can.concurrency == 0 {
         "`capabilities.concurrency` is 0: one request at a time is 1"
-    } else if hello.output == Output::Text && can.score {
-        "`output` is `text`, and `score` takes ids"
     } else {
         return Ok(());
     };

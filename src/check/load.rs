@@ -4,7 +4,7 @@ use protocol::FailureKind::{BadRequest, Device, Model, Unavailable, Unsupported}
 use protocol::{Facts, FailureKind};
 use serde_json::{Value, json};
 
-use super::asking::output_ids;
+use super::asking::outputs;
 use super::subject::{Subject, absent, wrong};
 use super::{Check, Not};
 
@@ -127,11 +127,11 @@ fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKin
 fn loads_again(subject: &mut Subject) -> Result<(), Not> {
     subject.loaded()?;
     let (load, line) = (subject.load_line(), subject.line(json!({ "max_new_tokens": 8 })));
-    let before = output_ids(&subject.generate(&line)?);
+    let before = outputs(&subject.generate(&line)?);
     subject.load(&load)?;
-    let after = output_ids(&subject.generate(&line)?);
+    let after = outputs(&subject.generate(&line)?);
     let promised = subject.hello()?.deterministic;
-    if promised && before != after { wrong("gives other ids after the same load") } else { Ok(()) }
+    if promised && before != after { wrong("gives another output after the same load") } else { Ok(()) }
 }
 
 fn loads_in_passing(subject: &mut Subject) -> Result<(), Not> {

@@ -4,7 +4,7 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Capabilities, IgnoreEos, Output};
 use serde_json::{Value, json};
 
-use super::asking::output_ids;
+use super::asking::outputs;
 use super::subject::{Subject, absent, wrong};
 use super::{Check, Not};
 
@@ -39,14 +39,14 @@ fn ignores_eos(subject: &mut Subject) -> Result<(), Not> {
 fn does_without_cache(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("use_cache_toggle", |can| can.use_cache_toggle)?;
     let line = subject.line(json!({ "max_new_tokens": 6, "use_cache": false }));
-    let without = output_ids(&subject.verified(&line)?);
+    let without = outputs(&subject.verified(&line)?);
     let line = subject.line(json!({ "max_new_tokens": 6 }));
-    let with = output_ids(&subject.verified(&line)?);
-    let first = |ids: &[Vec<u32>]| ids.first().and_then(|ids| ids.first().copied());
+    let with = outputs(&subject.verified(&line)?);
+    let first = |outputs: &[Value]| outputs.first().map(|output| output[0].clone());
     // Rounding may part them later; the first token comes from the same pass over the prompt.
     match first(&with) == first(&without) || !subject.hello()?.deterministic {
         true => Ok(()),
-        false => wrong(format!("ids {without:?} where its cache gave {with:?}")),
+        false => wrong(format!("{} where its cache gave {}", json!(without), json!(with))),
     }
 }
 
@@ -66,17 +66,17 @@ fn samples(subject: &mut Subject) -> Result<(), Not> {
         let sampling = json!({ "temperature": 1.5, "seed": seed });
         subject.line(json!({ "max_new_tokens": 16, "sampling": sampling }))
     };
-    let mut outputs = Vec::new();
+    let mut seen = Vec::new();
     for seed in [1, 2, 3, 4] {
         let line = line(subject, seed);
-        outputs.push(output_ids(&subject.verified(&line)?));
+        seen.push(outputs(&subject.verified(&line)?));
     }
     let again = line(subject, 1);
-    let again = output_ids(&subject.verified(&again)?);
-    if subject.hello()?.deterministic && again != outputs[0] {
-        return wrong("the same seed gave other ids the second time");
+    let again = outputs(&subject.verified(&again)?);
+    if subject.hello()?.deterministic && again != seen[0] {
+        return wrong("the same seed gave another output the second time");
     }
-    let differ = outputs.iter().any(|output| *output != outputs[0]);
+    let differ = seen.iter().any(|output| *output != seen[0]);
     if differ { Ok(()) } else { wrong("four seeds at a temperature of 1.5 gave one output") }
 }
 
@@ -86,10 +86,14 @@ fn is_greedy_at_temperature_0(subject: &mut Subject) -> Result<(), Not> {
         return absent("not claimed: `deterministic`");
     }
     let line = subject.line(json!({ "max_new_tokens": 8, "sampling": { "temperature": 0, "seed": 5 } }));
-    let cold = output_ids(&subject.verified(&line)?);
+    let cold = outputs(&subject.verified(&line)?);
     let line = subject.line(json!({ "max_new_tokens": 8 }));
-    let greedy = output_ids(&subject.verified(&line)?);
-    if cold == greedy { Ok(()) } else { wrong(format!("ids {cold:?} where greedy gives {greedy:?}")) }
+    let greedy = outputs(&subject.verified(&line)?);
+    if cold == greedy {
+        Ok(())
+    } else {
+        wrong(format!("{} where greedy gives {}", json!(cold), json!(greedy)))
+    }
 }
 
 fn refuses_what_it_cannot_do(subject: &mut Subject) -> Result<(), Not> {

@@ -1,10 +1,9 @@
 //! Prompts as ids and as text, alone and in batches, empty and too long.
 
 use protocol::FailureKind::{BadRequest, Context, Unsupported};
-use protocol::Output;
 use serde_json::json;
 
-use super::asking::output_ids;
+use super::asking::outputs;
 use super::subject::{Subject, absent, wrong};
 use super::{Check, Not};
 
@@ -63,16 +62,15 @@ fn counts_text_tokens(subject: &mut Subject) -> Result<(), Not> {
 
 fn reads_text_as_ids(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("prompt_ids", |can| can.prompt_ids)?;
-    let hello = subject.hello()?;
-    if !hello.deterministic || hello.output == Output::Text {
-        return absent("not claimed: `deterministic` ids");
+    if !subject.hello()?.deterministic {
+        return absent("not claimed: `deterministic`");
     }
     for text in TEXTS {
         let Some(ids) = encoded(subject, text) else { return absent("the model has no `tokenizer.json`") };
-        let from_text = output_ids(&subject.generate(&json!({ "prompt": text, "max_new_tokens": 6 }))?);
-        let from_ids = output_ids(&subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 6 }))?);
+        let from_text = outputs(&subject.generate(&json!({ "prompt": text, "max_new_tokens": 6 }))?);
+        let from_ids = outputs(&subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 6 }))?);
         if from_text != from_ids {
-            return wrong(format!("ids {from_ids:?} where the text gave {from_text:?}"));
+            return wrong(format!("{} where the text gave {}", json!(from_ids), json!(from_text)));
         }
     }
     Ok(())

@@ -4,7 +4,6 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Message, Output};
 use serde_json::json;
 
-use super::asking::output_ids;
 use super::subject::{Subject, absent, said, wrong};
 use super::{Check, Not};
 
@@ -46,7 +45,8 @@ fn scores_greedy_highest(subject: &mut Subject) -> Result<(), Not> {
     }
     let ids = subject.prompt_ids();
     let answer = subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 1 }))?;
-    let Some(&greedy) = output_ids(&answer).first().and_then(|ids| ids.first()) else {
+    let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
+    let Some(&greedy) = sequence.and_then(|sequence| sequence.output_ids.as_ref()?.first()) else {
         return wrong("no token");
     };
     let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
