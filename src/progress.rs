@@ -121,7 +121,7 @@ impl Story {
                 self.status = format!("{engine}: {what}");
             }
             Event::SetUpSaid { engine, line } => self.status = format!("{engine}: {line}"),
-            Event::SetUpFinished { engine, failed: None } => lines.push(lasting(format!("{engine}: ready"))),
+            Event::SetUpFinished { engine, failed: None } => lines.push(lasting(format!("{engine}: done"))),
             Event::SetUpFinished { engine, failed: Some(reason) } => {
                 lines.push(lasting(format!("{engine}: not set up: {reason}")));
             }
@@ -263,7 +263,7 @@ mod tests {
             plain(&mut Story::default(), &run()),
             [
                 "candle: building (10 minutes)",
-                "candle: ready",
+                "candle: done",
                 "measuring: 1 configurations, 3 launches of each, 9 requests in all",
                 "record: r.jsonl",
                 "round 1/3: candle",
