@@ -31,8 +31,7 @@ pub const CHECKS: &[Check] = &[
 
 fn ignores_eos(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("ignore_eos", |can| can.ignore_eos != IgnoreEos::No)?;
-    // Long enough that most models have said all they had to say.
-    let line = subject.line(json!({ "max_new_tokens": 160, "ignore_eos": true }));
+    let line = subject.line(json!({ "max_new_tokens": 64, "ignore_eos": true }));
     subject.verified(&line).map(|_| ())
 }
 
@@ -64,7 +63,7 @@ fn samples(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("sampling", |can| can.sampling)?;
     let line = |subject: &Subject, seed: u32| {
         let sampling = json!({ "temperature": 1.5, "seed": seed });
-        subject.line(json!({ "max_new_tokens": 16, "sampling": sampling }))
+        subject.line(json!({ "max_new_tokens": 8, "sampling": sampling }))
     };
     let mut seen = Vec::new();
     for seed in [1, 2, 3, 4] {
