@@ -8,7 +8,7 @@ pub mod snapshot;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -196,6 +196,8 @@ pub fn finish(command: &mut Command) -> Outcome {
 
 /// A program under way, its output collected line by line.
 pub struct Running {
+    /// Where a pipe was asked for.
+    pub stdin: Option<ChildStdin>,
     child: Child,
     lines: mpsc::Receiver<(Stream, Vec<u8>)>,
     stdout: Vec<u8>,
@@ -218,7 +220,7 @@ impl Running {
         if let Some(stderr) = child.stderr.take() {
             collect(stderr, Stream::Stderr, sender);
         }
-        Self { child, lines, stdout: Vec::new(), stderr: Vec::new() }
+        Self { stdin: child.stdin.take(), child, lines, stdout: Vec::new(), stderr: Vec::new() }
     }
 
     pub fn pid(&self) -> u32 {
@@ -242,7 +244,19 @@ impl Running {
         self.give_up(&format!("ended, and never said `{words}`"))
     }
 
+    /// The next line on stdout.
+    pub fn line(&mut self) -> Vec<u8> {
+        let deadline = Instant::now() + BOUND;
+        while let Some((stream, line)) = self.next(deadline) {
+            if stream == Stream::Stdout {
+                return line;
+            }
+        }
+        self.give_up("ended, and another line was expected")
+    }
+
     pub fn finish(mut self) -> Outcome {
+        self.stdin = None;
         let deadline = Instant::now() + BOUND;
         while self.next(deadline).is_some() {}
         let status = self.child.wait().unwrap();

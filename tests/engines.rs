@@ -1,0 +1,398 @@
+//! The real engines, side by side: they agree, they keep the protocol, they can all be measured in one table.
+//!
+//! Needs them built in release and set up, which `scripts/check --full` does first; so this is behind the feature `full`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model_files::{ModelFolder, embedded};
+use protocol::{Failed, FailureKind, Generate, Generated, Load, Message, Request, Score};
+use serde_json::Value;
+
+use support::record::Record;
+use support::{Outcome, Running, Scratch, finish, root};
+
+const CANDLE: &str = "candle";
+const PYTORCH: &str = "pytorch-baseline";
+/// One test at a time: engines that share the cores wait for one another's threads, and slowly.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    // A test that failed while it was alone has left nothing that matters.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What engines in f32 may differ by in a log-probability (natural logarithm).
+const TOLERANCE: f64 = 1e-3;
+
+// They agree.
+
+#[test]
+fn both_engines_give_the_same_greedy_tokens_for_short_and_long_prompts() {
+    let _alone = alone();
+    let mut engines = [CANDLE, PYTORCH].map(Engine::loaded);
+    for prompt in [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)] {
+        let [candle, pytorch] = engines.each_mut().map(|engine| engine.generate(&prompt));
+        assert_eq!(candle.len(), 48);
+        assert_eq!(candle, pytorch, "after a prompt of {} tokens", prompt.len());
+    }
+}
+
+#[test]
+fn both_engines_read_a_text_as_the_same_tokens() {
+    let _alone = alone();
+    let mut engines = [CANDLE, PYTORCH].map(Engine::loaded);
+    for text in ["Hello", "The old  keeper; naïve, 47 times.\n"] {
+        let request = Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() };
+        let [candle, pytorch] = engines.each_mut().map(|engine| {
+            let sequence = engine.generated(request.clone()).iterations.remove(0).sequences.remove(0);
+            (sequence.prompt_tokens, sequence.output_ids.unwrap())
+        });
+        assert_eq!(candle, pytorch, "{text:?}");
+    }
+}
+
+#[test]
+fn both_engines_give_the_same_log_probabilities_to_a_held_out_passage() {
+    let _alone = alone();
+    let passage = heldout(20_000, 300);
+    let [candle, pytorch] = [CANDLE, PYTORCH].map(|name| Engine::loaded(name).score(&passage));
+    assert_eq!((candle.len(), pytorch.len()), (passage.len() - 1, passage.len() - 1));
+    for (place, (one, other)) in candle.iter().zip(&pytorch).enumerate() {
+        let difference = (one.unwrap() - other.unwrap()).abs();
+        assert!(difference <= TOLERANCE, "token {}: {one:?} and {other:?}", place + 1);
+    }
+    // Agreement on nonsense would be no agreement: the model has learned this kind of text.
+    let mean = candle.iter().flatten().sum::<f64>() / candle.len() as f64;
+    assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
+}
+
+// From a shell.
+
+#[test]
+fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summary() {
+    let _alone = alone();
+    for name in [CANDLE, PYTORCH] {
+        let scratch = Scratch::new();
+        let lines = scratch.join("lines");
+        std::fs::write(&lines, "{\"prompt\":\"Hello\",\"iterations\":50}\n").unwrap();
+        let mut command = at_home(scratch.marked(binary(name)));
+        command.env("ORCHESTRATE_THREADS", "1");
+        let outcome = finish(command.stdin(std::fs::File::open(lines).unwrap()));
+        assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(0), 1), "{name}: {outcome:?}");
+        let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(
+            (&answer["type"], answer["iterations"].as_array().unwrap().len()),
+            (&"generated".into(), 50)
+        );
+        assert!(answer["summary"].is_object(), "{name}: {answer}");
+        scratch.assert_nothing_lives();
+    }
+}
+
+#[test]
+fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
+    let _alone = alone();
+    let a = vec![b'a'; 20_000_000];
+    let noise: Vec<u8> = (0..4096_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .filter(|&byte| byte != b'\n')
+        .collect();
+    let broken: [&[u8]; 10] = [
+        b"<\"prompt\":\"Hello\",\"iterations\":50}",
+        b"",
+        &a,
+        &noise,
+        b"{\"prompt\":\"Hello\",\"iterations\":-1}",
+        b"{\"prompt\":\"Hello\",\"iterations\":1e300}",
+        b"{\"prompt\":\"Hello\",\"max_new_tokens\":99999999999999999999999999}",
+        b"{\"prompt\":\"Hello\"",
+        b"[]",
+        b"{\"type\":\"dance\"}",
+    ];
+    for name in [CANDLE, PYTORCH] {
+        let mut engine = Engine::start(name);
+        for line in broken {
+            let start = String::from_utf8_lossy(&line[..line.len().min(60)]);
+            let failed = engine.refusal(line);
+            assert_eq!(failed.kind, FailureKind::BadRequest, "{name}, `{start}`: {failed:?}");
+            assert!(failed.message.len() > 8, "{name}, `{start}`: {failed:?}");
+        }
+        assert!(engine.refusal(broken[4]).message.contains("iterations"));
+        assert!(engine.refusal(broken[6]).message.contains("max_new_tokens"));
+        let request = Generate { prompt: Some("Hello".into()), max_new_tokens: 2, ..Generate::default() };
+        assert_eq!(engine.generated(request).iterations.len(), 1, "{name}");
+    }
+}
+
+// They keep the protocol.
+
+#[test]
+fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
+    let _alone = alone();
+    let engines = std::fs::read_dir(root().join("engines")).unwrap().flatten().map(|folder| folder.path());
+    let in_tree = engines.filter(|folder| folder.join("engine.toml").is_file());
+    let names: Vec<_> =
+        in_tree.map(|folder| folder.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    assert!(names.len() > 1, "{names:?}");
+    for engine in names.iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
+        assert_is_ready(engine);
+        let scratch = Scratch::new();
+        let outcome = finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root()));
+        assert_eq!(outcome.code, Some(0), "orchestrate check {engine}\n{}{}", outcome.stdout, outcome.stderr);
+        assert!(outcome.stdout.contains("passed"), "{outcome:?}");
+        scratch.assert_nothing_lives();
+    }
+}
+
+// They are measured together.
+
+#[test]
+fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
+    let _alone = alone();
+    assert_is_ready(CANDLE);
+    assert_is_ready(PYTORCH);
+    let (outcome, record) = measure(&["--all", "--no-setup", "--launches", "1", "--iterations", "2"], |_| {});
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for name in [CANDLE, PYTORCH] {
+        assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{}", outcome.stdout);
+        assert_eq!(record.failures_of(name), Vec::<&Value>::new());
+        // One cold start, then two samples of each of three prompt lengths, of prefill and of decode.
+        assert_eq!(record.samples_of(name).len(), 11);
+    }
+    assert_narrow(&outcome.stdout);
+}
+
+#[test]
+fn the_baseline_is_what_others_are_measured_against() {
+    let _alone = alone();
+    let (outcome, _) = measure(
+        &["-e", CANDLE, "-e", PYTORCH, "-s", "decode", "--launches", "1", "--iterations", "1", "--json", "-"],
+        |_| {},
+    );
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["reference"], PYTORCH, "{}", outcome.stderr);
+}
+
+#[test]
+fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes() {
+    let _alone = alone();
+    let (outcome, record) =
+        measure(&["--all", "--no-setup", "-s", "decode", "--launches", "1", "--iterations", "1"], nowhere);
+    assert_explained(&outcome, &record);
+}
+
+#[test]
+fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
+    let _alone = alone();
+    let (outcome, record) =
+        measure(&["--all", "-s", "decode", "--launches", "1", "--iterations", "1"], |command| {
+            nowhere(command);
+            let cache = root().join("target/tmp/no-such-cache");
+            // Whatever uv or pip could reach, and whatever they have kept.
+            command
+                .env("UV_OFFLINE", "1")
+                .env("UV_CACHE_DIR", cache)
+                .env("PIP_NO_INDEX", "1")
+                .env_remove("PIP_FIND_LINKS");
+            command.env("PIP_NO_CACHE_DIR", "1").env_remove("UV_FIND_LINKS");
+        });
+    assert_explained(&outcome, &record);
+}
+
+#[test]
+fn the_baseline_can_be_measured_one_process_for_each_request() {
+    let _alone = alone();
+    let (outcome, record) = measure(
+        &["-e", PYTORCH, "--mode", "one-shot", "-s", "decode", "--launches", "1", "--iterations", "2"],
+        |_| {},
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let launches: Vec<_> = record.samples_of(PYTORCH).iter().map(|sample| sample["launch"].clone()).collect();
+    assert_eq!(launches, [0, 1]);
+}
+
+#[test]
+fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
+    let _alone = alone();
+    let (outcome, record) = measure(
+        &["-e", "tests/smallest-engine.py", "-e", CANDLE, "--launches", "1", "--iterations", "2"],
+        |_| {},
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(CANDLE).len()), (11, 11));
+    assert_narrow(&outcome.stdout);
+}
+
+fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, Record) {
+    let scratch = Scratch::new();
+    let mut command = at_home(scratch.orchestrate());
+    // A second thread of PyTorch's waits for the first in a loop, which on a busy machine takes for ever.
+    command
+        .args(arguments)
+        .args(["--threads", "1"])
+        .arg("--results")
+        .arg(scratch.results())
+        .current_dir(root());
+    change(&mut command);
+    let outcome = finish(&mut command);
+    scratch.assert_nothing_lives();
+    let record = Record::only_one_in(&scratch.results());
+    (outcome, record)
+}
+
+/// A data directory with nothing in it.
+fn nowhere(command: &mut Command) {
+    let folder = root().join("target/tmp").join(format!("empty-home-{}", std::process::id()));
+    // What an earlier test has half made there.
+    let _ = std::fs::remove_dir_all(&folder);
+    command.env("ORCHESTRATE_HOME", folder);
+}
+
+fn assert_explained(outcome: &Outcome, record: &Record) {
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(record.samples_of(CANDLE).len(), 1);
+    let [failure] = record.failures_of(PYTORCH)[..] else { panic!("expected one failure: {record:?}") };
+    assert_eq!(failure["kind"], "unavailable", "{failure}");
+    assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
+    assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {PYTORCH}")), "{failure}");
+    for shown in ["unavailable: ", &format!("setup {PYTORCH}"), CANDLE] {
+        assert!(outcome.stdout.contains(shown), "no `{shown}` in\n{}", outcome.stdout);
+    }
+    assert_narrow(&outcome.stdout);
+}
+
+fn assert_narrow(table: &str) {
+    assert!(table.lines().count() > 5, "{table}");
+    for line in table.lines() {
+        assert!(line.chars().count() <= 100, "{} columns: {line}\n{table}", line.chars().count());
+    }
+}
+
+/// The user's own data directory, where set-up has put the environments.
+fn at_home(mut command: Command) -> Command {
+    match std::env::var_os("ORCHESTRATE_HOME") {
+        Some(home) => command.env("ORCHESTRATE_HOME", home),
+        None => command.env_remove("ORCHESTRATE_HOME"),
+    };
+    command
+}
+
+/// An engine that is missing is no reason to skip a test.
+fn assert_is_ready(name: &str) {
+    let listed = finish(at_home(Scratch::new().orchestrate()).arg("engines").current_dir(root())).stdout;
+    let of = |line: &&str| line.split([':', ' ']).next() == Some(name);
+    let line = listed.lines().find(of);
+    let ready = line.is_none_or(|line| line.ends_with(": ready"));
+    assert!(
+        ready,
+        "{}\nhint: cargo run --release -- setup {name}   (or scripts/check --full, which does it first)",
+        line.unwrap()
+    );
+}
+
+fn binary(name: &str) -> PathBuf {
+    assert_is_ready(name);
+    let manifest = std::fs::read_to_string(root().join("engines").join(name).join("engine.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir));
+    target.join("release").join(manifest["binary"].as_str().unwrap())
+}
+
+/// Ids of so many tokens of the text that the model was not trained on, from a place in it.
+fn heldout(start: usize, tokens: usize) -> Vec<u32> {
+    let folder = ModelFolder::open(embedded::folder().unwrap()).unwrap();
+    let tokenizer = folder.tokenizer().unwrap();
+    let bos = tokenizer.encode("").unwrap();
+    let ids = tokenizer.encode(&embedded::heldout_text().unwrap()).unwrap().split_off(bos.len());
+    let window = ids.iter().cycle().skip(start).take(tokens - bos.len());
+    bos.iter().chain(window).copied().collect()
+}
+
+/// An engine that is talked to as the protocol says and through nothing of the orchestrator's.
+struct Engine {
+    process: Running,
+    /// Ends the engine, and what it leaves.
+    _scratch: Scratch,
+}
+
+impl Engine {
+    fn start(name: &str) -> Self {
+        let scratch = Scratch::new();
+        let mut command = at_home(scratch.marked(binary(name)));
+        command.env("ORCHESTRATE_THREADS", "1");
+        Self { process: Running::start(command.stdin(Stdio::piped())), _scratch: scratch }
+    }
+
+    fn loaded(name: &str) -> Self {
+        let mut engine = Self::start(name);
+        let model = embedded::folder().unwrap().to_string_lossy().into_owned();
+        let load = Load { model, dtype: Some("f32".into()), threads: Some(1), ..Load::default() };
+        engine.send(&protocol::encode(&Request::Load(load)));
+        loop {
+            match engine.message() {
+                Message::Progress(_) => {}
+                Message::Loaded(loaded) => {
+                    assert_eq!(loaded.facts.compute_dtype.as_deref(), Some("f32"), "{name}");
+                    return engine;
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+
+    fn generate(&mut self, prompt: &[u32]) -> Vec<u32> {
+        let request = Generate {
+            prompt_ids: Some(prompt.into()),
+            max_new_tokens: 48,
+            ignore_eos: true,
+            ..Generate::default()
+        };
+        self.generated(request).iterations.remove(0).sequences.remove(0).output_ids.unwrap()
+    }
+
+    fn generated(&mut self, request: Generate) -> Generated {
+        self.send(&protocol::encode(&Request::Generate(request)));
+        loop {
+            match self.message() {
+                Message::Progress(_) => {}
+                Message::Generated(generated) => return generated,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn score(&mut self, ids: &[u32]) -> Vec<Option<f64>> {
+        self.send(&protocol::encode(&Request::Score(Score { id: None, sequences: vec![ids.into()] })));
+        match self.message() {
+            Message::Scored(mut scored) => scored.logprobs.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The `failed` that a broken line gets.
+    fn refusal(&mut self, line: &[u8]) -> Failed {
+        self.send(&[line, b"\n"].concat());
+        match self.message() {
+            Message::Failed(failed) => failed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn send(&mut self, line: &[u8]) {
+        self.process.stdin.as_mut().unwrap().write_all(line).unwrap();
+    }
+
+    fn message(&mut self) -> Message {
+        let line = self.process.line();
+        let show = || String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+        protocol::parse_message(&line).unwrap_or_else(|refused| panic!("{}: {}", refused.message, show()))
+    }
+}
