@@ -33,8 +33,9 @@ pub const METRICS: &[Metric] = &[
         better: Better::Lower,
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "from the start of the process to the first token of its first request: when that request was sent, on the \
-                orchestrator's clock, plus the engine's own time of the first token. Files may be in the page cache.",
+        about: "from the start of the process to the first token of its first request: when the answer arrived, on the \
+                orchestrator's clock, less what the engine's own clock counts after that token. Files may be in the page \
+                cache.",
         of: cold_start,
     },
     Metric {
@@ -220,8 +221,10 @@ impl Timed {
 
 fn cold_start(seen: &Observation) -> Vec<f64> {
     let first_request = seen.mode == Mode::OneShot || (seen.kind == Kind::Launch && seen.sample.index == 0);
-    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).min();
-    first_ns.filter(|_| first_request).map(|ns| seen.sample.sent_ns as f64 + ns as f64).into_iter().collect()
+    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
+    // Counted back from the answer: a request that waited in the pipe while the engine started has an early `sent_ns`.
+    let since_first_ns = first_ns.map(|ns| seen.sample.iteration.end_ns.saturating_sub(ns));
+    since_first_ns.and_then(|ns| positive(seen.sample.answered_ns, ns)).into_iter().collect()
 }
 
 fn total(seen: &Observation) -> Vec<f64> {

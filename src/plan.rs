@@ -210,7 +210,7 @@ fn configuration(
         (asked.models.len() > 1, model.name.clone()),
         (asked.devices.len() > 1, device.to_string()),
         (asked.dtypes.len() > 1, dtype.clone().unwrap_or_else(|| "default dtype".into())),
-        (asked.threads.len() > 1, format!("{threads} threads")),
+        (asked.threads.len() > 1, format!("{threads} {}", if threads == 1 { "thread" } else { "threads" })),
     ];
     for (_, name) in factors.into_iter().filter(|(varies, _)| *varies) {
         label.push_str(&format!(" {name}"));
@@ -303,7 +303,7 @@ mod tests {
         let plan = Plan::new(&asked());
         let labels: Vec<_> =
             plan.configurations.iter().map(|configuration| configuration.label.as_str()).collect();
-        assert_eq!(labels, ["a 1 threads", "b 1 threads", "a 2 threads", "b 2 threads"]);
+        assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
         assert_eq!(plan.cases.len(), 4 * 6);
     }
 

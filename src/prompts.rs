@@ -50,7 +50,13 @@ impl Prompts {
     }
 
     /// The request for these ids, in the form that the engine takes. Without capabilities: the form every engine knows.
-    pub fn request(&self, workload: &Workload, ids: &[u32], capabilities: Option<&Capabilities>, id: u64) -> Generate {
+    pub fn request(
+        &self,
+        workload: &Workload,
+        ids: &[u32],
+        capabilities: Option<&Capabilities>,
+        id: u64,
+    ) -> Generate {
         let takes_ids = capabilities.is_some_and(|capabilities| capabilities.prompt_ids);
         let text = match &workload.prompt {
             Prompt::Text(text) => text.clone(),
@@ -82,7 +88,8 @@ fn window(which: Which) -> u64 {
         Role::Warmup => u64::MAX,
         Role::Measured => u64::from(which.index),
     };
-    let mut state = which.seed ^ u64::from(which.round).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.rotate_left(32);
+    let mut state =
+        which.seed ^ u64::from(which.round).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.rotate_left(32);
     state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     state ^ (state >> 31)
@@ -98,8 +105,9 @@ mod tests {
 
     #[test]
     fn measured_windows_differ_and_warm_up_windows_are_one() {
-        let mut starts: Vec<u64> =
-            (0..3).flat_map(|round| (0..20).map(move |index| window(which(round, Role::Measured, index)))).collect();
+        let mut starts: Vec<u64> = (0..3)
+            .flat_map(|round| (0..20).map(move |index| window(which(round, Role::Measured, index))))
+            .collect();
         starts.sort();
         starts.dedup();
         assert_eq!(starts.len(), 60);

@@ -75,9 +75,9 @@ fn a_batch_has_a_first_token_for_each_sequence_and_rates_over_all_of_them() {
 fn cold_start_belongs_to_the_first_request_of_a_launch() {
     let launch = launch(Stamp::Token);
     let first = sample(vec![sequence(16, &[11])]);
-    assert_eq!(values("cold_start", &first, &launch, Kind::Launch, Mode::Warm), [2011e6]);
+    assert_eq!(values("cold_start", &first, &launch, Kind::Launch, Mode::Warm), [2020e6]);
     assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::Warm), NOTHING);
-    assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::OneShot), [2011e6]);
+    assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::OneShot), [2020e6]);
     let second = Sample { index: 1, ..first };
     assert_eq!(values("cold_start", &second, &launch, Kind::Launch, Mode::Warm), NOTHING);
 }

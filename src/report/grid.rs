@@ -210,9 +210,14 @@ impl Grid {
             ));
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             let reference = &report.reference;
-            self.legend.push(match reference.is_empty() {
-                true => "no ratios: no reference is named (`--reference NAME`)".into(),
-                false => format!("no ratios: the reference `{reference}` was not measured"),
+            let own = report
+                .rows
+                .iter()
+                .any(|row| row.engine.label == *reference || row.engine.engine == *reference);
+            self.legend.push(match (reference.is_empty(), own) {
+                (true, _) => "no ratios: no reference is named (`--reference NAME`)".into(),
+                (_, true) => format!("no ratios: nothing was measured beside the reference `{reference}`"),
+                _ => format!("no ratios: the reference `{reference}` was not measured"),
             });
         }
         let dtypes = || report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
