@@ -1,0 +1,94 @@
+//! `orchestrate check`: the conformance conversation, held with engines whose faults are known.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use support::{Outcome, Scratch, fake_engine, finish, root};
+
+/// A fault of the fake engine, and the check that must find it.
+const FOUND: &[(&str, &str)] = &[
+    ("exits_before_hello", "hello"),
+    ("wrong_version", "hello"),
+    ("garbage", "hello"),
+    ("chatter", "stdout-clean"),
+    ("hangs_in_load", "load"),
+    ("exits_in_load", "load"),
+    ("hangs_in_generate", "plain-line"),
+    ("half_line_then_exits", "plain-line"),
+    ("closes_stdout", "plain-line"),
+    ("duplicate_answer", "in-order"),
+    ("wrong_id", "id"),
+    ("wrong_token_count", "length"),
+    ("wrong_prompt_tokens", "prompt-ids"),
+    ("id_beyond_vocabulary", "prompt-ids"),
+    ("missing_time", "clock"),
+    ("times_backwards", "clock"),
+    ("times_in_the_future", "clock"),
+    ("nan_fact", "clock"),
+    ("wrong_streamed_ids", "stream"),
+    ("nondeterministic", "deterministic"),
+    ("eos_early", "ignore-eos"),
+    ("wrong_scores", "score"),
+    ("ignores_shutdown", "shutdown"),
+    ("ignores_sigterm", "end-of-stdin"),
+    ("leaves_grandchild", "shutdown"),
+];
+
+#[test]
+fn the_smallest_engine_breaks_nothing_and_is_told_what_it_leaves_out() {
+    let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
+    assert!(wrong(&outcome).is_empty(), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.contains("\n  passed  plain-line") && outcome.stdout.contains("\n  absent  "),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
+fn every_fault_is_found_by_the_check_that_it_concerns() {
+    // The fake engine has no model and so reads no text as a model would: what that breaks, it breaks without any fault.
+    let always = wrong(&check(&Scratch::new(), fake_engine(), &[]));
+    for (fault, name) in FOUND {
+        assert!(!always.contains(*name), "`{name}` finds a fault where there is none");
+        let scratch = Scratch::new();
+        let engine = scratch.faulty(fault, &[]);
+        let outcome = check(&scratch, &engine, &["--timeout", "2"]);
+        assert_eq!(outcome.code, Some(4), "{fault}: {}", outcome.stdout);
+        assert!(wrong(&outcome).contains(*name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
+        assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
+        scratch.assert_nothing_lives();
+    }
+}
+
+#[test]
+fn what_is_wrong_is_shown_with_the_line_sent_and_the_line_received() {
+    let scratch = Scratch::new();
+    let engine = scratch.faulty("wrong_scores", &[]);
+    let outcome = check(&scratch, &engine, &[]);
+    let entry = outcome.stdout.split("\n  WRONG   ").find(|entry| entry.starts_with("score ")).unwrap();
+    assert!(entry.contains("sent      {") && entry.contains("received  {"), "{entry}");
+    assert!(outcome.stdout.contains("`wrong_scores` breaks protocol 1: "), "{}", outcome.stdout);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_refused() {
+    let outcome = check(&Scratch::new(), Path::new("./no/such/engine"), &[]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");
+    assert!(outcome.stderr.contains("no engine at `./no/such/engine`"), "{outcome:?}");
+}
+
+fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
+    finish(scratch.orchestrate().arg("check").arg(engine).args(options).current_dir(root()))
+}
+
+/// The checks that found something wrong.
+fn wrong(outcome: &Outcome) -> BTreeSet<String> {
+    let entries = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  WRONG   "));
+    entries.map(|entry| entry.split_whitespace().next().unwrap().to_string()).collect()
+}
