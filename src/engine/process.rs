@@ -52,6 +52,8 @@ pub struct Process {
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Line>,
     stderr: Arc<Mutex<VecDeque<String>>>,
+    /// Gives nothing, and ends when stderr does.
+    stderr_open: mpsc::Receiver<()>,
     launch: String,
     label: String,
     debug: bool,
@@ -83,13 +85,18 @@ impl Process {
         let ring = Arc::new(Mutex::new(VecDeque::new()));
         let (kept, label, debug) = (Arc::clone(&ring), launching.label.clone(), launching.debug);
         std::thread::spawn(move || read_lines(stdout, &sender));
-        std::thread::spawn(move || keep_last_lines(stderr, &kept, debug.then_some(label.as_str())));
+        let (open, stderr_open) = mpsc::channel(1);
+        std::thread::spawn(move || {
+            keep_last_lines(stderr, &kept, debug.then_some(label.as_str()));
+            drop(open);
+        });
         Ok(Self {
             pid: child.id().unwrap_or_default(),
             stdin: child.stdin.take(),
             child,
             lines,
             stderr: ring,
+            stderr_open,
             launch: launching.launch.clone(),
             label: launching.label.clone(),
             debug,
@@ -130,9 +137,12 @@ impl Process {
         self.stdin = None;
     }
 
-    /// How the process ended, if it does within `grace`.
+    /// How the process ended, if it does within `grace`. Its last words on stderr have been read by then.
     pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
-        tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok()
+        let status = tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok();
+        // A child of the engine's may hold its stderr open, so this has an end of its own.
+        let _ = tokio::time::timeout(Duration::from_millis(200), self.stderr_open.recv()).await;
+        status
     }
 
     /// The last lines of stderr.
