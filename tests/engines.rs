@@ -275,12 +275,14 @@ fn assert_narrow(table: &str) {
     }
 }
 
-/// The user's own data directory, where set-up has put the environments.
+/// With the user's own data directory and cargo's own target directory: there is what set-up has made.
 fn at_home(mut command: Command) -> Command {
-    match std::env::var_os("ORCHESTRATE_HOME") {
-        Some(home) => command.env("ORCHESTRATE_HOME", home),
-        None => command.env_remove("ORCHESTRATE_HOME"),
-    };
+    for name in ["ORCHESTRATE_HOME", "CARGO_TARGET_DIR"] {
+        match std::env::var_os(name) {
+            Some(folder) => command.env(name, folder),
+            None => command.env_remove(name),
+        };
+    }
     command
 }
 
