@@ -11,7 +11,7 @@ use crate::cli::{RequestArgs, RunArgs, SetupArgs};
 use crate::engine::{Deadlines, Keeper};
 use crate::exit_code::{DONE, FAILED_CASES, INTERRUPTED, Usage};
 use crate::listing;
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::output;
 use crate::plan::{Asked, Candidate, Mode, Model, Plan};
 use crate::progress::{Display, Progress};
@@ -185,18 +185,11 @@ fn header(id: String, asked: &Asked) -> Header {
         id,
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         orchestrate_version: env!("CARGO_PKG_VERSION").into(),
-        commit: commit(),
+        commit: machine::commit(),
         command: std::env::args().collect(),
         machine: Machine::probe(),
         plan: Plan::new(asked),
     }
-}
-
-/// The checkout's commit, with a mark when the tree has changed since.
-fn commit() -> Option<String> {
-    let root = places::checkout()?;
-    let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);
-    git.stderr_null().read().ok().filter(|commit| !commit.is_empty())
 }
 
 /// Sorts by time, and is another for two runs in one second.

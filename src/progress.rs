@@ -128,7 +128,7 @@ impl Story {
             Event::RunStarted { configurations, launches, requests, record } => {
                 self.requests = *requests;
                 lines.push(step(format!(
-                    "measuring: {configurations} configurations, {launches} launches of each, {requests} requests in all"
+                    "measuring: configurations: {configurations}; launches of each: {launches}; requests in all: {requests}"
                 )));
                 lines.push(step(format!("record: {record}")));
             }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn sampled(workload: &str, estimate: &str) -> Event {
-        let (label, workload) = ("candle".into(), workload.into());
+        let (label, workload) = ("beacon".into(), workload.into());
         Event::Sampled { label, workload, warmup: false, estimate: Some(estimate.into()) }
     }
 
@@ -238,11 +238,11 @@ mod tests {
     }
 
     fn run() -> Vec<Event> {
-        let label = || "candle".to_string();
+        let label = || "beacon".to_string();
         let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
         vec![
             Event::SetUpStarted { engine: label(), what: "building".into(), note: Some("10 minutes".into()) },
-            Event::SetUpSaid { engine: label(), line: "Compiling candle-core".into() },
+            Event::SetUpSaid { engine: label(), line: "Compiling beacon-core".into() },
             Event::SetUpFinished { engine: label(), failed: None },
             Event::RunStarted { configurations: 1, launches: 3, requests: 9, record: "r.jsonl".into() },
             Event::LaunchStarted { label: label(), round: 0, rounds: 3 },
@@ -262,11 +262,11 @@ mod tests {
         assert_eq!(
             plain(&mut Story::default(), &run()),
             [
-                "candle: building (10 minutes)",
-                "candle: done",
-                "measuring: 1 configurations, 3 launches of each, 9 requests in all",
+                "beacon: building (10 minutes)",
+                "beacon: done",
+                "measuring: configurations: 1; launches of each: 3; requests in all: 9",
                 "record: r.jsonl",
-                "round 1/3: candle",
+                "round 1/3: beacon",
                 "  loaded in 1.53 s",
                 "  ttft 16: 8.90 ms",
                 "  decode: 43.1 tok/s",
@@ -280,12 +280,12 @@ mod tests {
         let mut story = Story::default();
         let events = run();
         plain(&mut story, &events[..6]);
-        assert_eq!(story.status, "round 1/3 candle: loading, weights 40 %");
+        assert_eq!(story.status, "round 1/3 beacon: loading, weights 40 %");
         plain(&mut story, &events[6..12]);
-        assert_eq!(story.status, "round 1/3 candle: decode 43.1 tok/s");
+        assert_eq!(story.status, "round 1/3 beacon: decode 43.1 tok/s");
         assert_eq!(
             story.live(Some(Duration::from_secs(1))),
-            "━━━━━━──────────────  3/9  round 1/3 candle: decode 43.1 tok/s"
+            "━━━━━━──────────────  3/9  round 1/3 beacon: decode 43.1 tok/s"
         );
     }
 

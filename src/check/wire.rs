@@ -85,7 +85,7 @@ impl Wire {
         let left = self.process.end(Duration::ZERO).await;
         match (status.success(), left) {
             (true, 0) => Ok(()),
-            (true, left) => self.lose(format!("left {left} processes behind")),
+            (true, left) => self.lose(format!("left processes behind ({left})")),
             (false, _) => self.lose(format!("ended with {status}")),
         }
     }

@@ -20,7 +20,7 @@ pub struct Invented {
 }
 
 pub const BASELINE: Invented = Invented {
-    name: "pytorch-baseline",
+    name: "patient-original",
     version: "0.1.0",
     dtype: "f32",
     load_ms: 2310.0,
@@ -29,8 +29,8 @@ pub const BASELINE: Invented = Invented {
     memory_mb: 412,
 };
 
-pub const CANDLE: Invented = Invented {
-    name: "candle",
+pub const BEACON: Invented = Invented {
+    name: "beacon",
     version: "0.9.1",
     dtype: "f32",
     load_ms: 31.2,
@@ -39,8 +39,8 @@ pub const CANDLE: Invented = Invented {
     memory_mb: 61,
 };
 
-pub const LMRS: Invented = Invented {
-    name: "lmrs",
+pub const REED: Invented = Invented {
+    name: "reed",
     version: "0.3.2",
     dtype: "q8_0/f32",
     load_ms: 12.9,
@@ -63,7 +63,7 @@ pub fn asked(names: &[&str]) -> Asked {
         dtypes: vec![None],
         threads: vec![2],
         options: Map::new(),
-        reference: "pytorch-baseline".into(),
+        reference: "patient-original".into(),
         mode: Mode::Warm,
         launches: 3,
         seed: 0,

@@ -8,27 +8,27 @@ fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
 }
 
 fn default_suite() -> RunRecord {
-    let mut record = measured(&asked(&["pytorch-baseline", "candle", "burn"]), &[BASELINE, CANDLE]);
-    unavailable(&mut record, 2, "not set up", "orchestrate setup burn");
+    let mut record = measured(&asked(&["patient-original", "beacon", "coal"]), &[BASELINE, BEACON]);
+    unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
     record
 }
 
 fn empty() -> RunRecord {
-    planned(&asked(&["pytorch-baseline", "candle"]))
+    planned(&asked(&["patient-original", "beacon"]))
 }
 
 /// Nine engines, names that are paths and names in other scripts, failures of every kind, an interrupted run.
 fn worst() -> RunRecord {
     let path_a = "/home/someone/projects/my-new-engine/target/release/my-new-engine-with-a-long-name";
     let path_b = "/opt/other-place/my-new-engine/target/release/my-new-engine-with-a-long-name";
-    let names = ["pytorch-baseline", "candle", "lmrs", path_a, path_b, "模型引擎", "motör", "burn", "evil"];
-    let evil = Invented { name: "evil", version: "1|2\u{1b}[31m\n=x", ..CANDLE };
+    let names = ["patient-original", "beacon", "reed", path_a, path_b, "模型引擎", "motör", "coal", "evil"];
+    let evil = Invented { name: "evil", version: "1|2\u{1b}[31m\n=x", ..BEACON };
     let engines = [
         BASELINE,
-        CANDLE,
-        LMRS,
-        Invented { name: path_a, version: "2.0", ..CANDLE },
-        Invented { name: "模型引擎", dtype: "bf16", token_ms: 0.31, ..CANDLE },
+        BEACON,
+        REED,
+        Invented { name: path_a, version: "2.0", ..BEACON },
+        Invented { name: "模型引擎", dtype: "bf16", token_ms: 0.31, ..BEACON },
         evil,
     ];
     let mut record = measured(&asked(&names), &engines);
@@ -67,7 +67,7 @@ fn worst() -> RunRecord {
         "orchestrate run -e {path_b} --timeout 600 --debug --scenario load --model embedded --device cpu"
     ));
     record.take(Entry::Failure(slow));
-    unavailable(&mut record, 7, "not set up", "orchestrate setup burn");
+    unavailable(&mut record, 7, "not set up", "orchestrate setup coal");
     let warning = |configuration, message: &str| {
         Entry::Warning(crate::record::Warning { configuration, message: message.into() })
     };
@@ -96,23 +96,23 @@ AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 case     engine           version load start token  p50  p95  p99 prefill decode memory x ref
                                     ms    ms    ms   ms   ms   ms   tok/s  tok/s     MB
 ─────────────────────────────────────────────────────────────────────────────────────────────
-load     pytorch-baseline 0.1.0   2390  2420  29.2                                  412 1.00x
-         candle           0.9.1   32.3  35.6  3.37                                 61.0 67.9x
-ttft 16  pytorch-baseline 0.1.0               29.0                    552           412 1.00x
-         candle           0.9.1               3.34                   4790          61.0 8.67x
-ttft 128 pytorch-baseline 0.1.0               76.0                   1680           414 1.00x
-         candle           0.9.1               12.9                   9950          63.0 5.91x
-ttft 512 pytorch-baseline 0.1.0                237                   2160           420 1.00x
-         candle           0.9.1               45.5                  11200          69.0 5.21x
-prefill  pytorch-baseline 0.1.0                450                   2280           428 1.00x
-         candle           0.9.1               88.6                  11600          77.0 5.08x
-decode   pytorch-baseline 0.1.0               35.5 22.2 22.7 25.0     902   44.9    412 1.00x
-         candle           0.9.1               4.67 1.97 2.02 4.95    6850    495   61.0 11.0x
--        burn             unavailable: not set up
+load     patient-original 0.1.0   2390  2420  29.2                                  412 1.00x
+         beacon           0.9.1   32.3  35.6  3.37                                 61.0 67.9x
+ttft 16  patient-original 0.1.0               29.0                    552           412 1.00x
+         beacon           0.9.1               3.34                   4790          61.0 8.67x
+ttft 128 patient-original 0.1.0               76.0                   1680           414 1.00x
+         beacon           0.9.1               12.9                   9950          63.0 5.91x
+ttft 512 patient-original 0.1.0                237                   2160           420 1.00x
+         beacon           0.9.1               45.5                  11200          69.0 5.21x
+prefill  patient-original 0.1.0                450                   2280           428 1.00x
+         beacon           0.9.1               88.6                  11600          77.0 5.08x
+decode   patient-original 0.1.0               35.5 22.2 22.7 25.0     902   44.9    412 1.00x
+         beacon           0.9.1               4.67 1.97 2.02 4.95    6850    495   61.0 11.0x
+-        coal             unavailable: not set up
 
-burn
-  hint: orchestrate setup burn
-x ref: how many times as good as `pytorch-baseline`, by cold start (load), first token (ttft),
+coal
+  hint: orchestrate setup coal
+x ref: how many times as good as `patient-original`, by cold start (load), first token (ttft),
   prefill, decode
 what each figure means: orchestrate metrics
 ";
@@ -123,13 +123,13 @@ what each figure means: orchestrate metrics
 fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
     let narrow = rendered(&default_suite(), "table", 80);
     assert_eq!(narrow.matches("case      engine").count(), 2, "{narrow}");
-    assert_eq!(narrow.matches("burn              unavailable: not set up").count(), 1, "{narrow}");
-    assert_eq!(narrow.matches("decode    pytorch-baseline").count(), 2, "{narrow}");
+    assert_eq!(narrow.matches("coal              unavailable: not set up").count(), 1, "{narrow}");
+    assert_eq!(narrow.matches("decode    patient-original").count(), 2, "{narrow}");
 }
 
 #[test]
 fn one_process_for_each_request_is_compared_by_the_whole_time() {
-    let mut asked = asked(&["pytorch-baseline", "candle"]);
+    let mut asked = asked(&["patient-original", "beacon"]);
     asked.mode = crate::plan::Mode::OneShot;
     asked.scenarios = crate::scenario::named("decode").unwrap();
     let expected = "\
@@ -141,23 +141,23 @@ AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 case   engine           version load start total token  p50  p95  p99 prefill decode memory x ref
                                   ms    ms    ms    ms   ms   ms   ms   tok/s  tok/s     MB
 ─────────────────────────────────────────────────────────────────────────────────────────────────
-decode pytorch-baseline 0.1.0   2390  2430  3830  35.5 22.2 22.7 25.0     902   44.9    412 1.00x
-       candle           0.9.1   32.3  37.0   164  4.67 1.97 2.02 4.95    6850    495   61.0 23.3x
+decode patient-original 0.1.0   2390  2430  3830  35.5 22.2 22.7 25.0     902   44.9    412 1.00x
+       beacon           0.9.1   32.3  37.0   164  4.67 1.97 2.02 4.95    6850    495   61.0 23.3x
 
-x ref: how many times as good as `pytorch-baseline`, by total
+x ref: how many times as good as `patient-original`, by total
 what each figure means: orchestrate metrics
 ";
-    assert_eq!(rendered(&measured(&asked, &[BASELINE, CANDLE]), "table", 100), expected);
+    assert_eq!(rendered(&measured(&asked, &[BASELINE, BEACON]), "table", 100), expected);
 }
 
 #[test]
 fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
-    let mut record = measured(&asked(&["candle"]), &[CANDLE]);
+    let mut record = measured(&asked(&["beacon"]), &[BEACON]);
     record.samples.truncate(40);
     record.end = None;
     let expected = "\
 note: the run was cut off before its end: what it had recorded stands here
-candle 0.9.1, model embedded, cpu, f32, 2 threads
+beacon 0.9.1, model embedded, cpu, f32, 2 threads
 3 launches, samples in each: 1 (load), 10 (ttft), 5 (prefill, decode), after 2 warm-ups
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
@@ -198,9 +198,9 @@ what each figure means: orchestrate metrics
 
 #[test]
 fn where_nothing_could_be_started_the_table_is_the_reasons() {
-    let mut record = planned(&asked(&["candle", "burn"]));
-    unavailable(&mut record, 0, "not built", "orchestrate setup candle");
-    unavailable(&mut record, 1, "not set up", "orchestrate setup burn");
+    let mut record = planned(&asked(&["beacon", "coal"]));
+    unavailable(&mut record, 0, "not built", "orchestrate setup beacon");
+    unavailable(&mut record, 1, "not set up", "orchestrate setup coal");
     record.end = Some(crate::record::End::Finished);
     let expected = "\
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
@@ -209,13 +209,13 @@ nothing was measured
 
 engine  outcome
 ───────────────────────────────
-candle  unavailable: not built
-burn    unavailable: not set up
+beacon  unavailable: not built
+coal    unavailable: not set up
 
-candle
-  hint: orchestrate setup candle
-burn
-  hint: orchestrate setup burn
+beacon
+  hint: orchestrate setup beacon
+coal
+  hint: orchestrate setup coal
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&record, "table", 100), expected);
@@ -239,7 +239,7 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
         }
         assert!(unwrapped.contains("the kernel's log may say that memory ran out (2 times)"), "{text}");
         assert!(text.lines().any(|line| line.ends_with("--model embedded --device cpu")), "{text}");
-        assert!(text.contains("hint: orchestrate setup burn"), "{text}");
+        assert!(text.contains("hint: orchestrate setup coal"), "{text}");
         assert!(text.starts_with("note: the run was interrupted"), "{text}");
         assert!(text.ends_with("what each figure means: orchestrate metrics\n"), "{text}");
     }
@@ -261,14 +261,14 @@ fn what_an_engine_writes_cannot_paint_on_the_terminal_or_leave_its_cell() {
 fn a_failed_case_is_a_row_with_its_cause_and_no_figures() {
     let report = Report::of(&worst());
     let row =
-        report.rows.iter().find(|row| row.engine.label == "lmrs" && row.case.label == "prefill").unwrap();
+        report.rows.iter().find(|row| row.engine.label == "reed" && row.case.label == "prefill").unwrap();
     assert_eq!((row.ratio, row.fault.as_ref().map(|fault| fault.times)), (None, Some(2)));
     let text = rendered(&worst(), "table", 160);
     let line = text.lines().find(|line| line.contains("exited at sample 3")).unwrap();
-    assert!(line.starts_with("          lmrs") && line.contains("killed by signal 9"), "{line}");
+    assert!(line.starts_with("          reed") && line.contains("killed by signal 9"), "{line}");
     // A configuration that failed as a whole is named once, not once for each of its six cases.
-    let burn = text.lines().filter(|line| line.contains("burn") && line.contains("unavailable"));
-    assert_eq!(burn.count(), 1);
+    let coal = text.lines().filter(|line| line.contains("coal") && line.contains("unavailable"));
+    assert_eq!(coal.count(), 1);
 }
 
 #[test]
@@ -279,31 +279,31 @@ fn a_ratio_above_one_is_better_whichever_way_the_metric_points() {
         row.and_then(|row| row.ratio).unwrap()
     };
     // Cold start: 2419.003384 ms against 35.646715 ms. Decoding: 494.521 against 44.947 tokens a second.
-    assert!((ratio("candle", "load") - 67.8604).abs() < 1e-3);
-    assert!((ratio("candle", "decode") - 11.0023).abs() < 1e-3);
-    assert_eq!(ratio("pytorch-baseline", "load"), 1.0);
+    assert!((ratio("beacon", "load") - 67.8604).abs() < 1e-3);
+    assert!((ratio("beacon", "decode") - 11.0023).abs() < 1e-3);
+    assert_eq!(ratio("patient-original", "load"), 1.0);
 }
 
 #[test]
 fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
-    let mut asked = asked(&["pytorch-baseline", "candle"]);
+    let mut asked = asked(&["patient-original", "beacon"]);
     asked.threads = vec![1, 2];
-    let record = measured(&asked, &[BASELINE, CANDLE]);
+    let record = measured(&asked, &[BASELINE, BEACON]);
     let report = Report::of(&record);
-    let references = report.rows.iter().filter(|row| row.engine.engine == "pytorch-baseline");
+    let references = report.rows.iter().filter(|row| row.engine.engine == "patient-original");
     assert!(references.clone().count() == 12 && references.clone().all(|row| row.ratio == Some(1.0)));
 }
 
 #[test]
 fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
-    let mut asked = asked(&["candle"]);
+    let mut asked = asked(&["beacon"]);
     (asked.threads, asked.dtypes) = (vec![1], vec![Some("bf16".into())]);
-    let report = Report::of(&measured(&asked, &[CANDLE]));
+    let report = Report::of(&measured(&asked, &[BEACON]));
     assert_eq!(
         report.warnings,
         [
-            "candle: asked for dtype `bf16`, runs `f32` (3 times)",
-            "candle: asked for threads `1`, runs `2` (3 times)",
+            "beacon: asked for dtype `bf16`, runs `f32` (3 times)",
+            "beacon: asked for threads `1`, runs `2` (3 times)",
         ]
     );
     assert_eq!(
@@ -314,9 +314,9 @@ fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
 
 #[test]
 fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
-    let mut asked = asked(&["lmrs", "candle"]);
-    let without = |asked: &crate::plan::Asked| rendered(&measured(asked, &[LMRS, CANDLE]), "table", 100);
-    assert!(without(&asked).contains("no ratios: the reference `pytorch-baseline` was not measured"));
+    let mut asked = asked(&["reed", "beacon"]);
+    let without = |asked: &crate::plan::Asked| rendered(&measured(asked, &[REED, BEACON]), "table", 100);
+    assert!(without(&asked).contains("no ratios: the reference `patient-original` was not measured"));
     assert!(!without(&asked).contains("x ref"));
     asked.reference = String::new();
     assert!(without(&asked).contains("no ratios: no reference is named"));
@@ -324,10 +324,10 @@ fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
 
 #[test]
 fn few_values_mark_their_p99_as_an_estimate() {
-    let mut asked = asked(&["candle"]);
+    let mut asked = asked(&["beacon"]);
     asked.scenarios = crate::scenario::named("decode").unwrap();
     asked.max_new_tokens = Some(4);
-    let text = rendered(&measured(&asked, &[CANDLE]), "table", 100);
+    let text = rendered(&measured(&asked, &[BEACON]), "table", 100);
     assert!(text.contains("~2.02") && text.contains("~ an estimate: fewer than 100 values"), "{text}");
 }
 
@@ -363,7 +363,7 @@ fn json_has_every_summary_in_full() {
     let json: serde_json::Value = serde_json::from_str(&rendered(&default_suite(), "json", 100)).unwrap();
     let cases = json["cases"].as_array().unwrap();
     let decode =
-        cases.iter().find(|case| case["case"] == "decode" && case["engine"]["name"] == "candle").unwrap();
+        cases.iter().find(|case| case["case"] == "decode" && case["engine"]["name"] == "beacon").unwrap();
     let gaps = decode["metrics"].as_array().unwrap().iter().find(|it| it["metric"] == "inter_token").unwrap();
     assert_eq!(
         (gaps["n"].as_u64(), gaps["launches"].as_u64(), gaps["unit"].as_str()),
@@ -373,7 +373,7 @@ fn json_has_every_summary_in_full() {
     for field in ["estimate", "min", "max", "mean", "std", "p50", "p90", "p95", "p99"] {
         assert!(gaps[field].as_f64().is_some_and(|value| value > 0.0), "{field}");
     }
-    assert_eq!(json["failed"][0]["failure"]["hint"], "orchestrate setup burn");
+    assert_eq!(json["failed"][0]["failure"]["hint"], "orchestrate setup coal");
 }
 
 #[test]

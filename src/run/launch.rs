@@ -150,7 +150,7 @@ impl Run<'_> {
             if alive { launched.talk.deadlines.shutdown } else { std::time::Duration::from_millis(100) };
         let left = launched.talk.process.end(grace).await;
         if left > 0 && alive {
-            self.warn(index, format!("left {left} processes behind; they were ended"))?;
+            self.warn(index, format!("left processes behind ({left}); they were ended"))?;
         }
         Ok(())
     }

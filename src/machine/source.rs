@@ -1,0 +1,8 @@
+//! Which source this program was built from: one question to git, asked once a run.
+
+/// The checkout's commit, with a mark when the tree has changed since.
+pub fn commit() -> Option<String> {
+    let root = places::checkout()?;
+    let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);
+    git.stderr_null().read().ok().filter(|commit| !commit.is_empty())
+}
