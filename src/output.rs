@@ -25,7 +25,9 @@ pub fn complain(error: &anyhow::Error) {
     let text = format!("{error:#}");
     // A hint deep in the chain still comes last.
     let (hints, said): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
-    eprintln!("error: {}", said.join("\n"));
+    let said = said.join("\n");
+    // What a tool said of its own failure may begin so already.
+    eprintln!("error: {}", said.strip_prefix("error: ").unwrap_or(&said));
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
