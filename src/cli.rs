@@ -60,7 +60,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub all: bool,
     /// With --all: every preset of every engine, not the default one alone
-    #[arg(long)]
+    #[arg(long, requires = "all")]
     pub presets: bool,
     /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
@@ -138,7 +138,7 @@ pub struct SetupArgs {
     #[arg(long)]
     pub list: bool,
     /// Remove an engine's environment
-    #[arg(long)]
+    #[arg(long, conflicts_with = "list")]
     pub remove: bool,
 }
 
@@ -147,6 +147,9 @@ pub struct RequestArgs {
     /// An engine by name or path; it is not started
     pub engine: String,
     pub scenario: String,
+    /// The form for an engine that knows `generate` alone: prompts as text, nothing before and after
+    #[arg(long)]
+    pub text: bool,
     #[arg(short, long)]
     pub model: Option<String>,
     #[arg(long, default_value_t = 0)]

@@ -23,7 +23,7 @@ Exit codes:
   1    (reserved) a comparison found a gating metric worse
   2    the command line makes no sense
   3    (reserved) a comparison could not tell
-  4    a case failed, or an engine asked for by name could not run; the rest is measured and saved
+  4    a case failed, an engine asked for by name could not run, or nothing could; the rest is measured and saved
   5    orchestrate itself could not do its work
   130  interrupted; what was measured is saved";
 

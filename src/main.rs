@@ -5,6 +5,7 @@ mod cli;
 mod engine;
 mod event;
 mod exit_code;
+mod interrupts;
 mod listing;
 mod machine;
 mod measure;

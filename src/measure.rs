@@ -5,17 +5,17 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{RequestArgs, RunArgs, SetupArgs};
 use crate::engine::{Deadlines, Keeper};
 use crate::exit_code::{DONE, FAILED_CASES, INTERRUPTED, Usage};
+use crate::interrupts::Interrupts;
 use crate::listing;
 use crate::machine::{self, Machine};
 use crate::output;
 use crate::plan::{Asked, Candidate, Mode, Model, Plan};
 use crate::progress::{Display, Progress};
-use crate::record::{End, Header, RECORD_VERSION, Recorder, RunRecord, results_dir};
+use crate::record::{self, End, Entry, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
 use crate::registry::{DEFAULT_PRESET, Found, Registry};
 use crate::report::Report;
 use crate::request;
@@ -28,39 +28,37 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let asked_for = named(&registry, arguments)?;
     let scenarios = scenarios(&arguments.scenarios)?;
     let models = models(&arguments.models)?;
+    let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
+    check_destinations(&directory, arguments.json.as_deref())?;
     let id = run_id();
     // From here on nothing that this run starts outlives it.
     let keeper = Keeper::start(&id)?;
+    let interrupts = Interrupts::listen()?;
     let mut progress = Progress::new(display(arguments));
     let mut listener = |event| progress.event(event);
-    let candidates = prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
-    let asked = asked(arguments, &registry, candidates, models, scenarios);
-    let header = header(id, &asked);
-    let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
-    let mut recorder = Recorder::create(&directory, header)?;
+    let (candidates, warnings) = prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
+    let asked = asked(arguments, &registry, candidates, models, scenarios)?;
+    let mut recorder = Recorder::create(&directory, header(id, &asked))?;
+    interrupts.keep();
+    for warning in warnings {
+        recorder.take(Entry::Warning(warning))?;
+    }
     let settings = settings(arguments);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let end = runtime.block_on(until_interrupted(Run::new(&mut recorder, &mut listener, settings)))?;
+    let run = Run::new(&mut recorder, &mut listener, settings);
+    let end = runtime.block_on(until_interrupted(run, &interrupts));
     drop(keeper);
+    // What was measured is shown also when the record could not take it any more.
     show(&recorder, arguments)?;
-    Ok(exit_code(&recorder.record, end, arguments))
+    Ok(exit_code(&recorder.record, end?, arguments))
 }
 
 /// The first Ctrl-C ends the run and keeps what is there; a second one ends the program where it stands.
-async fn until_interrupted(run: Run<'_>) -> Result<Option<End>> {
-    let (interrupt, interrupted) = tokio::sync::watch::channel(false);
-    let mut signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let run = run.run(interrupted);
-    tokio::pin!(run);
-    loop {
-        tokio::select! {
-            end = &mut run => return end.map(Some),
-            _ = signals.0.recv() => {}
-            _ = signals.1.recv() => {}
-        }
-        if interrupt.send_replace(true) {
-            return Ok(None);
-        }
+async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Option<End>> {
+    let mut again = interrupts.heard.clone();
+    tokio::select! {
+        end = run.run(interrupts.heard.clone()) => end.map(Some),
+        _ = again.wait_for(|&heard| heard > 1) => Ok(None),
     }
 }
 
@@ -71,8 +69,8 @@ fn prepare(
     no_setup: bool,
     keeper: &Keeper,
     listener: &mut dyn FnMut(crate::event::Event),
-) -> Vec<Candidate> {
-    let mut setting_up = SettingUp { registry, mark: keeper.mark(), listener };
+) -> (Vec<Candidate>, Vec<Warning>) {
+    let mut setting_up = SettingUp { registry, mark: keeper.mark(), listener, warnings: Vec::new() };
     let mut prepared: std::collections::BTreeMap<&str, Option<_>> = std::collections::BTreeMap::new();
     let mut candidates = Vec::new();
     for found in asked_for {
@@ -86,7 +84,21 @@ fn prepare(
         };
         candidates.push(registry.candidate(found, trouble));
     }
-    candidates
+    (candidates, setting_up.warnings)
+}
+
+/// A run that cannot be kept is refused before anything is built for it.
+fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
+    record::check_writable(results)?;
+    let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
+    let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    if json.is_dir() || !folder.is_dir() {
+        let json = json.display();
+        return Err(
+            Usage(format!("cannot write the report to `{json}`: no such folder, or it is one")).into()
+        );
+    }
+    Ok(())
 }
 
 /// The engines that the command line names, `--all` standing for every engine in the tree.
@@ -95,7 +107,10 @@ fn named<'a>(registry: &'a Registry, arguments: &RunArgs) -> Result<Vec<Found<'a
     if arguments.all {
         for engine in &registry.engines {
             let others = engine.manifest.presets.keys().filter(|preset| *preset != DEFAULT_PRESET);
-            names.push(engine.manifest.name.clone());
+            // One that is also asked for by name is measured once.
+            if !names.contains(&engine.manifest.name) {
+                names.push(engine.manifest.name.clone());
+            }
             if arguments.presets {
                 names.extend(others.map(|preset| format!("{}:{preset}", engine.manifest.name)));
             }
@@ -130,14 +145,28 @@ fn models(names: &[String]) -> Result<Vec<Model>> {
         [] => vec![None],
         names => names.iter().map(|name| Some(name.as_str())).collect(),
     };
-    names.into_iter().map(model).collect()
+    let mut models: Vec<Model> = Vec::new();
+    for name in names {
+        let model = model(name)?;
+        if !models.contains(&model) {
+            models.push(model);
+        }
+    }
+    Ok(models)
 }
 
 pub fn model(name: Option<&str>) -> Result<Model> {
-    let path = model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?;
+    let path = match name {
+        // That there is no place for the embedded one is nobody's typing error.
+        None => model_files::resolve(None)?,
+        name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
+    };
     let path = path.canonicalize().with_context(|| format!("cannot open the model `{}`", path.display()))?;
-    let name = path.file_stem().filter(|_| path.is_file()).or(path.file_name()).unwrap_or(path.as_os_str());
-    Ok(Model { name: name.to_string_lossy().into_owned(), path: path.to_string_lossy().into_owned() })
+    let own = path.file_stem().filter(|_| path.is_file()).or(path.file_name()).unwrap_or(path.as_os_str());
+    // Unpacked from an installed program its folder has another name, and it is the same model.
+    let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
+    let own = if embedded { model_files::embedded::NAME.into() } else { own.to_string_lossy() };
+    Ok(Model { name: own.into_owned(), path: path.to_string_lossy().into_owned() })
 }
 
 fn asked(
@@ -146,10 +175,9 @@ fn asked(
     candidates: Vec<Candidate>,
     models: Vec<Model>,
     scenarios: Vec<&'static Scenario>,
-) -> Asked {
-    let reference = arguments.reference.clone().or_else(|| registry.reference().map(String::from));
-    Asked {
-        reference: reference.unwrap_or_default(),
+) -> Result<Asked> {
+    let mut asked = Asked {
+        reference: registry.reference().unwrap_or_default().into(),
         candidates,
         models,
         scenarios,
@@ -171,7 +199,21 @@ fn asked(
         samples: arguments.iterations,
         warmup: arguments.warmup,
         temperature: arguments.temperature,
+    };
+    if let Some(reference) = &arguments.reference {
+        asked.reference = self::reference(registry, &asked, reference)?;
     }
+    Ok(asked)
+}
+
+/// What `--reference` names: an engine as `-e` takes it, or a row as the table calls it.
+fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
+    if Plan::new(asked).configurations.iter().any(|configuration| configuration.label == name) {
+        return Ok(name.into());
+    }
+    let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
+    let candidate = registry.candidate(&found, None);
+    Ok(candidate.preset.iter().fold(candidate.engine, |engine, preset| format!("{engine}:{preset}")))
 }
 
 /// As many as this process may use: a container's share, not the machine's.
@@ -262,7 +304,9 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
     let display = if std::io::stderr().is_terminal() { Display::Live } else { Display::Plain };
     let mut progress = Progress::new(display);
     let mut listener = |event| progress.event(event);
-    SettingUp { registry: &registry, mark: keeper.mark(), listener: &mut listener }.set_up(engine)?;
+    let _interrupts = Interrupts::listen()?;
+    let mark = keeper.mark();
+    SettingUp { registry: &registry, mark, listener: &mut listener, warnings: Vec::new() }.set_up(engine)?;
     output::print(format!("`{name}` is ready\n").as_bytes())?;
     Ok(DONE)
 }
@@ -273,11 +317,11 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let run = RunArgs { launches: 1, seed: arguments.seed, device: vec!["cpu".into()], ..RunArgs::default() };
     let scenarios = scenarios(std::slice::from_ref(&arguments.scenario))?;
     let models = vec![model(arguments.model.as_deref())?];
-    let asked = asked(&run, &registry, vec![registry.candidate(&found, None)], models, scenarios);
+    let asked = asked(&run, &registry, vec![registry.candidate(&found, None)], models, scenarios)?;
     debug_assert_eq!(asked.mode, Mode::Warm);
     if asked.candidates.is_empty() {
         bail!("nothing to ask");
     }
-    output::print(&request::lines(&asked)?)?;
+    output::print(&request::lines(&asked, arguments.text)?)?;
     Ok(DONE)
 }

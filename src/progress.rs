@@ -32,6 +32,8 @@ pub struct Progress {
 /// Samples may come thousands a second: more redraws than this serve nobody.
 const REDRAW: Duration = Duration::from_millis(100);
 const DRAWS_PER_SECOND: u8 = 10;
+/// In a log: a line of a builder's at most so often.
+const SET_UP_LINE: Duration = Duration::from_secs(5);
 const BAR: usize = 20;
 /// Before so many requests are done nothing is said of the time left.
 const ENOUGH_FOR_TIME_LEFT: u64 = 4;
@@ -59,6 +61,16 @@ impl Progress {
         let lines = self.story.take(&event);
         let Some(bar) = &self.bar else {
             lines.iter().for_each(|line| say(&line.text));
+            // A long build says now and then where it is.
+            if let Event::SetUpSaid { .. } = event {
+                let due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= SET_UP_LINE);
+                if due && !self.story.status.ends_with(": ") {
+                    self.drawn = Some(Instant::now());
+                    say(&format!("  {}", self.story.status));
+                }
+            } else if let Event::SetUpStarted { .. } = event {
+                self.drawn = Some(Instant::now());
+            }
             return;
         };
         if finished {

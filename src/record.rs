@@ -221,6 +221,15 @@ impl Recorder {
     }
 }
 
+/// Whether a record can be written there, found out before there is one.
+pub fn check_writable(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
+    let probe = dir.join(format!(".writable-{}", std::process::id()));
+    let written = File::create(&probe);
+    written.with_context(|| format!("cannot write to `{}`\nhint: --results DIR", dir.display()))?;
+    std::fs::remove_file(&probe).with_context(|| format!("cannot remove `{}`", probe.display()))
+}
+
 /// `results/` of the checkout that this program was built in, else of the user's data directory.
 pub fn results_dir() -> Result<PathBuf> {
     match places::checkout() {

@@ -126,7 +126,14 @@ impl Registry {
             return Ok(Found::Engine(engine, engine.preset(preset)?));
         }
         if asked.contains('/') {
-            let path = Path::new(asked).canonicalize().with_context(|| format!("no engine at `{asked}`"))?;
+            // Not through links: a program may look at the name that it was started by.
+            let path = std::path::absolute(asked).with_context(|| format!("no engine at `{asked}`"))?;
+            if !path.exists() {
+                bail!("no engine at `{asked}`");
+            }
+            if path.is_dir() {
+                bail!("`{asked}` is a folder, an engine is a program");
+            }
             return Ok(Found::Program(path));
         }
         if let Ok(path) = which::which(asked) {
@@ -158,8 +165,11 @@ impl Registry {
             return match &self.root {
                 Some(_) => State::NotBuilt,
                 None => {
-                    let hint = format!("cargo install --path engines/{}   (in a checkout)", manifest.name);
-                    never(format!("no `{}` beside this program or on PATH", manifest.binary), Some(hint))
+                    let reason = format!(
+                        "no `{}` beside this program or on PATH; a checkout of the source installs it",
+                        manifest.binary
+                    );
+                    never(reason, Some(format!("cargo install --locked --path engines/{}", manifest.name)))
                 }
             };
         };
@@ -304,10 +314,20 @@ pub fn this_program() -> String {
     let here = std::env::current_dir().ok();
     let relative = exe.as_deref().zip(here.as_deref()).and_then(|(exe, here)| exe.strip_prefix(here).ok());
     match (relative, &exe) {
-        (Some(relative), _) => format!("./{}", relative.display()),
-        (None, Some(exe)) => exe.display().to_string(),
+        (Some(relative), _) => pasteable(&[format!("./{}", relative.display())]),
+        (None, Some(exe)) => pasteable(&[exe.display().to_string()]),
         (None, None) => "orchestrate".into(),
     }
+}
+
+/// A command as a shell takes it.
+pub fn pasteable(command: &[String]) -> String {
+    let plain = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
+    let word = |word: &String| match word.is_empty() || !word.chars().all(plain) {
+        true => format!("'{}'", word.replace('\'', r"'\''")),
+        false => word.clone(),
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// `2.9 GB`, `111 MB`.

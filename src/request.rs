@@ -8,8 +8,9 @@ use crate::prompts::{Prompts, Which};
 use crate::record::Role;
 use crate::run::load_request;
 
-/// hello, load, one measured request of each case, shutdown.
-pub fn lines(asked: &Asked) -> Result<Vec<u8>> {
+/// hello, load, one measured request of each case, shutdown. As text: the requests alone, as an engine without `hello` gets
+/// them.
+pub fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
     let plan = Plan::new(asked);
     let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
     let prompts = Prompts::of_model(&configuration.model.path)?;
@@ -21,8 +22,10 @@ pub fn lines(asked: &Asked) -> Result<Vec<u8>> {
         let workload = &plan.cases[case].workload;
         let which = Which { seed: plan.seed, round: 0, role: Role::Measured, index: 0 };
         let ids = prompts.ids(workload, which)?;
-        requests.push(Request::Generate(prompts.request(workload, &ids, Some(&everything), number as u64)));
+        let capabilities = (!text).then_some(&everything);
+        requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }
     requests.push(Request::Shutdown {});
+    requests.retain(|request| !text || matches!(request, Request::Generate(_)));
     Ok(requests.iter().flat_map(protocol::encode).collect())
 }

@@ -10,7 +10,8 @@ use nix::sys::statvfs::statvfs;
 
 use crate::event::{Event, Listener};
 use crate::plan::Unavailable;
-use crate::registry::{Engine, Registry, SetUp, State, megabytes, this_program};
+use crate::record::Warning;
+use crate::registry::{Engine, Registry, SetUp, State, megabytes, pasteable, this_program};
 
 /// Lines of a failed command's output that are shown.
 const LAST_LINES: usize = 6;
@@ -21,13 +22,26 @@ pub struct SettingUp<'a> {
     /// A variable that marks every process of this run, so that none is left behind.
     pub mark: (&'static str, &'a str),
     pub listener: Listener<'a>,
+    /// What a reader of the record should know.
+    pub warnings: Vec<Warning>,
 }
 
 impl SettingUp<'_> {
     /// Before a run: builds the engine, and sets it up where its manifest lets a run do so.
     pub fn prepare(&mut self, engine: &Engine) -> Result<(), Unavailable> {
-        let build = self.build(engine);
-        build.map_err(|error| self.unavailable(engine, "it does not build", &error))?;
+        if let Err(error) = self.build(engine) {
+            let trouble = self.unavailable(engine, "it does not build", &error);
+            if matches!(self.registry.state(engine), State::NotBuilt) {
+                return Err(trouble);
+            }
+            let (name, reason) = (&engine.manifest.name, trouble.reason);
+            let message = format!(
+                "`{name}` is measured as it was built before; now {reason} (`--no-setup` builds nothing)"
+            );
+            let warning = Warning { configuration: None, message };
+            (self.listener)(Event::Warned(warning.clone()));
+            self.warnings.push(warning);
+        }
         match self.registry.state(engine) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
                 let made = self.environment(engine);
@@ -66,8 +80,11 @@ impl SettingUp<'_> {
             }
             None => build.command.clone(),
         };
-        let (root, note) = (root.clone(), build.note.clone());
-        self.step(engine, "building", note, &command, &root)
+        let root = root.clone();
+        match self.registry.state(engine) {
+            State::NotBuilt => self.step(engine, "building", build.note.clone(), &command, &root),
+            _ => self.step(engine, "bringing its build up to date", None, &command, &root),
+        }
     }
 
     fn environment(&mut self, engine: &Engine) -> Result<()> {
@@ -127,7 +144,12 @@ impl SettingUp<'_> {
                 &target,
                 "uv",
             ];
-            self.step(engine, "installing uv", None, &command(&python, &arguments), parent)?;
+            let installed = self.step(engine, "installing uv", None, &command(&python, &arguments), parent);
+            if let Err(error) = installed {
+                let said = format!("{error:#}");
+                let said = said.split("\nhint:").next().unwrap_or_default();
+                bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
+            }
         }
         Ok(uv)
     }
@@ -167,12 +189,22 @@ impl SettingUp<'_> {
 
     fn unavailable(&self, engine: &Engine, what: &str, error: &anyhow::Error) -> Unavailable {
         let text = format!("{error:#}");
-        let said: Vec<&str> = text.split("\nhint:").next().unwrap_or_default().lines().collect();
-        // Tools say the cause in their first line of an error, and advice after it.
-        let cause =
-            said.iter().find(|line| line.contains("error")).or(said.first()).copied().unwrap_or_default();
+        let cause = cause(text.split("\nhint:").next().unwrap_or_default());
         let hint = Some(format!("{} setup {}", this_program(), engine.manifest.name));
-        Unavailable { reason: format!("{what}: {}", cause.trim()), hint }
+        Unavailable { reason: format!("{what}: {cause}"), hint }
+    }
+}
+
+/// The line of a tool's last words that says why. Tools say the cause in their first line of an error, and advice after
+/// it; what stands before is chatter.
+fn cause(said: &str) -> &str {
+    let is_error = |line: &&str| line.trim_start().to_ascii_lowercase().starts_with("error");
+    let names_error = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let line = said.lines().find(is_error).or(said.lines().find(names_error)).or(said.lines().last());
+    let line = line.unwrap_or_default().trim();
+    match line.get(..7) {
+        Some(start) if start.eq_ignore_ascii_case("error: ") => &line[7..],
+        _ => line,
     }
 }
 
@@ -207,11 +239,7 @@ fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
     if free_mb < needed_mb {
         let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
         let home = places::HOME_VARIABLE;
-        bail!(
-            "`{}` has {free} free, {needed} are needed\nhint: {home}=/a/larger/disk {}",
-            dir.display(),
-            this_program()
-        );
+        bail!("`{}` has {free} free, {needed} are needed\nhint: export {home}=/a/larger/disk", dir.display());
     }
     Ok(())
 }
@@ -222,12 +250,17 @@ fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// A command as a shell takes it.
-fn pasteable(command: &[String]) -> String {
-    let plain = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
-    let word = |word: &String| match word.is_empty() || !word.chars().all(plain) {
-        true => format!("'{}'", word.replace('\'', r"'\''")),
-        false => word.clone(),
-    };
-    command.iter().map(word).collect::<Vec<_>>().join(" ")
+#[cfg(test)]
+mod tests {
+    use super::cause;
+
+    #[test]
+    fn the_cause_is_the_first_line_that_a_tool_calls_an_error() {
+        let pip = "Looking in links: /wheels\nWARNING: Retrying after ProxyError\nERROR: No matching distribution found for uv";
+        assert_eq!(cause(pip), "No matching distribution found for uv");
+        let uv = "Resolved 3 packages\nerror: Failed to fetch: `x`\n  Caused by: dns error";
+        assert_eq!(cause(uv), "Failed to fetch: `x`");
+        assert_eq!(cause("warning: x\ncould not compile: linker error"), "could not compile: linker error");
+        assert_eq!(cause("gave up"), "gave up");
+    }
 }

@@ -17,6 +17,19 @@ fn snapshot(name: &str, arguments: &[&str]) {
     assert_snapshot(name, &scratch, scratch.orchestrate().args(arguments).current_dir(root()));
 }
 
+// What is refused before anything is built or started.
+
+#[test]
+fn a_report_that_could_not_be_written_is_refused() {
+    snapshot("json-nowhere", &["-e", "sh", "--json", "no/such/folder/x.json"]);
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    snapshot("presets-without-all", &["-e", "sh", "--presets"]);
+    snapshot("remove-and-list", &["setup", "--list", "--remove", "x"]);
+}
+
 // What there is.
 
 #[test]
@@ -50,6 +63,49 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     assert!(outcome.stdout.contains("decode_rate"), "{outcome:?}");
     // Its data directory takes what a checkout would.
     assert_eq!(support::record::files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
+}
+
+#[test]
+fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
+    let scratch = Scratch::new();
+    let link = scratch.join("my-link");
+    std::os::unix::fs::symlink(fake_engine(), &link).unwrap();
+    let mut command = scratch.orchestrate();
+    command.args(["--launches", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
+    let outcome = finish(
+        command.arg("--results").arg(scratch.results()).arg("-e").arg(&link).arg("--reference").arg(&link),
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("my-link"), "{outcome:?}");
+}
+
+#[test]
+fn the_smallest_engine_is_not_taken_to_sample_when_nothing_would_show_it() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.args([
+        "--launches",
+        "1",
+        "--temperature",
+        "0.8",
+        "-s",
+        "decode",
+        "-e",
+        "tests/smallest-engine.py",
+    ]);
+    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert!(outcome.stdout.contains("needs `sampling`"), "{outcome:?}");
+}
+
+#[test]
+fn a_request_as_text_is_what_an_engine_without_hello_gets() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    let outcome = finish(command.args(["request", "sh", "ttft", "--text"]).current_dir(root()));
+    let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{outcome:?}");
+    assert!(lines.iter().all(|it| it["type"] == "generate" && it["prompt"].is_string()), "{outcome:?}");
 }
 
 #[test]

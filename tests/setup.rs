@@ -7,7 +7,7 @@ mod support;
 
 use support::record::Record;
 use support::snapshot::assert_snapshot;
-use support::{Outcome, Scratch, fake_engine, finish, root};
+use support::{Outcome, Running, Scratch, fake_engine, finish, root};
 
 /// Engines in every state: to be built, of another system, with an environment of its own, and one that does not build.
 fn tree() -> Scratch {
@@ -75,13 +75,15 @@ fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are(
         &scratch,
         scratch.orchestrate_alone().args(["-e", "able:no-such-preset"]),
     );
+    let reference = ["-e", "able", "--no-setup", "--reference", "nobody"];
+    assert_snapshot("unknown-reference", &scratch, scratch.orchestrate_alone().args(reference));
 }
 
 #[test]
 fn set_up_builds_an_engine_and_says_so_and_can_be_asked_again() {
     let scratch = tree();
-    for _ in 0..2 {
-        assert_snapshot("setup-able", &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
+    for name in ["setup-able", "setup-able-again"] {
+        assert_snapshot(name, &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
         assert!(scratch.join("target/release/able-engine").is_file());
     }
     assert_snapshot(
@@ -106,7 +108,7 @@ fn all_builds_what_can_be_built_and_measures_it_and_the_others_are_rows_and_no_f
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!((record.samples_of("able").len(), record.failures_of("able").len()), (1, 0));
     let (kind, message, hint) = failure(&record, "broken");
-    assert_eq!((kind, message), ("unavailable", "it does not build: error: no compiler here"));
+    assert_eq!((kind, message), ("unavailable", "it does not build: no compiler here"));
     assert!(hint.unwrap().ends_with("setup broken"), "{hint:?}");
     assert!(failure(&record, "foreign").1.contains("needs plan9"), "{record:?}");
     // Set up on request only, so that a run does not download by itself.
@@ -120,6 +122,33 @@ fn an_engine_asked_for_by_name_that_cannot_run_is_a_failure_of_the_run() {
     let (outcome, record) = measure(&tree(), &["--all", "-e", "foreign"]);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert_eq!(record.samples_of("able").len(), 1);
+}
+
+#[test]
+fn an_engine_that_is_built_is_measured_with_a_warning_when_it_cannot_be_built_now() {
+    let scratch = tree();
+    std::fs::create_dir_all(scratch.join("target/release")).unwrap();
+    std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
+    let (outcome, record) = measure(&scratch, &["-e", "broken"]);
+    assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
+    let said = "as it was built before; now it does not build: no compiler here";
+    assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
+    assert!(outcome.stdout.contains(said), "{outcome:?}");
+}
+
+#[test]
+fn an_interrupt_during_set_up_ends_the_builder_and_says_that_nothing_was_measured() {
+    let scratch = Scratch::outside();
+    let build = "[build]\ncommand = [\"sh\", \"-c\", \"exec sleep 1000\"]\n";
+    scratch.plant(&[("slow", &format!("about = \"takes long\"\nbinary = \"slow-engine\"\n{build}"))]);
+    let mut command = scratch.orchestrate_alone();
+    let mut running = Running::start(command.args(["-e", "slow", "--results"]).arg(scratch.results()));
+    running.wait_for("slow: building");
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    let outcome = running.finish();
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(130), ""), "{outcome:?}");
+    assert!(outcome.stderr.contains("interrupted during set-up: nothing was measured"), "{outcome:?}");
+    scratch.wait_until_nothing_lives();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use protocol::{
     Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
     Request, Token,
@@ -61,7 +62,14 @@ impl Conversation {
             Ok(process) => Ok(Self { process, deadlines, stray: 0 }),
             Err(error) => {
                 let program = launching.command.first().map_or("", String::as_str);
-                let cause = Cause::Start(format!("`{program}` cannot be started: {error}"));
+                let hint = match error.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EACCES) => Some(format!("chmod +x {program}")),
+                    Some(Errno::ENOEXEC) => {
+                        Some("a script's first line says what runs it: `#!/usr/bin/env python3`".into())
+                    }
+                    _ => None,
+                };
+                let cause = Cause::Start { message: format!("`{program}` cannot be started: {error}"), hint };
                 Err(Fault { when: Stage::Start, cause, stderr: Vec::new() })
             }
         }

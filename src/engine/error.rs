@@ -27,7 +27,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub enum Cause {
     /// The program could not be started at all.
-    Start(String),
+    Start { message: String, hint: Option<String> },
     /// The process ended before it answered.
     Exited(String),
     /// No answer within the deadline.
@@ -48,7 +48,7 @@ impl Cause {
     /// The word that records and tables use.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Start(_) => "start",
+            Self::Start { .. } => "start",
             Self::Exited(_) => "exited",
             Self::Timeout(_) => "timeout",
             Self::Version(_) => "version",
@@ -67,6 +67,7 @@ impl Cause {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Said(failed) => failed.hint.clone(),
+            Self::Start { hint, .. } => hint.clone(),
             Self::Timeout(after) => Some(format!("--timeout {}", after.as_secs().max(1) * 5)),
             _ => None,
         }
@@ -76,7 +77,7 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start(message)
+            Self::Start { message, .. }
             | Self::Protocol(message)
             | Self::WrongOutput(message)
             | Self::Unsupported(message) => f.write_str(message),

@@ -17,6 +17,10 @@ use crate::verify::{self, Expected};
 /// Streamed tokens may come so much later than the engine stamped them before a reader is told.
 const LATENESS_BOUND_NS: i64 = 20_000_000;
 
+/// So much of a request may lie outside `start_ns` to `end_ns`: reading it, writing the answer, a scheduler's whim.
+const LEFT_OUT_BOUND_NS: f64 = 20e6;
+const LEFT_OUT_BOUND_SHARE: f64 = 0.05;
+
 impl Run<'_> {
     /// Warm-up and measured requests of a case to an engine that is loaded.
     pub(super) async fn ask_case(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
@@ -38,7 +42,30 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(())
+        self.warn_of_time_left_out(launched, case)
+    }
+
+    /// An engine's clock may not start late or stop early: what it leaves out would be nobody's.
+    fn warn_of_time_left_out(&mut self, launched: &Launched, case: usize) -> Result<(), Stop> {
+        let samples = &self.recorder.record.samples;
+        let here =
+            samples.iter().rev().take_while(|it| it.launch == launched.launch.launch && it.case == case);
+        // A load in passing stands before the first start.
+        let here = here.filter(|it| it.index > 0 || launched.hello().is_some());
+        let elapsed = |it: &Sample| it.answered_ns.saturating_sub(it.sent_ns);
+        let counted = |it: &Sample| it.iteration.end_ns.saturating_sub(it.iteration.start_ns);
+        let (elapsed, left_out): (Vec<f64>, Vec<f64>) =
+            here.map(|it| (elapsed(it) as f64, elapsed(it).saturating_sub(counted(it)) as f64)).unzip();
+        let (Some(elapsed), Some(left_out)) = (median(&elapsed), median(&left_out)) else { return Ok(()) };
+        let bound = LEFT_OUT_BOUND_NS.max(LEFT_OUT_BOUND_SHARE * elapsed);
+        if left_out <= bound {
+            return Ok(());
+        }
+        let (label, late, bound) = (&self.plan.cases[case].workload.label, left_out / 1e6, bound / 1e6);
+        let message = format!(
+            "{label}: its clock leaves out {late:.0} ms of each request: it lies before `start_ns` or after `end_ns` (median; bound {bound:.0} ms)"
+        );
+        Ok(self.warn(launched.launch.configuration, message)?)
     }
 
     /// The single request of a process: what a shell would pipe into it, and the end of stdin.
@@ -178,8 +205,13 @@ impl Run<'_> {
 
 /// Whether the engine can do what the workload needs.
 fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
-    // The smallest engine is asked; what it answers is verified.
-    let Some(hello) = launched.hello() else { return Ok(()) };
+    let Some(hello) = launched.hello() else {
+        // The smallest engine is asked all the same and its answer verified, but nothing would show how it sampled.
+        let refused = Cause::Unsupported(
+            "the scenario needs `sampling`, which an engine without `hello` cannot offer".into(),
+        );
+        return if workload.sampling.is_some() { Err(refused) } else { Ok(()) };
+    };
     let missing = match &hello.capabilities {
         capabilities if workload.ignore_eos && capabilities.ignore_eos == IgnoreEos::No => "ignore_eos",
         capabilities if workload.sampling.is_some() && !capabilities.sampling => "sampling",

@@ -74,8 +74,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs to the end, or until `interrupted` turns true. Either way the record says which.
-    pub async fn run(mut self, mut interrupted: watch::Receiver<bool>) -> Result<End> {
+    /// Runs to the end, or until an interrupt is heard. Either way the record says which.
+    pub async fn run(mut self, mut interrupted: watch::Receiver<u32>) -> Result<End> {
         let (record, requests) = (self.recorder.path.display().to_string(), self.requests());
         (self.listener)(Event::RunStarted {
             configurations: self.plan.configurations.len(),
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
         // Leaving a launch in the middle drops its engine, which ends the engine's processes.
         let end = tokio::select! {
             biased;
-            _ = interrupted.wait_for(|&interrupted| interrupted) => End::Interrupted,
+            _ = interrupted.wait_for(|&heard| heard > 0) => End::Interrupted,
             ran = self.rounds() => ran.map(|()| End::Finished)?,
         };
         if end == End::Interrupted {

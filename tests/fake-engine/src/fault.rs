@@ -33,6 +33,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("closes_stdout", "closes stdout instead of answering, and lives on"),
     ("chatter_flood", "writes `amount` stray lines on stdout before the answer"),
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
+    ("hides_time", "answers 100 ms after the end that it states"),
     ("huge_line", "writes a line of JSON of 100 times `amount` bytes before the answer"),
     ("out_of_memory", "answers with `failed` of kind `out_of_memory`"),
     ("duplicate_answer", "answers twice"),
@@ -122,6 +123,9 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'sta
     }
     if has(script, "stderr_flood") {
         (0..amount).for_each(|n| eprint(&format!("fake: warning {n}: this line is one of many\n")));
+    }
+    if has(script, "hides_time") {
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
     if has(script, "huge_line") {
         let filler = "a".repeat(amount as usize * 100);
