@@ -27,7 +27,13 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Refused> {
     let envelope = Envelope::read(line)?;
     match envelope.r#type.as_deref().unwrap_or("generate") {
         "hello" => envelope.body(line).map(Request::Hello),
-        "load" => envelope.body(line).map(Request::Load),
+        "load" => {
+            let load: crate::Load = envelope.body(line)?;
+            if load.model.is_empty() {
+                return Err(envelope.refuse("`model`: empty".into()));
+            }
+            Ok(Request::Load(load))
+        }
         "generate" => {
             let generate = envelope.body(line)?;
             check_generate(&generate).map_err(|message| envelope.refuse(message))?;
@@ -81,11 +87,11 @@ impl Envelope {
         if let Err(error) = std::str::from_utf8(line) {
             return Err(nobody.refuse(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
         }
-        let start = line.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(0);
+        let start = line.iter().position(|byte| !b" \t\n\r".contains(byte)).unwrap_or(0);
         if line[start] != b'{' {
             let found = String::from_utf8_lossy(&line[start..]).chars().next().unwrap_or(' ');
-            let message = format!("column {}: expected `{{`, found `{}`", start + 1, found.escape_default());
-            return Err(nobody.refuse(message));
+            let found = if found.is_control() { found.escape_unicode().to_string() } else { found.into() };
+            return Err(nobody.refuse(format!("column {}: expected `{{`, found `{found}`", start + 1)));
         }
         serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(line))
             .map_err(|error| nobody.refuse(describe(&error)))

@@ -1,5 +1,8 @@
 //! What the orchestrator asks of an engine.
 
+use std::fmt;
+
+use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -18,12 +21,41 @@ pub enum Request {
 }
 
 /// Pairs an answer with its request; needed only where requests overlap.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Id {
     Number(u64),
     Text(String),
+}
+
+/// By hand, because what serde makes of an untagged enum says nothing that the asker could know: its variants' names.
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyId)
+    }
+}
+
+struct AnyId;
+
+impl Visitor<'_> for AnyId {
+    type Value = Id;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a number or a string")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Id, E> {
+        Ok(Id::Number(number))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Id, E> {
+        Err(E::invalid_value(Unexpected::Signed(number), &"u64"))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Id, E> {
+        Ok(Id::Text(text.into()))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +135,7 @@ impl Default for Generate {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
+#[serde(default, expecting = "a map")]
 pub struct Sampling {
     /// 0 is greedy.
     pub temperature: f64,

@@ -8,22 +8,28 @@ import json
 import json.decoder
 import math
 import re
+import unicodedata
 from types import SimpleNamespace
 
 NEEDED = object()
 
 
 class Wrong(Exception):
-    """What is wrong, with the field's path and the place in the line as far as they are known."""
+    """What is wrong, with the way to the value and the place in the line as far as they are known."""
 
     def __init__(self, what, at=None):
         super().__init__(what)
-        self.what, self.at, self.path = what, at, ""
+        self.what, self.at = what, at
+        # Names and indices, the outermost first, and where the first of them has its value.
+        self.steps, self.start = [], None
 
     def describe(self, text):
-        what = f"`{self.path}`: {self.what}" if self.path else self.what
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
+        path = "".join(steps).removeprefix(".")
+        what = f"`{path}`: {self.what}" if path else self.what
+        at = self.at if self.start is None else _place(text, self.start, self.steps[1:])
         # Columns count bytes, as in every other engine.
-        return what if self.at is None else f"column {len(text[: self.at].encode('utf-8'))}: {what}"
+        return what if at is None else f"column {len(text[:at].encode('utf-8'))}: {what}"
 
 
 def read(name, fields, reader, default):
@@ -31,11 +37,12 @@ def read(name, fields, reader, default):
         if default is NEEDED:
             raise Wrong(f"missing field `{name}`")
         return default
-    value, end = fields[name]
+    value, start = fields[name]
     try:
         return reader(value)
     except Wrong as wrong:
-        wrong.path, wrong.at = f"{name}{wrong.path}", end
+        wrong.steps.insert(0, name)
+        wrong.start = start
         raise
 
 
@@ -111,7 +118,7 @@ def list_of(reader):
             try:
                 reader(item)
             except Wrong as wrong:
-                wrong.path = f"[{index}]{wrong.path}"
+                wrong.steps.insert(0, index)
                 raise
         return value
 
@@ -130,11 +137,7 @@ def one_of(*words):
 def sampling(value):
     rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (u64, 0)}
     fields = {name: (item, None) for name, item in any_map(value).items()}
-    try:
-        return SimpleNamespace(**{name: read(name, fields, *rule) for name, rule in rules.items()})
-    except Wrong as wrong:
-        wrong.path = f".{wrong.path}"
-        raise
+    return SimpleNamespace(**{name: read(name, fields, *rule) for name, rule in rules.items()})
 
 
 def _mismatch(value, expected):
@@ -151,6 +154,11 @@ def _mismatch(value, expected):
     return Wrong(f"invalid type: {found}, expected {expected}")
 
 
+def visible(character):
+    """Only control characters are escaped: everything else stands as it came."""
+    return f"\\u{{{ord(character):x}}}" if unicodedata.category(character) == "Cc" else character
+
+
 def shorten(text):
     """Keeps a stranger's text out of an error message's way."""
     return text if len(text) <= 120 else f"{text[:120]}..."
@@ -160,7 +168,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def split_fields(text):
-    """Field -> (value, where it ends)."""
+    """Field -> (value, where it begins)."""
     fields = {}
     at = _skip(text, _skip(text, 0) + 1)
     if text[at : at + 1] == "}":
@@ -170,20 +178,41 @@ def split_fields(text):
         name, at = _decode(text, lambda at=at: json.decoder.scanstring(text, at + 1, True))
         at = _skip(text, at)
         _expect(text, at, ":", "`:`")
-        at = _skip(text, at + 1)
+        at = start = _skip(text, at + 1)
         try:
             value, at = _decode(text, lambda at=at: _DECODER.raw_decode(text, at))
         except Wrong as wrong:
-            wrong.path, wrong.at = shorten(name), wrong.at or at + 1
+            wrong.steps, wrong.at = [shorten(name)], wrong.at or at + 1
             raise
         if name in fields:
             raise Wrong(f"duplicate field `{shorten(name)}`", at)
-        fields[name] = (value, at)
+        fields[name] = (value, start)
         at = _skip(text, at)
         if text[at : at + 1] == "}":
             return _nothing_more(text, at + 1, fields)
         _expect(text, at, ",", "`,` or `}`")
         at = _skip(text, at + 1)
+
+
+def _place(text, at, steps):
+    """Where a value ends that is known to be there: from the value at `at`, inwards. Where it begins, if it holds others."""
+    for step in steps:
+        at, index, found = _skip(text, at + 1), 0, None
+        while text[at] not in "]}":
+            here = index
+            if isinstance(step, str):
+                here, at = json.decoder.scanstring(text, at + 1, True)
+                at = _skip(text, _skip(text, at) + 1)
+            if here == step:
+                # Of a name that stands twice, the decoder keeps the last.
+                found = at
+            _, at = _DECODER.raw_decode(text, at)
+            at = _skip(text, at)
+            if text[at] == ",":
+                at = _skip(text, at + 1)
+            index += 1
+        at = found
+    return at if text[at] in "[{" else _DECODER.raw_decode(text, at)[1]
 
 
 def _decode(text, decode):
@@ -235,8 +264,7 @@ def _expect(text, at, wanted, words):
     if at >= len(text):
         raise Wrong("EOF while parsing an object", len(text))
     if text[at] != wanted:
-        found = text[at] if text[at].isprintable() else f"\\u{{{ord(text[at]):x}}}"
-        raise Wrong(f"expected {words}, found `{found}`", at + 1)
+        raise Wrong(f"expected {words}, found `{visible(text[at])}`", at + 1)
 
 
 def _nothing_more(text, at, fields):

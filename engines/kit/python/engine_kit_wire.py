@@ -23,6 +23,7 @@ from engine_kit_fields import (
     split_fields,
     string,
     u32,
+    visible,
 )
 
 PROTOCOL = 1
@@ -118,6 +119,8 @@ def _request(type, fields):
     request = SimpleNamespace(type=type, **{name: read(name, fields, *rule) for name, rule in table().items()})
     if type == "generate":
         _check_generate(request)
+    if type == "load" and not request.model:
+        raise Wrong("`model`: empty")
     if type == "score":
         for index, ids in enumerate(request.sequences):
             if len(ids) < 2:
@@ -196,6 +199,5 @@ def _text(line):
         raise Failed("bad_request", f"byte {error.start + 1}: not UTF-8") from None
     start = len(text) - len(text.lstrip(" \t\n\r"))
     if text[start] != "{":
-        found = text[start] if text[start].isprintable() else f"\\u{{{ord(text[start]):x}}}"
-        raise Failed("bad_request", f"column {start + 1}: expected `{{`, found `{found}`")
+        raise Failed("bad_request", f"column {start + 1}: expected `{{`, found `{visible(text[start])}`")
     return text

@@ -4,7 +4,7 @@ import json
 import unittest
 from pathlib import Path
 
-from engine_kit_wire import parse_request
+from engine_kit_wire import Failed, parse_request
 from test_conversation import Talk
 from toy_engine import FAILS
 
@@ -38,6 +38,14 @@ class Golden(unittest.TestCase):
                 if field == "sampling":
                     understood = vars(understood)
                 self.assertEqual(understood, value, f"{name}: {field}")
+
+    def test_a_line_that_is_no_request_is_refused_in_the_words_that_every_kit_uses(self):
+        refused = json.loads((GOLDEN / "refused.json").read_text("utf-8"))
+        self.assertTrue(refused)
+        for line, message in refused.items():
+            with self.assertRaises(Failed, msg=line) as caught:
+                parse_request(line.encode())
+            self.assertEqual((caught.exception.kind, caught.exception.message), ("bad_request", message), line)
 
     def test_every_kind_of_request_has_a_golden_file(self):
         kinds = {value.get("type", "generate") for value in golden("request").values()}

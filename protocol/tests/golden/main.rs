@@ -43,6 +43,15 @@ fn message(name: &str, value: &Value) -> Message {
     parse_message(&line(value)).unwrap_or_else(|refused| panic!("{name}: {}", refused.message))
 }
 
+#[test]
+fn a_line_that_is_no_request_is_refused_in_the_words_that_every_kit_uses() {
+    for (line, message) in goldens("refused")["refused"].as_object().unwrap() {
+        let refused = parse_request(line.as_bytes()).unwrap_err();
+        assert_eq!(&json!(refused.message), message, "{line}");
+        assert_eq!(refused.kind, protocol::FailureKind::BadRequest, "{line}");
+    }
+}
+
 /// What a field means when it is left out, by the type of the line. `README.md` states the same.
 fn documented_defaults(kind: &str) -> Value {
     match kind {
