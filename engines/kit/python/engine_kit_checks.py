@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 
+from engine_kit_tokens import is_greedy
 from engine_kit_wire import Failed
 
 # What hello says where an engine says nothing. The first three come with the kit; the rest is the protocol's default.
@@ -63,7 +64,7 @@ def check_generate(request, can, facts):
         raise Failed("unsupported", "`stream`: this engine does not stream")
     if request.ignore_eos and not can["ignore_eos"]:
         raise Failed("unsupported", "`ignore_eos`: this engine stops at the end of sequence")
-    if request.sampling and request.sampling.temperature > 0 and not can["sampling"]:
+    if not is_greedy(request.sampling) and not can["sampling"]:
         raise Failed("unsupported", "`sampling`: this engine is greedy")
     # An engine that never has a cache does what `use_cache: false` asks.
     if not request.use_cache and not can["use_cache_toggle"] and facts.get("use_cache") is not False:

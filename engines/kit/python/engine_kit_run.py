@@ -4,7 +4,7 @@ to be is not known here; the same steps serve requests that run alone and reques
 
 import engine_kit_checks as checks
 from engine_kit_summary import summarise
-from engine_kit_tokens import Job, Tokens
+from engine_kit_tokens import Job, Tokens, is_greedy
 
 
 class Run:
@@ -24,8 +24,8 @@ class Run:
         else:
             prompts = self._ids()
         checks.check_prompts(prompts, request, conversation.can(), conversation.facts)
-        # A temperature of 0 is greedy, so that engines know one spelling of it.
-        sampling = request.sampling if request.sampling and request.sampling.temperature > 0 else None
+        # Greedy has several spellings on the wire; engines know one.
+        sampling = None if is_greedy(request.sampling) else request.sampling
         job = Job(prompts, request.max_new_tokens, sampling, request.ignore_eos, request.use_cache, request.padding)
         self.tokens = Tokens(
             job,

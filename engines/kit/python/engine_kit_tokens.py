@@ -121,6 +121,15 @@ class Phases:
             self._progress({name: value for name, value in facts.items() if value is not None})
 
 
+# Below this temperature a logit divided by it leaves what an f32 holds, and only the largest keeps any weight.
+GREEDY_BELOW = 1e-30
+
+
+def is_greedy(sampling):
+    """Nothing asked, a temperature of 0, or one so small that it is none."""
+    return sampling is None or sampling.temperature < GREEDY_BELOW
+
+
 class Sampler:
     """Picks a token from logits (any sequence of numbers), as the Rust kit does: from the same logits and the same seed
     both pick the same tokens. Greedy takes the lowest id among equals.
@@ -133,7 +142,7 @@ class Sampler:
         self._sampling, self._streams = sampling, {}
 
     def pick(self, logits, sequence=0):
-        if self._sampling is None:
+        if is_greedy(self._sampling):
             # `max` keeps the first of equals, and the first is the lowest id.
             return max(range(len(logits)), key=logits.__getitem__)
         stream = self._streams.get(sequence)

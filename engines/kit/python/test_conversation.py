@@ -218,6 +218,8 @@ class Generating(unittest.TestCase):
         self.assertEqual(failed["message"], "padding `right`: offered are `left`, `packed`")
         (answer,) = talk({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
         self.assertEqual(answer["type"], "generated")
+        (answer,) = talk({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
+        self.assertEqual(answer["type"], "generated")
 
     def test_what_does_not_fit_is_refused_before_any_work(self):
         long, outside, fits = talk(

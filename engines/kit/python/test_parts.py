@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 from engine_kit_summary import quantile, summarise
-from engine_kit_tokens import Sampler, uniforms
+from engine_kit_tokens import GREEDY_BELOW, Sampler, uniforms
 
 
 def sampling(**given):
@@ -21,6 +21,14 @@ def share(logits, count=4000, **given):
 class Sampling(unittest.TestCase):
     def test_greedy_takes_the_lowest_id_among_equals(self):
         self.assertEqual(Sampler(None).pick([0.0, 3.0, 3.0, -1.0]), 1)
+
+    def test_a_temperature_too_small_to_divide_by_is_greedy_and_one_just_above_picks_the_same(self):
+        for temperature in (0.0, 5e-324, 1e-300, 1e-40, GREEDY_BELOW, 1e-20):
+            for top_p in (None, 0.9):
+                drawn = share([-3e8, 1.0, 3e8, 0.5], count=50, temperature=temperature, top_p=top_p)
+                self.assertEqual(drawn, {2: 1.0}, temperature)
+        # Of equals the lowest id is greedy's; a draw would take each of them at times.
+        self.assertEqual(share([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 
     def test_the_stream_of_numbers_is_the_published_splitmix64(self):
         stream = uniforms(1234567, 0)

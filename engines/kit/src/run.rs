@@ -12,6 +12,7 @@ use protocol::{
 use crate::clock::Clock;
 use crate::model::Held;
 use crate::options::quote;
+use crate::sampling::is_greedy;
 use crate::tokens::{Ending, Stream, Tokens};
 use crate::{Job, Output};
 
@@ -44,8 +45,8 @@ impl Run {
         } else {
             Prompts::Texts(asked.prompts.take().unwrap_or_default())
         };
-        // A temperature of 0 is greedy, so that engines know one spelling of it.
-        let sampling = asked.sampling.filter(|sampling| sampling.temperature > 0.0);
+        // Greedy has several spellings on the wire; engines know one.
+        let sampling = asked.sampling.filter(|sampling| !is_greedy(sampling));
         let (warmup_iterations, iterations) = (Vec::new(), Vec::new());
         Self {
             asked,

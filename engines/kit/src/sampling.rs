@@ -28,10 +28,18 @@ impl Rng {
     }
 }
 
-/// The next token. `None`, or a temperature of 0, is `greedy`.
+/// Below this temperature a logit divided by it leaves what an f32 holds, and only the largest keeps any weight.
+pub const GREEDY_BELOW: f64 = 1e-30;
+
+/// A temperature of 0, or one so small that it is none.
+pub fn is_greedy(sampling: &Sampling) -> bool {
+    sampling.temperature < GREEDY_BELOW
+}
+
+/// The next token. `None`, or a temperature that is none, is `greedy`.
 pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32 {
     match sampling {
-        Some(sampling) if sampling.temperature > 0.0 => draw(logits, sampling, rng),
+        Some(sampling) if !is_greedy(sampling) => draw(logits, sampling, rng),
         _ => greedy(logits),
     }
 }
@@ -141,6 +149,18 @@ mod tests {
     #[test]
     fn a_temperature_of_zero_is_greedy() {
         assert_eq!(draws(&[0.0, 1.0, 0.5], sampling(0.0, 0, None)), [0, 4000, 0]);
+    }
+
+    #[test]
+    fn a_temperature_too_small_to_divide_by_is_greedy_and_one_just_above_picks_the_same() {
+        let logits = [-3e8, 1.0, 3e8, 0.5];
+        for temperature in [5e-324, 1e-300, 1e-40, GREEDY_BELOW, 1e-20] {
+            for top_p in [None, Some(0.9)] {
+                assert_eq!(draws(&logits, sampling(temperature, 0, top_p)), [0, 0, 4000, 0], "{temperature}");
+            }
+        }
+        // Of equals the lowest id is greedy's; a draw would take each of them at times.
+        assert_eq!(draws(&[0.0, 1.0, 1.0], sampling(1e-300, 0, None)), [0, 4000, 0]);
     }
 
     #[test]
