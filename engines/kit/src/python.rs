@@ -56,7 +56,7 @@ pub fn host(engine: PythonEngine) -> ExitCode {
 /// Runs the worker to its end. `Err` is why there is none.
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
-    let setup = format!("orchestrate setup {}", engine.name);
+    let setup = setup_command(engine.name, places::checkout().is_some());
     let environment = places::environment(engine.name, engine.requirements)
         .map_err(|error| unavailable(format!("{error:#}")))?;
     let Some(interpreter) = places::interpreter(&environment) else {
@@ -82,6 +82,14 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         unavailable(message).hint(setup)
     })?;
     Ok(ended.status)
+}
+
+/// What sets the environment up, to paste. In a checkout `orchestrate` need not be on PATH.
+fn setup_command(name: &str, in_checkout: bool) -> String {
+    match in_checkout {
+        true => format!("cargo run --release -- setup {name}"),
+        false => format!("orchestrate setup {name}"),
+    }
 }
 
 /// A worker that fell over could not say so itself.
@@ -157,4 +165,15 @@ fn write_file(folder: &Path, name: &str, content: &str) -> io::Result<()> {
     let half = folder.join(format!(".{name}.{}", std::process::id()));
     std::fs::write(&half, content)?;
     std::fs::rename(&half, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_can_be_pasted_where_it_is_read() {
+        assert_eq!(setup_command("snake", true), "cargo run --release -- setup snake");
+        assert_eq!(setup_command("snake", false), "orchestrate setup snake");
+    }
 }

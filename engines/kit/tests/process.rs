@@ -163,7 +163,8 @@ fn a_missing_environment_is_an_answer() {
     };
     assert_eq!(hello.kind, FailureKind::Unavailable);
     assert_eq!(hello.message, "the Python 3.11 environment of `snake` is not set up");
-    assert_eq!(hello.hint.as_deref(), Some("orchestrate setup snake"));
+    // These tests run in a checkout.
+    assert_eq!(hello.hint.as_deref(), Some("cargo run --release -- setup snake"));
     assert_eq!((generate.kind, generate.id.is_some()), (FailureKind::Unavailable, true));
     assert_eq!((broken.kind, ended.code), (FailureKind::BadRequest, Some(0)));
     assert!(!home.join("workers").exists(), "nothing is written for an engine that cannot run");
