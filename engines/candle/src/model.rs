@@ -55,10 +55,13 @@ impl Model for LoadedModel {
 }
 
 /// candle's own sampler, chosen as its examples choose. Its argmax takes the lowest id among equals.
-fn picker(sampling: Option<Sampling>) -> LogitsProcessor {
-    let Sampling { temperature, top_k, top_p, seed } = sampling.unwrap_or_default();
+fn picker(asked: Option<Sampling>) -> LogitsProcessor {
+    let asked = asked.unwrap_or_default();
+    // candle divides in f32, where a tiny temperature makes weights that are no numbers.
+    let greedy = sampling::is_greedy(&asked);
+    let Sampling { temperature, top_k, top_p, seed } = asked;
     let picking = match (top_k as usize, top_p) {
-        _ if temperature == 0.0 => Picking::ArgMax,
+        _ if greedy => Picking::ArgMax,
         (0, None) => Picking::All { temperature },
         (0, Some(p)) => Picking::TopP { p, temperature },
         (k, None) => Picking::TopK { k, temperature },

@@ -95,6 +95,12 @@ fn sampling_is_decided_by_its_seed() {
     assert_eq!(sampled(&mut model, Sampling { top_k: 1, ..warm(3) }), greedy);
     assert_eq!(sampled(&mut model, Sampling { top_p: Some(1e-9), ..warm(3) }), greedy);
     assert_eq!(sampled(&mut model, Sampling { temperature: 0.0, ..warm(3) }), greedy);
+    for temperature in [5e-324, 1e-300, 1e-40, sampling::GREEDY_BELOW] {
+        for top_k in [0, 5] {
+            let cold = Sampling { temperature, top_k, ..warm(3) };
+            assert_eq!(sampled(&mut model, cold), greedy, "{temperature}");
+        }
+    }
     let nucleus = Sampling { top_k: 20, top_p: Some(0.9), ..warm(4) };
     assert_eq!(sampled(&mut model, nucleus), sampled(&mut model, nucleus));
 }
