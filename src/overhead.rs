@@ -10,7 +10,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use protocol::{Generate, Load};
 
-use crate::engine::{Answer, Conversation, Deadlines, Hello, Keeper, Launching};
+use crate::engine::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use crate::exit_code::DONE;
 use crate::measure;
 use crate::metric::Unit;
@@ -58,7 +58,7 @@ impl Overhead {
         let _keeper = Keeper::start(&run)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let figures = runtime.block_on(async {
-            let mut figures = vec![launch(&run).await?];
+            let mut figures = vec![start_up(&run).await?, launch(&run).await?];
             let mut talk = start(&run, LAUNCHES, 0.0).await?.0;
             figures.push(request(&mut talk).await?);
             figures.extend(stream(&mut talk).await?);
@@ -97,6 +97,23 @@ impl Figure {
             median(&values).zip(quantile(&values, 0.95)).context("nothing was measured")?;
         Ok(Self { name, about, n: values.len(), median_ns, p95_ns })
     }
+}
+
+async fn start_up(run: &str) -> Result<Figure> {
+    let mut values = Vec::new();
+    for launch in 0..LAUNCHES {
+        let program = std::env::current_exe()?.to_string_lossy().into_owned();
+        let command = vec![program, "--version".into()];
+        let launch = format!("{run}/version-{launch}");
+        let mut process =
+            Process::start(&Launching { command, run: run.into(), launch, ..Launching::default() })?;
+        let status = process.wait(SECOND).await.context("`--version` does not end")?;
+        values.push(process.started.elapsed().as_nanos() as f64);
+        if !status.success() {
+            bail!("`--version` ended with {status}");
+        }
+    }
+    Figure::of("--version", "from spawning this program to its end", values)
 }
 
 async fn launch(run: &str) -> Result<Figure> {

@@ -204,6 +204,16 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
             command.env("PIP_NO_CACHE_DIR", "1").env_remove("UV_FIND_LINKS");
         });
     assert_explained(&outcome, &record);
+    let message = record.failures_of(PYTORCH)[0]["message"].as_str().unwrap();
+    // The cause, and not whatever the tool said first.
+    let causes = [
+        "Could not find a version",
+        "No matching distribution",
+        "offline",
+        "Failed to fetch",
+        "not found in the",
+    ];
+    assert!(causes.iter().any(|cause| message.contains(cause)), "{message}");
 }
 
 #[test]
