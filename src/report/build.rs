@@ -3,13 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use super::safe::line;
-use super::{Case, Engine, Failed, Fault, Figure, Report, Row};
+use super::factors::same_device;
+use super::safe::{line, shorten};
+use super::{Asked, Case, Engine, Failed, Fault, Figure, Report, Row};
 use crate::metric::{self, METRICS, Metric, Observation, Per};
 use crate::plan::{Configuration, Mode, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
 use crate::scenario::Kind;
 use crate::stats::Summary;
+
+/// Words that an engine states, and what it says in sentences: no more of them is kept in any format.
+const LONGEST_WORD: usize = 200;
+const LONGEST_SENTENCE: usize = 2000;
+/// Of a word inside a sentence.
+const SHOWN_WORD: usize = 24;
 
 impl Report {
     pub fn of(record: &RunRecord) -> Self {
@@ -75,9 +82,12 @@ impl<'a> Seen<'a> {
             }
         }
         let launches = record.launches.iter().map(|launch| (launch.launch, launch)).collect();
-        let engines = plan.configurations.iter().enumerate().map(|(index, configuration)| {
-            in_effect(configuration, record.launches.iter().filter(|launch| launch.configuration == index))
-        });
+        let names = names(plan);
+        let engines =
+            plan.configurations.iter().zip(names).enumerate().map(|(index, (configuration, name))| {
+                let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+                Engine { name, ..in_effect(configuration, launches) }
+            });
         Self { record, plan, samples, launches, engines: engines.collect() }
     }
 
@@ -119,7 +129,8 @@ impl<'a> Seen<'a> {
     }
 
     fn engine(&self, configuration: usize) -> Engine {
-        let unknown = || Engine { label: format!("configuration {configuration}"), ..Engine::default() };
+        let name = || format!("configuration {configuration}");
+        let unknown = || Engine { label: name(), name: name(), ..Engine::default() };
         self.engines.get(configuration).cloned().unwrap_or_else(unknown)
     }
 
@@ -203,7 +214,7 @@ impl<'a> Seen<'a> {
 
     fn warnings(&self) -> Vec<String> {
         let recorded = self.record.warnings.iter().map(|warning: &Warning| {
-            let message = line(&warning.message);
+            let message = sentence(&warning.message);
             match warning.configuration {
                 Some(configuration) => format!("{}: {message}", self.engine(configuration).label),
                 None => message,
@@ -229,6 +240,7 @@ impl<'a> Seen<'a> {
             for facts in launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts)) {
                 let mut compare = |what: &str, asked: Option<&str>, runs: Option<String>, same: bool| {
                     if let (Some(asked), Some(runs), false) = (asked, runs, same) {
+                        let (asked, runs) = (shorten(asked, SHOWN_WORD), shorten(&line(&runs), SHOWN_WORD));
                         mismatches.push(line(&format!("{label}: asked for {what} `{asked}`, runs `{runs}`")));
                     }
                 };
@@ -276,22 +288,65 @@ fn case_of(workload: &Workload, mode: Mode) -> Case {
     }
 }
 
-/// The facts of the first launch that stated each.
+/// The engine and its preset, with a number where nothing that has a column tells two configurations apart.
+fn names(plan: &Plan) -> Vec<String> {
+    let base = |it: &Configuration| {
+        let preset = it.preset.iter().map(|preset| format!(":{preset}"));
+        line(&format!("{}{}", it.engine, preset.collect::<String>()))
+    };
+    let alike = |one: &Configuration, other: &Configuration| {
+        let factors = |it: &Configuration| {
+            (base(it), it.model.name.clone(), it.device.clone(), it.dtype.clone(), it.threads)
+        };
+        factors(one) == factors(other)
+    };
+    let named = plan.configurations.iter().enumerate().map(|(index, configuration)| {
+        match plan.configurations[..index].iter().filter(|other| alike(other, configuration)).count() {
+            0 => base(configuration),
+            before => format!("{} #{}", base(configuration), before + 1),
+        }
+    });
+    named.collect()
+}
+
+/// The facts of the first launch that stated each; the caller knows the name.
 fn in_effect<'a>(
     configuration: &Configuration,
     launches: impl Iterator<Item = &'a Launch> + Clone,
 ) -> Engine {
     let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
     let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
+    // An engine that was never asked for a `hello` may still say what it is made of.
+    let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
+    let asked = Asked {
+        device: Some(word(&configuration.device)).filter(|device| !device.is_empty()),
+        dtype: configuration.dtype.as_deref().map(word),
+        threads: Some(configuration.threads).filter(|&threads| threads > 0),
+    };
     Engine {
+        name: String::new(),
         label: line(&configuration.label),
         engine: line(&configuration.engine),
         model: line(&configuration.model.name),
-        version: hello.map(|hello| line(&hello.version)),
-        device: facts().find_map(|facts| facts.device.as_deref()).map(line),
-        dtype: facts().find_map(dtype_of).as_deref().map(line),
+        version: hello.map(|hello| word(&hello.version)).or_else(libraries),
+        device: facts().find_map(|facts| facts.device.as_deref()).map(word),
+        dtype: facts().find_map(dtype_of).as_deref().map(word),
         threads: facts().find_map(|facts| facts.threads),
+        asked,
     }
+}
+
+fn libraries(versions: &BTreeMap<String, String>) -> String {
+    let all = versions.iter().map(|(name, version)| format!("{name} {version}"));
+    word(&all.collect::<Vec<_>>().join(", "))
+}
+
+fn word(text: &str) -> String {
+    shorten(&line(text), LONGEST_WORD)
+}
+
+fn sentence(text: &str) -> String {
+    shorten(&line(text), LONGEST_SENTENCE)
 }
 
 fn dtype_of(facts: &protocol::Facts) -> Option<String> {
@@ -301,20 +356,15 @@ fn dtype_of(facts: &protocol::Facts) -> Option<String> {
     }
 }
 
-/// `cuda` is any of `cuda:0`, `cuda:1`.
-fn same_device(asked: &str, runs: &str) -> bool {
-    asked == runs || runs.split(':').next() == Some(asked) || asked.strip_suffix(":0") == Some(runs)
-}
-
 fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
     Some(Fault {
-        kind: line(&first.kind),
-        when: line(&first.when),
-        message: line(&first.message),
-        hint: first.hint.as_deref().map(line),
-        stderr: first.stderr.iter().map(|said| line(said)).collect(),
+        kind: word(&first.kind),
+        when: word(&first.when),
+        message: sentence(&first.message),
+        hint: first.hint.as_deref().map(sentence),
+        stderr: first.stderr.iter().map(|said| sentence(said)).collect(),
         times: failures.len(),
     })
 }

@@ -2,40 +2,45 @@
 
 use std::collections::BTreeMap;
 
-use super::{Engine, Report, Row};
+use super::factors::{FACTORS, varies};
+use super::grid::Room;
+use super::safe::shorten;
+use super::{Report, Row};
 use crate::machine::Machine;
 use crate::plan::Mode;
 
+/// A longer model, version or device is shortened here; CSV and JSON have it whole.
+const LONGEST_MODEL: usize = 40;
+const LONGEST_WORD: usize = 24;
+
 /// First what ran, then how often, then where.
-pub fn caption(report: &Report, versions: bool) -> Vec<String> {
+pub fn caption(report: &Report, room: Room) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(first) = report.rows.first() {
-        let rows = &report.rows;
         let mut parts: Vec<String> = Vec::new();
-        if !several_engines(report) {
-            let version = first.engine.version.iter().map(|version| format!(" {version}"));
-            parts.push(format!("{}{}", first.engine.label, version.collect::<String>()));
+        let several = several_engines(report, room);
+        let version = |version: &String| shorten(version, LONGEST_WORD);
+        if !several {
+            let version = first.engine.version.iter().map(|own| format!(" {}", version(own)));
+            parts.push(format!("{}{}", room.name_of(&first.engine), version.collect::<String>()));
         }
-        if !varies(rows, |row| row.engine.model.clone()) {
-            parts.push(format!("model {}", first.engine.model));
-        }
-        for (title, of) in facts() {
-            let (Some(value), false) = (of(&first.engine), varies(rows, |row| of(&row.engine))) else {
-                continue;
-            };
-            match title {
-                "version" if !several_engines(report) => {}
-                "version" => parts.push(format!("version {value}")),
+        for factor in FACTORS {
+            let Some(value) = factor.common(report) else { continue };
+            match factor.title {
+                "model" => parts.push(format!("model {}", shorten(&value, LONGEST_MODEL))),
+                "version" if !several => {}
+                "version" => parts.push(format!("version {}", version(&value))),
                 "threads" => parts.push(counted(value.parse().unwrap_or(0), "thread")),
-                _ => parts.push(value),
+                _ => parts.push(shorten(&value, LONGEST_WORD)),
             }
         }
-        lines.push(parts.join(", "));
-        if !versions && varies(rows, |row| row.engine.version.clone()) {
-            let all: BTreeMap<&str, &str> = rows
-                .iter()
-                .filter_map(|row| Some((row.engine.engine.as_str(), row.engine.version.as_deref()?)))
-                .collect();
+        lines.extend(Some(parts.join(", ")).filter(|line| !line.is_empty()));
+        if !room.versions && varies(&report.rows, |row| row.engine.version.clone()) {
+            let of_row = |row: &'_ Row| {
+                let unknown = || "?".to_string();
+                (row.engine.engine.clone(), row.engine.version.as_ref().map_or_else(unknown, version))
+            };
+            let all: BTreeMap<String, String> = report.rows.iter().map(of_row).collect();
             let all = all.iter().map(|(engine, version)| format!("{engine} {version}"));
             lines.push(format!("versions: {}", all.collect::<Vec<_>>().join(", ")));
         }
@@ -58,13 +63,16 @@ fn how_often(report: &Report) -> String {
         Some(1) => ", after 1 warm-up".into(),
         Some(most) => format!(", after {most} warm-ups"),
     };
+    // Where less came, a column says how much.
+    let planned = if falls_short(report) { "planned: " } else { "" };
     match report.mode {
         Mode::Warm => {
-            format!("{}, samples in each: {samples}{warmup}", counted(u64::from(report.launches), "launch"))
+            let launches = counted(u64::from(report.launches), "launch");
+            format!("{planned}{launches}, samples in each: {samples}{warmup}")
         }
         Mode::OneShot => {
             let rounds = counted(u64::from(report.launches), "round");
-            format!("one-shot, a process for each request: {rounds}, samples in each: {samples}")
+            format!("one-shot, a process for each request: {planned}{rounds}, samples in each: {samples}")
         }
     }
 }
@@ -111,22 +119,11 @@ fn counted(count: u64, what: &str) -> String {
     }
 }
 
-/// What may vary between engines, and how a row says it.
-pub type Fact = (&'static str, fn(&Engine) -> Option<String>);
-
-pub fn facts() -> [Fact; 4] {
-    [
-        ("version", |engine| engine.version.clone()),
-        ("device", |engine| engine.device.clone()),
-        ("dtype", |engine| engine.dtype.clone()),
-        ("threads", |engine| engine.threads.map(|threads| threads.to_string())),
-    ]
+/// Some row without a failure of its own has fewer samples than were planned.
+pub fn falls_short(report: &Report) -> bool {
+    report.rows.iter().any(|row| row.fault.is_none() && !row.is_complete(report.launches))
 }
 
-pub fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Row) -> T) -> bool {
-    rows.iter().skip(1).any(|row| of(row) != of(&rows[0]))
-}
-
-pub fn several_engines(report: &Report) -> bool {
-    varies(&report.rows, |row| row.engine.label.clone()) || !report.failed.is_empty()
+pub fn several_engines(report: &Report, room: Room) -> bool {
+    varies(&report.rows, |row| room.name_of(&row.engine)) || !report.failed.is_empty()
 }

@@ -1,8 +1,10 @@
 //! A report as columns and cells of text, for every format that people read. What does not vary over the rows is said once
 //! in the caption, what is empty everywhere is left out.
 
-use super::caption::{caption, facts, headlines, several_engines, varies};
+use super::caption::{caption, falls_short, headlines, several_engines};
+use super::factors::{FACTORS, varies};
 use super::labels::Labels;
+use super::safe::shorten;
 use super::{Engine, Failed, Fault, Figure, Report, Row};
 use crate::metric::{METRICS, Metric, Scale, Shown, three_digits};
 
@@ -18,6 +20,7 @@ pub struct Grid {
     pub legend: Vec<String>,
     /// What failed, whole, with what to do about it.
     pub faults: Vec<Explained>,
+    pub warnings: Vec<String>,
 }
 
 pub struct Column {
@@ -58,22 +61,34 @@ pub struct Explained {
 pub struct Room {
     /// Where versions vary they are a column, else a line of the caption.
     pub versions: bool,
-    /// A longer label is shortened, and stands whole under the table.
+    /// A longer name is shortened, and stands whole under the table.
     pub label: usize,
+    /// What the plan varied has columns of its own, else it is part of the engine's name.
+    pub factors: bool,
+    /// A longer case, version, device or dtype is shortened.
+    pub word: usize,
+}
+
+impl Room {
+    /// What a table calls an engine: different for different rows of a case, together with the factors' columns.
+    pub fn name_of(self, engine: &Engine) -> String {
+        if self.factors { engine.name.clone() } else { engine.label.clone() }
+    }
 }
 
 impl Grid {
     pub fn of(report: &Report, room: Room) -> Self {
-        let Room { versions, label } = room;
-        let labels = Labels::of(report, label);
+        let labels = Labels::of(report, room);
         let mut grid = Self {
-            caption: caption(report, versions),
+            caption: caption(report, room),
             columns: Vec::new(),
             lines: lines(report),
             legend: Vec::new(),
             faults: explained(report, &labels),
+            warnings: report.warnings.iter().map(|warning| labels.sentence(warning)).collect(),
         };
-        grid.name_columns(report, &labels, versions);
+        grid.name_columns(report, &labels, room);
+        grid.fact_columns(report, room);
         grid.figure_columns(report);
         let figures = grid.columns.iter().any(|column| column.place == Place::Figure);
         if !figures && grid.lines.iter().any(|line| line.fault.is_some()) {
@@ -88,22 +103,39 @@ impl Grid {
         grid
     }
 
-    fn name_columns(&mut self, report: &Report, labels: &Labels, versions: bool) {
-        let rows = &report.rows;
-        if !rows.is_empty() {
-            self.column(report, "case", Place::Name, |row| row.case.label.clone(), |_| "-".into());
+    fn name_columns(&mut self, report: &Report, labels: &Labels, room: Room) {
+        if !report.rows.is_empty() {
+            let case = |row: &Row| shorten(&row.case.label, room.word);
+            self.column(report, "case", Place::Name, case, |_| "-".into());
         }
-        if several_engines(report) {
-            let of = |engine: &Engine| labels.short(&engine.label);
+        if several_engines(report, room) {
+            let of = |engine: &Engine| labels.short(&room.name_of(engine));
             self.column(report, "engine", Place::Name, |row| of(&row.engine), |failed| of(&failed.engine));
         }
-        for (title, of) in facts().into_iter().filter(|(title, _)| versions || *title != "version") {
-            if varies(rows, |row| of(&row.engine)) && !in_every_label(rows, title, of) {
-                self.column(report, title, Place::Fact, |row| or_unknown(of(&row.engine)), |_| String::new());
+        for factor in FACTORS.iter().filter(|factor| room.factors && factor.is_swept(report)) {
+            let of_row = |row: &Row| match (factor.title, &row.fault) {
+                ("model", _) => labels.short(&row.engine.model),
+                (_, Some(_)) => factor.failed(&row.engine, room.word),
+                (_, None) => factor.measured(&row.engine, room.word),
+            };
+            let of_failed = |failed: &Failed| match factor.title {
+                "model" => labels.short(&failed.engine.model),
+                _ => factor.failed(&failed.engine, room.word),
+            };
+            self.column(report, factor.title, Place::Name, of_row, of_failed);
+        }
+    }
+
+    fn fact_columns(&mut self, report: &Report, room: Room) {
+        for factor in FACTORS.iter().filter(|factor| room.versions || factor.title != "version") {
+            let named = room.factors && factor.is_swept(report);
+            if factor.differs(report) && !named {
+                let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
+                let cell = |row: &Row| shorten(&stated(row), room.word);
+                self.column(report, factor.title, Place::Fact, cell, |_| String::new());
             }
         }
-        let planned = |row: &Row| row.samples == report.launches as usize * row.case.samples as usize;
-        if rows.iter().any(|row| row.fault.is_none() && !planned(row)) {
+        if falls_short(report) {
             self.column(report, "n", Place::Fact, |row| row.samples.to_string(), |_| String::new());
         }
     }
@@ -213,12 +245,21 @@ impl Grid {
             let own = report
                 .rows
                 .iter()
-                .any(|row| row.engine.label == *reference || row.engine.engine == *reference);
+                .any(|row| [&row.engine.label, &row.engine.name, &row.engine.engine].contains(&reference));
             self.legend.push(match (reference.is_empty(), own) {
                 (true, _) => "no ratios: no reference is named (`--reference NAME`)".into(),
                 (_, true) => format!("no ratios: nothing was measured beside the reference `{reference}`"),
                 _ => format!("no ratios: the reference `{reference}` was not measured"),
             });
+        }
+        let names = self.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
+        let unstated = |(index, column): (usize, &Column)| {
+            let mut cells = self.lines.iter().map(|line| &line.cells[index]);
+            FACTORS.iter().any(|factor| factor.title == column.title) && cells.any(|cell| cell.ends_with('?'))
+        };
+        if names.into_iter().any(unstated) {
+            self.legend
+                .push("a setting with ?: asked for, but the engine does not state what it runs with".into());
         }
         let dtypes = || report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
         if dtypes().any(|dtype| dtype.contains('/')) {
@@ -229,22 +270,6 @@ impl Grid {
         }
         self.legend.push(EXPLANATIONS.into());
     }
-}
-
-fn or_unknown(fact: Option<String>) -> String {
-    fact.unwrap_or_else(|| "?".into())
-}
-
-/// A factor that the plan varied is part of the label already; where the engine did what was asked, that is enough.
-fn in_every_label(rows: &[Row], title: &str, of: fn(&Engine) -> Option<String>) -> bool {
-    rows.iter().all(|row| {
-        let Some(value) = of(&row.engine) else { return false };
-        let words: Vec<&str> = row.engine.label.split(' ').collect();
-        match title {
-            "threads" => words.windows(2).any(|pair| pair[0] == value && pair[1].starts_with("thread")),
-            _ => words.iter().skip(1).any(|word| *word == value),
-        }
-    })
 }
 
 /// The lines without their cells.
@@ -259,10 +284,10 @@ fn lines(report: &Report) -> Vec<Line> {
 /// Faults that say the same stand once, with the names of all that they befell.
 fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
     let of_rows = report.rows.iter().filter_map(|row| {
-        let name = format!("{}, {}", labels.short(&row.engine.label), row.case.label);
+        let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);
         row.fault.as_ref().map(|fault| (name, fault))
     });
-    let of_failed = report.failed.iter().map(|failed| (labels.short(&failed.engine.label), &failed.fault));
+    let of_failed = report.failed.iter().map(|failed| (labels.label(&failed.engine.label), &failed.fault));
     let mut all: Vec<Explained> = Vec::new();
     for (name, fault) in of_rows.chain(of_failed) {
         match all.iter_mut().find(|other| other.fault == *fault) {

@@ -5,10 +5,10 @@ use super::{Format, Report};
 
 pub const FORMAT: Format = Format { name: "markdown", about: "for a README or a comment", render };
 
-const LONGEST_LABEL: usize = 40;
+const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24 };
 
 fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
-    let grid = Grid::of(report, Room { versions: true, label: LONGEST_LABEL });
+    let grid = Grid::of(report, ROOM);
     let mut out = String::new();
     for notice in &report.notices {
         out.push_str(&format!("**{}**\n\n", escape(notice)));
@@ -32,7 +32,7 @@ fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
             out.push_str(&format!("  - hint: {}\n", code(hint)));
         }
     }
-    for warning in &report.warnings {
+    for warning in &grid.warnings {
         out.push_str(&format!("- warning: {}\n", escape(warning)));
     }
     for line in &grid.legend {

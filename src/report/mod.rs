@@ -6,6 +6,7 @@
 mod build;
 mod caption;
 mod csv;
+mod factors;
 mod grid;
 mod json;
 mod labels;
@@ -86,12 +87,24 @@ pub struct Case {
 /// A configuration, and the facts that it stated to be in effect. What it did not state is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Engine {
+    /// Unique in the plan: what progress, notes and hints call it.
     pub label: String,
+    /// What a table calls it beside the columns of what varies: the engine and its preset.
+    pub name: String,
     pub engine: String,
     pub model: String,
     pub version: Option<String>,
     pub device: Option<String>,
     /// Of the weights; `bf16/f32` where it computes in another.
+    pub dtype: Option<String>,
+    pub threads: Option<u32>,
+    pub asked: Asked,
+}
+
+/// What the plan asked a configuration for. What it left to the engine is absent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    pub device: Option<String>,
     pub dtype: Option<String>,
     pub threads: Option<u32>,
 }
@@ -121,6 +134,11 @@ pub struct Fault {
 }
 
 impl Row {
+    /// Every launch gave every sample that the plan asked for.
+    pub fn is_complete(&self, launches: u32) -> bool {
+        self.samples == launches as usize * self.case.samples as usize
+    }
+
     pub fn figure(&self, metric: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.metric.name == metric)
     }
@@ -139,6 +157,10 @@ impl Fault {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod specimen;
+#[cfg(test)]
+mod sweeps;
 #[cfg(test)]
 mod tests;

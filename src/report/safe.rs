@@ -91,12 +91,13 @@ fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
     kept
 }
 
-/// Lines of at most `limit` columns, broken between words; a longer word, and what stands between backticks, is never
-/// broken, so that a path or a command can be copied. Lines after the first are indented.
+/// Lines of at most `limit` columns, broken between words. A path, and what stands between backticks, is never broken, so
+/// that it can be copied; any other word that is longer than a line is. Lines after the first are indented.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
-    for word in words(text) {
+    let room = limit.saturating_sub(indent.len()).max(1);
+    for word in words(text).into_iter().flat_map(|word| pieces(word, room)) {
         let blank = current.trim().is_empty();
         if !blank && width(&current) + 1 + width(&word) > limit {
             lines.push(std::mem::replace(&mut current, indent.to_string()));
@@ -107,6 +108,21 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     }
     lines.push(current);
     lines
+}
+
+fn pieces(mut word: String, room: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    while width(&word) > room && !word.contains(['/', '`']) {
+        let kept: String = fitting(word.chars(), room).into_iter().collect();
+        // A character that is wider than the room cannot be fitted.
+        if kept.is_empty() {
+            break;
+        }
+        word = word.split_off(kept.len());
+        pieces.push(kept);
+    }
+    pieces.push(word);
+    pieces
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -172,6 +188,7 @@ mod tests {
     fn lines_break_between_words_and_never_inside_one() {
         assert_eq!(wrap("one two three", 8, "  "), ["one two", "  three"]);
         assert_eq!(wrap("a /long/path/that/is/whole b", 8, ""), ["a", "/long/path/that/is/whole", "b"]);
+        assert_eq!(wrap("a stretched b", 6, " "), ["a", " stret", " ched", " b"]);
         assert_eq!(wrap("", 8, ""), [""]);
         assert_eq!(wrap("try `--warmup 4` now", 12, ""), ["try", "`--warmup 4`", "now"]);
         assert_eq!(wrap("a lone ` stays so", 8, ""), ["a lone `", "stays so"]);

@@ -20,6 +20,8 @@ const WIDTH: usize = 100;
 const STDERR_LINES: usize = 4;
 /// However narrow the terminal, a fault says at least so much.
 const LEAST_FAULT: usize = 12;
+/// A longer version, device, dtype or case is shortened.
+const WORD: usize = 24;
 /// Title over two lines, then the unit.
 const HEADER: usize = 3;
 
@@ -46,7 +48,7 @@ fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
     for explained in &grid.faults {
         out.extend(explain(explained, limit, &shortened));
     }
-    for warning in &report.warnings {
+    for warning in &grid.warnings {
         out.extend(wrap(&format!("warning: {warning}"), limit, "  "));
     }
     for line in &grid.legend {
@@ -60,16 +62,25 @@ fn fit(report: &Report, limit: usize) -> (Grid, Layout) {
     let layouts =
         [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     for (versions, label, gap) in layouts {
-        let grid = Grid::of(report, Room { versions, label });
+        let grid = Grid::of(report, Room { versions, label, factors: true, word: WORD });
         let layout = Layout::of(&grid, gap);
         if layout.width(0..grid.columns.len()) <= limit {
             return (grid, layout);
         }
     }
-    let grid = Grid::of(report, Room { versions: true, label: (limit / 4).min(28) });
-    let mut layout = Layout::of(&grid, 2);
-    layout.break_up(&grid, limit);
-    (grid, layout)
+    let broken = |factors, label: usize, word, gap| {
+        let label = label.min(28);
+        let grid = Grid::of(report, Room { versions: true, label, factors, word });
+        let mut layout = Layout::of(&grid, gap);
+        layout.break_up(&grid, limit);
+        (grid, layout)
+    };
+    let word = (limit / 5).min(WORD);
+    [(WORD, 2), (word, 1)]
+        .into_iter()
+        .map(|(word, gap)| broken(true, limit / 4, word, gap))
+        .find(|(grid, layout)| layout.widest(grid) <= limit)
+        .unwrap_or_else(|| broken(false, limit * 3 / 10, word, 1))
 }
 
 struct Layout {
@@ -105,6 +116,14 @@ impl Layout {
 
     fn width(&self, columns: Range<usize>) -> usize {
         self.widths[columns.clone()].iter().sum::<usize>() + self.gap * columns.len().saturating_sub(1)
+    }
+
+    /// Of the blocks, each with the names before it; a line that failed as a whole has to say why beside them.
+    fn widest(&self, grid: &Grid) -> usize {
+        let names = self.width(0..self.names) + self.gap;
+        let whole = grid.lines.iter().any(|line| line.fault.is_some());
+        let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
+        names + blocks.chain(whole.then_some(LEAST_FAULT)).max().unwrap_or(0)
     }
 
     /// As many columns in each block as fit beside the names; a group is not torn apart.
@@ -200,8 +219,12 @@ impl Layout {
         // Without a figure in any row the last column gives way.
         let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
-            let at = if line.whole { self.names.min(columns.len() - 1) } else { figures_at };
-            let room = limit.saturating_sub(self.start_of(columns, at)).max(LEAST_FAULT);
+            let least = self.names.min(columns.len() - 1);
+            let room = |at: usize| limit.saturating_sub(self.start_of(columns, at));
+            // Where it has no room beside the facts it stands in their place.
+            let figures = (least..=figures_at).rev().find(|&at| room(at) >= LEAST_FAULT);
+            let at = figures.filter(|_| !line.whole).unwrap_or(least);
+            let room = room(at).max(LEAST_FAULT);
             Some(Placed { row, at, text: shorten(line.fault.as_ref()?, room) })
         });
         placed.collect()

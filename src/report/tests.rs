@@ -2,7 +2,7 @@ use super::specimen::*;
 use super::*;
 use crate::record::{Entry, RunRecord};
 
-fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
+pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
     let bytes = (named(format).unwrap().render)(&Report::of(record), Some(width));
     String::from_utf8(bytes).unwrap()
 }
@@ -158,7 +158,7 @@ fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
     let expected = "\
 note: the run was cut off before its end: what it had recorded stands here
 beacon 0.9.1, model embedded, cpu, f32, 2 threads
-3 launches, samples in each: 1 (load), 10 (ttft), 5 (prefill, decode), after 2 warm-ups
+planned: 3 launches, samples in each: 1 (load), 10 (ttft), 5 (prefill, decode), after 2 warm-ups
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
                      cold  first    inter-token                        peak

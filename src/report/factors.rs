@@ -1,0 +1,99 @@
+//! What rows may differ in beside their engine. What the plan varied is a column that names the row, and says what was
+//! asked for where nothing was stated; what engines state differently on their own is a column too; the rest is said once,
+//! in the caption.
+
+use super::safe::shorten;
+use super::{Engine, Report, Row};
+
+pub struct Factor {
+    pub title: &'static str,
+    /// As the engine stated it.
+    pub stated: fn(&Engine) -> Option<String>,
+    /// As the plan asked for it; `None` where it left that to the engine.
+    asked: fn(&Engine) -> Option<String>,
+    /// Whether what was stated (second) is what was asked for (first).
+    same: fn(&str, &str) -> bool,
+}
+
+pub const FACTORS: [Factor; 5] = [
+    Factor {
+        title: "model",
+        stated: |engine| Some(engine.model.clone()),
+        asked: |engine| Some(engine.model.clone()),
+        same: |asked, stated| asked == stated,
+    },
+    Factor {
+        title: "version",
+        stated: |engine| engine.version.clone(),
+        asked: |_| None,
+        same: |asked, stated| asked == stated,
+    },
+    Factor {
+        title: "device",
+        stated: |engine| engine.device.clone(),
+        asked: |engine| engine.asked.device.clone(),
+        same: same_device,
+    },
+    Factor {
+        title: "dtype",
+        stated: |engine| engine.dtype.clone(),
+        asked: |engine| engine.asked.dtype.clone(),
+        same: |asked, stated| stated.split('/').any(|dtype| dtype == asked),
+    },
+    Factor {
+        title: "threads",
+        stated: |engine| engine.threads.map(|threads| threads.to_string()),
+        asked: |engine| engine.asked.threads.map(|threads| threads.to_string()),
+        same: |asked, stated| asked == stated,
+    },
+];
+
+impl Factor {
+    /// The plan asked for several values of it, also where none of the rows of one was measured.
+    pub fn is_swept(&self, report: &Report) -> bool {
+        let rows = report.rows.iter().map(|row| &row.engine);
+        let mut all = rows.chain(report.failed.iter().map(|failed| &failed.engine)).map(self.asked);
+        all.next().is_some_and(|first| all.any(|other| other != first))
+    }
+
+    /// The rows differ in what was stated.
+    pub fn differs(&self, report: &Report) -> bool {
+        varies(&report.rows, |row| (self.stated)(&row.engine))
+    }
+
+    /// The one value of all rows.
+    pub fn common(&self, report: &Report) -> Option<String> {
+        let first = report.rows.first()?;
+        (self.stated)(&first.engine).filter(|_| !self.is_swept(report) && !self.differs(report))
+    }
+
+    /// What a row that was measured says.
+    pub fn measured(&self, engine: &Engine, longest: usize) -> String {
+        let short = |value: String| shorten(&value, longest);
+        match ((self.stated)(engine), (self.asked)(engine)) {
+            (Some(stated), Some(asked)) if !(self.same)(&asked, &stated) => {
+                format!("{} (asked {})", short(stated), short(asked))
+            }
+            (Some(stated), _) => short(stated),
+            (None, Some(asked)) => format!("{}?", short(asked)),
+            (None, None) => "?".into(),
+        }
+    }
+
+    /// What a row that failed says.
+    pub fn failed(&self, engine: &Engine, longest: usize) -> String {
+        match (self.stated)(engine) {
+            Some(_) => self.measured(engine, longest),
+            None => shorten(&(self.asked)(engine).unwrap_or_default(), longest),
+        }
+    }
+}
+
+/// `cuda` is any of `cuda:0`, `cuda:1`.
+pub fn same_device(asked: &str, runs: &str) -> bool {
+    asked == runs || runs.split(':').next() == Some(asked) || asked.strip_suffix(":0") == Some(runs)
+}
+
+pub fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Row) -> T) -> bool {
+    rows.iter().skip(1).any(|row| of(row) != of(&rows[0]))
+}

@@ -1,0 +1,157 @@
+//! Tests of tables whose plan varied more than the engine.
+
+use protocol::Facts;
+
+use super::specimen::*;
+use super::tests::rendered;
+use super::*;
+use crate::plan::{Asked, Model};
+use crate::record::{End, RunRecord};
+
+/// Decoding alone: one case for each configuration.
+fn decoding(names: &[&str]) -> Asked {
+    Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
+}
+
+/// As if every engine ran with what it was asked for, or with what `state` makes of that.
+fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
+    for launch in &mut record.launches {
+        let configuration = &record.header.plan.configurations[launch.configuration];
+        let facts = &mut launch.loaded.as_mut().unwrap().facts;
+        facts.device = Some(configuration.device.clone());
+        facts.threads = Some(configuration.threads);
+        state(facts);
+    }
+    record
+}
+
+/// What stands under a title, a line for each row.
+fn column(text: &str, title: &str) -> Vec<String> {
+    let mut rows = text.lines().filter(|line| line.starts_with('|'));
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>();
+    let at = cells(rows.next().unwrap()).iter().position(|cell| cell == title);
+    at.map_or(Vec::new(), |at| rows.skip(1).map(|line| cells(line)[at].clone()).collect())
+}
+
+#[test]
+fn what_was_swept_has_columns_and_the_engine_keeps_its_name() {
+    let mut asked = decoding(&["patient-original", "beacon"]);
+    asked.threads = vec![1, 2];
+    asked.models.push(Model { name: "larger".into(), path: "/l".into() });
+    let text = rendered(&stating(measured(&asked, &[BASELINE, BEACON]), |_| {}), "table", 120);
+    let expected = "\
+cpu, f32
+3 launches, samples in each: 5, after 2 warm-ups
+";
+    assert!(text.starts_with(expected), "{text}");
+    let rows: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|line| line.starts_with("case engine model threads version") || line.ends_with('x'))
+        .collect();
+    assert_eq!(rows.len(), 9, "{text}");
+    assert!(rows[1].starts_with("decode patient-original embedded 1 0.1.0"), "{text}");
+    assert!(rows[8].starts_with("beacon larger 2 0.9.1"), "{text}");
+    assert!(!text.contains("1 thread") && !text.contains("2 threads"), "{text}");
+}
+
+#[test]
+fn one_engine_swept_is_named_in_the_caption_and_each_row_by_what_varies() {
+    let mut asked = decoding(&["beacon"]);
+    asked.threads = vec![1, 2];
+    let text = rendered(&stating(measured(&asked, &[BEACON]), |_| {}), "table", 100);
+    assert!(text.starts_with("beacon 0.9.1, model embedded, cpu, f32\n"), "{text}");
+    assert!(text.contains("case    threads  "), "{text}");
+}
+
+#[test]
+fn a_device_that_failed_everywhere_is_a_value_of_its_column_and_none_of_the_caption() {
+    let mut asked = decoding(&["patient-original", "beacon"]);
+    asked.devices = vec!["cpu".into(), "cuda".into()];
+    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    let fails = |configuration: usize| configuration > 1;
+    record.launches.retain(|launch| !fails(launch.configuration));
+    record.samples.retain(|sample| !fails(record.header.plan.cases[sample.case].configuration));
+    unavailable(&mut record, 2, "no device", "nvidia-smi");
+    unavailable(&mut record, 3, "no device", "nvidia-smi");
+    let text = rendered(&record, "table", 100);
+    assert!(text.starts_with("model embedded, f32, 2 threads\n"), "{text}");
+    assert!(text.contains("-      beacon           cuda   unavailable: no device"), "{text}");
+    let markdown = rendered(&record, "markdown", 100);
+    assert_eq!(column(&markdown, "device"), ["cpu", "cpu", "cuda", "cuda"]);
+    assert!(markdown.contains("patient-original cuda; beacon cuda"), "{markdown}");
+}
+
+#[test]
+fn what_an_engine_does_not_state_or_does_otherwise_is_marked_in_the_column_of_the_sweep() {
+    let mut asked = decoding(&["patient-original", "beacon"]);
+    asked.threads = vec![1, 2];
+    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    let baseline = |configuration: usize| configuration.is_multiple_of(2);
+    for launch in record.launches.iter_mut().filter(|launch| baseline(launch.configuration)) {
+        launch.loaded.as_mut().unwrap().facts.threads = None;
+    }
+    let markdown = rendered(&record, "markdown", 100);
+    assert_eq!(column(&markdown, "threads"), ["1?", "2 (asked 1)", "2?", "2"]);
+    assert!(markdown.contains("a setting with ?: asked for"), "{markdown}");
+}
+
+#[test]
+fn the_same_engine_twice_is_numbered_where_no_column_tells_them_apart() {
+    let mut asked = decoding(&["beacon", "beacon"]);
+    asked.threads = vec![1, 2];
+    let markdown = rendered(&stating(measured(&asked, &[BEACON]), |_| {}), "markdown", 100);
+    assert_eq!(column(&markdown, "engine"), ["beacon", "beacon #2", "beacon", "beacon #2"]);
+}
+
+#[test]
+fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
+    let mut asked = decoding(&["patient-original", "beacon"]);
+    asked.threads = vec![1, 2];
+    asked.devices = vec!["cpu".into(), "cuda:0".into()];
+    asked.models.push(Model { name: "a-model-with-a-name-that-is-rather-long-q4".into(), path: "/l".into() });
+    asked.models.push(Model { name: "a-model-with-a-name-that-is-rather-long-q8".into(), path: "/l".into() });
+    let record = stating(measured(&asked, &[BASELINE, BEACON]), |_| {});
+    for limit in [40, 60, 80, 100, 160] {
+        let text = rendered(&record, "table", limit);
+        for configuration in &record.header.plan.configurations {
+            let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let whole = unwrapped.contains(&configuration.label)
+                || unwrapped.contains(&format!("is {}", configuration.model.name))
+                || configuration.model.name == "embedded";
+            assert!(whole || limit < 60, "{limit}: {}\n{text}", configuration.label);
+        }
+        assert!(text.lines().all(|line| safe::width(line) <= limit), "{limit}:\n{text}");
+    }
+}
+
+#[test]
+fn without_a_hello_the_libraries_stand_for_the_version_and_without_them_a_question_mark() {
+    let mut record = measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED]);
+    for launch in &mut record.launches {
+        if launch.configuration > 0 {
+            launch.hello = None;
+        }
+        if launch.configuration == 1 {
+            let libraries = &mut launch.loaded.as_mut().unwrap().facts.libraries;
+            libraries.insert("tensors".into(), "2.5.1".into());
+        }
+    }
+    let versions = column(&rendered(&record, "markdown", 100), "version");
+    assert_eq!(versions, ["0.1.0", "tensors 2.5.1", "?"]);
+    let narrow = rendered(&record, "table", 90);
+    let kept = narrow.contains("versions: beacon tensors 2.5.1, patient-original 0.1.0, reed ?");
+    assert!(kept, "{narrow}");
+}
+
+#[test]
+fn an_interrupted_run_says_what_was_planned_and_what_came() {
+    let mut asked = decoding(&["beacon"]);
+    asked.samples = Some(100);
+    let mut record = measured(&asked, &[BEACON]);
+    record.samples.truncate(7);
+    record.end = Some(End::Interrupted);
+    let text = rendered(&record, "table", 100);
+    assert!(text.contains("\nplanned: 3 launches, samples in each: 100, after 2 warm-ups\n"), "{text}");
+    assert!(text.contains("\ndecode  7 "), "{text}");
+}
