@@ -15,6 +15,8 @@ use crate::registry::{Engine, Registry, SetUp, State, megabytes, pasteable, this
 
 /// Lines of a failed command's output that are shown.
 const LAST_LINES: usize = 6;
+/// What pip, uv and cargo say when they reach nothing.
+const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
 
 /// What set-up needs to know of its surroundings.
 pub struct SettingUp<'a> {
@@ -180,7 +182,8 @@ impl SettingUp<'_> {
         let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
         let failed = (!status.success())
             .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
-        (self.listener)(Event::SetUpFinished { engine, failed: failed.clone() });
+        let reason = failed.as_deref().map(|said| cause(said).to_string());
+        (self.listener)(Event::SetUpFinished { engine, failed: reason });
         match failed {
             Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
             None => Ok(()),
@@ -189,7 +192,11 @@ impl SettingUp<'_> {
 
     fn unavailable(&self, engine: &Engine, what: &str, error: &anyhow::Error) -> Unavailable {
         let text = format!("{error:#}");
-        let cause = cause(text.split("\nhint:").next().unwrap_or_default());
+        let said = text.split("\nhint:").next().unwrap_or_default();
+        let (mut cause, lower) = (cause(said).to_string(), said.to_ascii_lowercase());
+        if NO_NETWORK.iter().any(|sign| lower.contains(sign)) {
+            cause.push_str(" (is there a network?)");
+        }
         let hint = Some(format!("{} setup {}", this_program(), engine.manifest.name));
         Unavailable { reason: format!("{what}: {cause}"), hint }
     }
