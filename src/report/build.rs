@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::factors::same_device;
 use super::safe::{line, shorten};
-use super::{Asked, Case, Engine, Failed, Fault, Figure, Report, Row};
+use super::{Asked, Case, Engine, Failed, Fault, Figure, Report, Row, notes};
 use crate::metric::{self, METRICS, Metric, Observation, Per};
 use crate::plan::{Configuration, Mode, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
@@ -27,6 +27,7 @@ impl Report {
             .map(|case| (plan.cases[case].configuration, seen.row(case)))
             .collect();
         set_ratios(plan, &mut rows);
+        let notes = notes::of(record, &rows);
         let mut machine = record.header.machine.clone();
         machine.cpu.model = machine.cpu.model.as_deref().map(line);
         Self {
@@ -44,6 +45,7 @@ impl Report {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             failed: seen.failed(),
             warnings: seen.warnings(),
+            notes,
         }
     }
 }
@@ -102,6 +104,7 @@ impl<'a> Seen<'a> {
             samples: samples.values().map(Vec::len).sum(),
             figures: figures.collect(),
             ratio: None,
+            ratio_is_unsure: false,
             fault: self.fault(case),
         }
     }
@@ -374,22 +377,25 @@ fn set_ratios(plan: &Plan, rows: &mut [(usize, Row)]) {
         let figure = row.figure(row.case.headline?.name)?;
         Some(figure.summary.estimate).filter(|_| row.fault.is_none())
     };
-    let ratios: Vec<Option<f64>> = rows
+    let ratios: Vec<Option<(f64, bool)>> = rows
         .iter()
         .map(|(configuration, row)| {
             let reference = reference_of(plan, *configuration)?;
             let mut others = rows.iter().filter(|(other, _)| *other == reference);
-            let (_, reference) = others.find(|(_, other)| other.case.label == row.case.label)?;
-            let (own, theirs) = (estimate(row)?, estimate(reference)?);
+            let (_, other) = others.find(|(_, other)| other.case.label == row.case.label)?;
+            let (own, theirs) = (estimate(row)?, estimate(other)?);
             let ratio = match row.case.headline?.better {
                 metric::Better::Higher => own / theirs,
                 metric::Better::Lower => theirs / own,
             };
-            ratio.is_finite().then_some(ratio)
+            // The reference is as good as itself, however wide its launches spread.
+            let wide = [row, other].iter().any(|it| it.wide_spread().is_some());
+            ratio.is_finite().then_some((ratio, wide && reference != *configuration))
         })
         .collect();
     for ((_, row), ratio) in rows.iter_mut().zip(ratios) {
-        row.ratio = ratio;
+        row.ratio = ratio.map(|(ratio, _)| ratio);
+        row.ratio_is_unsure = ratio.is_some_and(|(_, unsure)| unsure);
     }
 }
 

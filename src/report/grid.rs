@@ -5,7 +5,7 @@ use super::caption::{caption, falls_short, headlines, several_engines};
 use super::factors::{FACTORS, varies};
 use super::labels::Labels;
 use super::safe::shorten;
-use super::{Engine, Failed, Fault, Figure, Report, Row};
+use super::{Engine, Failed, Fault, Figure, Report, Row, WIDE_SPREAD};
 use crate::metric::{METRICS, Metric, Scale, Shown, three_digits};
 
 /// Below so many values the 99th percentile rests on one or two of them.
@@ -21,6 +21,7 @@ pub struct Grid {
     /// What failed, whole, with what to do about it.
     pub faults: Vec<Explained>,
     pub warnings: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 pub struct Column {
@@ -86,6 +87,7 @@ impl Grid {
             legend: Vec::new(),
             faults: explained(report, &labels),
             warnings: report.warnings.iter().map(|warning| labels.sentence(warning)).collect(),
+            notes: report.notes.iter().map(|note| labels.sentence(note)).collect(),
         };
         grid.name_columns(report, &labels, room);
         grid.fact_columns(report, room);
@@ -163,7 +165,9 @@ impl Grid {
         // Where only the reference itself was measured there is nothing to compare.
         if report.rows.iter().any(|row| row.ratio.is_some_and(|ratio| ratio != 1.0)) {
             let write = |row: &Row| match row.ratio {
-                Some(ratio) => format!("{}x", three_digits(ratio)),
+                Some(ratio) => {
+                    format!("{}x{}", three_digits(ratio), if row.ratio_is_unsure { "?" } else { "" })
+                }
                 None if row.fault.is_some() => String::new(),
                 None => "n/a".into(),
             };
@@ -240,6 +244,10 @@ impl Grid {
                 report.reference,
                 headlines(report)
             ));
+            if report.rows.iter().any(|row| row.ratio_is_unsure) {
+                let of = "launches of the row or of its reference differ by more than";
+                self.legend.push(format!("x?: {of} {WIDE_SPREAD} times"));
+            }
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             let reference = &report.reference;
             let own = report

@@ -32,6 +32,7 @@ struct Document<'a> {
     cases: Vec<CaseEntry<'a>>,
     failed: Vec<FailedEntry<'a>>,
     warnings: &'a [String],
+    notes: &'a [String],
     machine: &'a Machine,
 }
 
@@ -45,6 +46,8 @@ struct CaseEntry<'a> {
     headline: Option<&'static str>,
     /// How many times as good as the reference, by the headline.
     times_reference: Option<f64>,
+    /// Launches of it or of the reference are too far apart for `times_reference` to say much.
+    times_reference_is_unsure: bool,
     failure: Option<FaultEntry<'a>>,
     metrics: Vec<MetricEntry<'a>>,
 }
@@ -94,6 +97,7 @@ fn document(report: &Report) -> Document<'_> {
         samples: row.samples,
         headline: row.case.headline.map(|metric| metric.name),
         times_reference: row.ratio,
+        times_reference_is_unsure: row.ratio_is_unsure,
         failure: row.fault.as_ref().map(fault),
         metrics: row
             .figures
@@ -126,6 +130,7 @@ fn document(report: &Report) -> Document<'_> {
             .map(|it| FailedEntry { engine: engine(&it.engine), failure: fault(&it.fault) })
             .collect(),
         warnings: &report.warnings,
+        notes: &report.notes,
         machine: &report.machine,
     }
 }

@@ -35,6 +35,9 @@ fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
     for warning in &grid.warnings {
         out.push_str(&format!("- warning: {}\n", escape(warning)));
     }
+    for note in &grid.notes {
+        out.push_str(&format!("- note: {}\n", escape(note)));
+    }
     for line in &grid.legend {
         out.push_str(&format!("- {}\n", escape(line)));
     }

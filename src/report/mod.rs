@@ -11,6 +11,7 @@ mod grid;
 mod json;
 mod labels;
 mod markdown;
+mod notes;
 pub mod safe;
 mod table;
 
@@ -30,6 +31,9 @@ pub struct Format {
     /// `width` is how many columns the reader has, where that is known.
     pub render: fn(&Report, width: Option<usize>) -> Vec<u8>,
 }
+
+/// Launches that differ by more times than this say more about the machine than about the engine.
+const WIDE_SPREAD: f64 = 2.0;
 
 /// The format of that name.
 pub fn named(name: &str) -> Option<&'static Format> {
@@ -57,6 +61,8 @@ pub struct Report {
     /// Configurations that could not be measured at all, or not to the end.
     pub failed: Vec<Failed>,
     pub warnings: Vec<String>,
+    /// What a figure must be read with; each begins with the label that it is about, between backticks.
+    pub notes: Vec<String>,
 }
 
 /// One case: an engine configuration in one scenario.
@@ -70,6 +76,8 @@ pub struct Row {
     pub figures: Vec<Figure>,
     /// How many times as good as the reference on the headline: above 1 is better, whichever way the metric points.
     pub ratio: Option<f64>,
+    /// Its launches, or the reference's, are too far apart for the ratio to say much.
+    pub ratio_is_unsure: bool,
     pub fault: Option<Fault>,
 }
 
@@ -137,6 +145,12 @@ impl Row {
     /// Every launch gave every sample that the plan asked for.
     pub fn is_complete(&self, launches: u32) -> bool {
         self.samples == launches as usize * self.case.samples as usize
+    }
+
+    /// How many times as much one launch gave as another, by the headline, where that is more than noise.
+    pub fn wide_spread(&self) -> Option<f64> {
+        let figure = self.figure(self.case.headline?.name).filter(|_| self.fault.is_none())?;
+        figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
     }
 
     pub fn figure(&self, metric: &str) -> Option<&Figure> {

@@ -51,6 +51,9 @@ fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
     for warning in &grid.warnings {
         out.extend(wrap(&format!("warning: {warning}"), limit, "  "));
     }
+    for note in &grid.notes {
+        out.extend(wrap(&format!("note: {note}"), limit, "  "));
+    }
     for line in &grid.legend {
         out.extend(wrap(line, limit, "  "));
     }

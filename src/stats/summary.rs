@@ -51,6 +51,15 @@ impl Summary {
             launch_medians,
         })
     }
+
+    /// How many times the smallest launch's median the largest is; of one launch, or around zero, there is none.
+    pub fn launch_spread(&self) -> Option<f64> {
+        let sorted = ascending(&self.launch_medians);
+        match (sorted.first(), sorted.last()) {
+            (Some(&low), Some(&high)) if sorted.len() > 1 && low > 0.0 => Some(high / low),
+            _ => None,
+        }
+    }
 }
 
 /// In two passes, so that a small spread around a large mean keeps its digits.
@@ -86,6 +95,15 @@ mod tests {
         assert_eq!(summary.launch_medians, [1.0, 6.0, 8.0]);
         assert_eq!((summary.estimate, summary.p50), (6.0, 1.0));
         assert_eq!((summary.n, summary.launches), (13, 3));
+    }
+
+    #[test]
+    fn launches_are_as_far_apart_as_their_medians() {
+        let spread = |launches: &[Vec<f64>]| Summary::of(launches).unwrap().launch_spread();
+        // The values of the second launch reach further than its median.
+        assert_eq!(spread(&[vec![2.0, 3.0, 4.0], vec![1.0, 1.5, 100.0], vec![4.5]]), Some(3.0));
+        assert_eq!(spread(&[vec![2.0], vec![2.0]]), Some(1.0));
+        assert_eq!((spread(&[vec![1.0, 9.0]]), spread(&[vec![0.0], vec![1.0]])), (None, None));
     }
 
     #[test]
