@@ -25,7 +25,7 @@ pub fn of(record: &RunRecord, rows: &[(usize, Row)]) -> Vec<String> {
 fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
     let more = notes.len().saturating_sub(MOST);
     notes.truncate(MOST);
-    notes.extend((more > 0).then(|| format!("and {more} more {others}")));
+    notes.extend((more > 0).then(|| format!("and {more} more: {others}")));
     notes
 }
 
@@ -178,7 +178,7 @@ mod tests {
         }
         let notes = Report::of(&record).notes;
         assert_eq!(notes.len(), MOST + 1, "{notes:?}");
-        assert_eq!(notes[MOST], "and 1 more cases whose prompts have another length");
+        assert_eq!(notes[MOST], "and 1 more: cases whose prompts have another length");
     }
 
     #[test]
