@@ -12,7 +12,7 @@ use super::error::{Cause, Fault, Stage};
 use super::process::{Launching, Line, Process};
 
 /// Lines on stdout that are no JSON object: libraries chatter. More than this is no chatter.
-const STRAY_LINES: usize = 1000;
+pub const STRAY_LINES: usize = 1000;
 
 /// How long each answer may take.
 #[derive(Debug, Clone, Copy)]

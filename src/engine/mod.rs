@@ -5,7 +5,7 @@ mod error;
 mod keeper;
 mod process;
 
-pub use conversation::{Answer, Conversation, Deadlines, Hello};
+pub use conversation::{Answer, Conversation, Deadlines, Hello, STRAY_LINES};
 pub use error::{Cause, Fault, Stage};
 pub use keeper::{Keeper, keep};
 pub use process::{Launching, Line, Process};
