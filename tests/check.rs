@@ -77,6 +77,56 @@ fn what_is_wrong_is_shown_with_the_line_sent_and_the_line_received() {
 }
 
 #[test]
+fn a_program_that_answers_no_request_is_called_no_engine_and_that_once() {
+    let scratch = Scratch::new();
+    let chatters = scratch.script("chatters", "while :; do echo y; done");
+    for program in [Path::new("/bin/cat"), Path::new("/bin/true"), Path::new("/bin/sh"), &chatters] {
+        let outcome = check(&scratch, program, &["--timeout", "30"]);
+        let page = &outcome.stdout;
+        assert_eq!(outcome.code, Some(4), "{page}");
+        assert_eq!(wrong(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
+        assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
+        assert!(page.contains("is no engine: it answered no request\n"), "{page}");
+        assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
+        scratch.assert_nothing_lives();
+    }
+    let outcome = check(&scratch, &chatters, &[]);
+    assert!(outcome.stdout.contains("more than 1000 lines on stdout"), "{}", outcome.stdout);
+}
+
+#[test]
+fn an_engine_that_says_nothing_to_hello_is_taken_for_a_smallest_one_if_it_answers_generate() {
+    let scratch = Scratch::new();
+    let engine = scratch.faulty("hangs_in_hello", &[]);
+    let outcome = check(&scratch, &engine, &["--timeout", "2"]);
+    assert!(outcome.stdout.contains("\n  passed  plain-line"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\n  absent  hello "), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_said_in_a_few_lines() {
+    let scratch = Scratch::new();
+    let program = scratch.script("no-program", "");
+    std::fs::write(&program, "nothing says what runs this").unwrap();
+    let outcome = check(&scratch, &program, &[]);
+    assert_eq!(outcome.code, Some(4), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("cannot be started: "), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.matches("skipped").count(), 2, "{}", outcome.stdout);
+    assert!(outcome.stdout.lines().count() < 14, "{}", outcome.stdout);
+}
+
+#[test]
+fn more_than_a_thousand_stray_lines_are_a_breach_and_the_engine_is_asked_again() {
+    let scratch = Scratch::new();
+    let outcome =
+        check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"]);
+    assert_eq!(outcome.code, Some(4), "{}", outcome.stdout);
+    assert!(wrong(&outcome).contains("plain-line"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\n  passed  hello "), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("more than 1000 lines on stdout"), "{}", outcome.stdout);
+}
+
+#[test]
 fn an_engine_that_is_not_there_is_refused() {
     let outcome = check(&Scratch::new(), Path::new("./no/such/engine"), &[]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");

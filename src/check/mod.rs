@@ -72,6 +72,10 @@ struct Counts {
 }
 
 impl Counts {
+    fn all(&self) -> u32 {
+        self.passed + self.absent + self.wrong + self.unreached
+    }
+
     fn add(&mut self, result: &Result<(), Not>) {
         *match result {
             Ok(()) => &mut self.passed,
@@ -100,10 +104,22 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
     let mut told = Told::default();
     for (group, checks) in GROUPS {
-        output::print(format!("\n{group}\n").as_bytes())?;
-        make(checks, &mut subject, &mut told)?;
+        if subject.blocked().is_none() {
+            output::print(format!("\n{group}\n").as_bytes())?;
+            make(checks, &mut subject, &mut told)?;
+        }
     }
-    output::print(page::verdict(&label, &told.counts).as_bytes())?;
+    if let Some(why) = subject.blocked() {
+        let all: usize = GROUPS.iter().map(|(_, checks)| checks.len()).sum();
+        let rest = all as u32 - told.counts.all();
+        told.counts.unreached += rest;
+        output::print(page::skipped(rest, why, told.wrong.get(why).copied()).as_bytes())?;
+    }
+    let verdict = match subject.no_engine {
+        true => page::no_engine(&label),
+        false => page::verdict(&label, &told.counts),
+    };
+    output::print(verdict.as_bytes())?;
     Ok(if told.counts.wrong + told.counts.unreached == 0 { DONE } else { FAILED_CASES })
 }
 
@@ -111,7 +127,14 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
 fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> {
     let mut unmade: Option<(Not, Vec<&str>)> = None;
     for check in checks {
-        let result = subject.undergo(check);
+        let result = match subject.blocked() {
+            None => subject.undergo(check),
+            Some(_) => break,
+        };
+        if matches!(result, Err(Not::Unreached(_))) && subject.blocked().is_some() {
+            // It is one of all those that cannot be asked.
+            break;
+        }
         told.counts.add(&result);
         match (&result, &mut unmade) {
             (Err(why), Some((same, names))) if why == same => {
@@ -147,7 +170,7 @@ impl Told {
     /// The same words are not said twice: one fault may show in many checks.
     fn wrong(&mut self, check: &Check, what: String, evidence: &page::Evidence) -> String {
         match self.wrong.get(&what) {
-            Some(first) => page::wrong_again(check, first, evidence),
+            Some(first) => page::wrong_again(check, first, &what, evidence),
             None => {
                 let entry = page::wrong(check, &what, evidence);
                 self.wrong.insert(what, check.name);
@@ -196,10 +219,11 @@ mod tests {
 
     #[test]
     fn a_fault_that_shows_in_many_checks_is_told_once() {
-        let (mut told, evidence) = (Told::default(), page::Evidence::default());
+        let sent = b"{}\n".to_vec();
+        let (mut told, evidence) = (Told::default(), page::Evidence { sent, ..page::Evidence::default() });
         let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
         assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
-        assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`"));
+        assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`: it died\n"));
         assert!(told.wrong(second, "it lied".into(), &evidence).contains("it lied"));
     }
 

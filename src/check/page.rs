@@ -33,6 +33,9 @@ pub fn passed(check: &Check) -> String {
 /// What is wrong, with the line sent and the line received.
 pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
     let mut page = line("WRONG", check.name, what);
+    if evidence.sent.is_empty() && evidence.received.is_empty() {
+        return page;
+    }
     let mut show = |what: &str, line: &str| {
         // Writing to a string cannot fail.
         let _ = writeln!(page, "          {what:<10}{}", wrapped(line, 20));
@@ -43,17 +46,27 @@ pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
     page
 }
 
-/// What was wrong before as well: only the line sent is another.
-pub fn wrong_again(check: &Check, first: &str, evidence: &Evidence) -> String {
-    let room = WIDTH - 24;
-    let sent: String = shown(&evidence.sent).chars().take(room + 1).collect();
-    let sent = if sent.chars().count() > room {
-        format!("{}...", sent.chars().take(room).collect::<String>())
-    } else {
-        sent
-    };
-    let again = line("WRONG", check.name, &format!("the same as `{first}`"));
-    format!("{again}          {:<10}{sent}\n", "sent")
+/// What was wrong before as well: the fault in a few words, the start of each line.
+pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) -> String {
+    let what = format!("the same as `{first}`: {}", cut(what, WIDTH - 20));
+    let (sent, received) = (shown(&evidence.sent), shown(&evidence.received));
+    let mut page = line("WRONG", check.name, &what);
+    for (name, line) in [("sent", sent), ("received", received)] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "          {name:<10}{}", cut(&line, WIDTH - 20));
+    }
+    page
+}
+
+/// Checks that cannot be asked any more. The reason is not said twice.
+pub fn skipped(count: u32, why: &str, told_with: Option<&str>) -> String {
+    let why = told_with.map_or(why.into(), |check| format!("nothing can be asked after `{check}`"));
+    let checks = if count == 1 { "1 check".into() } else { format!("{count} checks") };
+    format!("\n{}", line("skipped", &checks, &why))
+}
+
+pub fn no_engine(label: &str) -> String {
+    format!("\n`{label}` is no engine: it answered no request\n")
 }
 
 /// Checks in a row that were not made for the same reason.
@@ -107,6 +120,14 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
+/// Text that fits into so many characters.
+fn cut(text: &str, room: usize) -> String {
+    match text.chars().count() > room {
+        true => format!("{}...", text.chars().take(room - 3).collect::<String>()),
+        false => text.into(),
+    }
+}
+
 /// The beginning of a line on the wire, printable; what is left out is counted.
 fn shown(line: &[u8]) -> String {
     match line {
@@ -152,14 +173,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_as_well_shows_the_start_of_its_line() {
-        let evidence = Evidence { sent: [b'{'].repeat(500), ..Evidence::default() };
-        let page = wrong_again(&CHECK, "reply", &evidence);
-        assert!(
-            page.starts_with("  WRONG   echo             the same as `reply`\n          sent      {{{"),
-            "{page}"
-        );
-        assert!(page.lines().count() == 2 && page.lines().all(|line| line.len() <= WIDTH), "{page}");
+    fn what_was_wrong_before_as_well_is_named_again_with_the_start_of_its_lines() {
+        let received = b"{\"type\":\"bye\"}".to_vec();
+        let evidence = Evidence { sent: [b'{'].repeat(500), received, ..Evidence::default() };
+        let page = wrong_again(&CHECK, "reply", "it died", &evidence);
+        let expected = "  WRONG   echo             the same as `reply`: it died\n          sent      {{{";
+        assert!(page.starts_with(expected), "{page}");
+        assert!(page.ends_with("...\n          received  {\"type\":\"bye\"}\n"), "{page}");
+        assert!(page.lines().count() == 3 && page.lines().all(|line| line.len() <= WIDTH), "{page}");
+        let long = wrong_again(&CHECK, "reply", &"word ".repeat(40), &evidence);
+        assert!(long.lines().count() == 4 && long.lines().all(|line| line.len() <= WIDTH), "{long}");
+    }
+
+    #[test]
+    fn what_is_wrong_before_anything_was_said_shows_no_lines() {
+        let page = wrong(&CHECK, "cannot be started", &Evidence::default());
+        assert_eq!(page, "  WRONG   echo             cannot be started\n");
+    }
+
+    #[test]
+    fn checks_that_cannot_be_asked_are_one_line_and_the_reason_is_not_said_twice() {
+        let first = skipped(60, "cannot run here: no driver", None);
+        assert_eq!(first, "\n  skipped 60 checks        cannot run here: no driver\n");
+        let told = skipped(1, "it died", Some("hello"));
+        assert_eq!(told, "\n  skipped 1 check          nothing can be asked after `hello`\n");
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::run::{launching, load_request};
 /// An engine that leaves so many checks in a row without an answer is asked no more.
 const SILENCES: u32 = 3;
 
+const NO_ENGINE: &str = "no engine: answered no request";
+
 pub struct Subject {
     // Before the runtime, which must be there when a process is dropped.
     wire: Option<Wire>,
@@ -38,6 +40,8 @@ pub struct Subject {
     silences: u32,
     /// Why nothing more can be asked: it does not start, or does not load.
     blocked: Option<String>,
+    /// No request was answered by anything that is a message.
+    pub no_engine: bool,
     stray: Option<Vec<u8>>,
     evidence: Evidence,
 }
@@ -76,6 +80,7 @@ impl Subject {
             answered: false,
             silences: 0,
             blocked: None,
+            no_engine: false,
             stray: None,
             evidence: Evidence::default(),
         })
@@ -85,9 +90,7 @@ impl Subject {
     pub fn undergo(&mut self, check: &Check) -> Result<(), Not> {
         let result = (check.run)(self);
         if let Some(wire) = &mut self.wire {
-            let mut stderr = if wire.ended { wire.stderr() } else { Vec::new() };
-            stderr.drain(..stderr.len().saturating_sub(3));
-            self.evidence = Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr };
+            self.evidence = evidence_of(wire);
             self.stray = self.stray.take().or_else(|| wire.stray.take());
             self.silences = if wire.silent { self.silences + 1 } else { 0 };
             if self.silences == SILENCES {
@@ -127,19 +130,47 @@ impl Subject {
                 kind: FailureKind::BadRequest | FailureKind::Unsupported, ..
             }))
             | Ok(Message::Generated(_)) => self.take_for_minimal(),
-            // It is alive and says nothing: it does not know the word.
-            Err(Not::Wrong(_))
-                if self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty()) =>
-            {
-                self.take_for_minimal()
-            }
             Ok(Message::Failed(failed)) => {
                 self.unreachable(format!("cannot run here: {}", with_hint(&failed)))
             }
             Ok(_) => self.block("answered something else than `hello`".into()),
-            Err(Not::Wrong(what)) => self.block(what),
+            Err(Not::Wrong(what)) => self.meet_without_a_word(what),
             Err(other) => Err(other),
         }
+    }
+
+    /// Hello brought no message. What answers `generate` may not know the word; what does not is no engine.
+    fn meet_without_a_word(&mut self, to_hello: String) -> Result<(), Not> {
+        let quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
+        let evidence = self.wire.as_ref().map(evidence_of).unwrap_or_default();
+        self.let_go();
+        match self.answers_one_line() {
+            Ok(()) if quiet => self.take_for_minimal(),
+            Ok(()) => {
+                self.let_go();
+                self.evidence = evidence;
+                self.block(to_hello)
+            }
+            Err(Not::Wrong(to_generate)) => {
+                self.let_go();
+                self.evidence = evidence;
+                self.no_engine = true;
+                self.block(format!("{NO_ENGINE}; to `hello`: {to_hello}; to `generate`: {to_generate}"))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// `echo REQUEST | engine` prints a message, whatever it says. The end of stdin makes others end, who would be waited for.
+    fn answers_one_line(&mut self) -> Result<(), Not> {
+        self.send_json(&serde_json::json!({ "prompt": "Hello", "max_new_tokens": 1 }))?;
+        self.close_stdin();
+        self.receive_within(self.deadlines.load).map(|_| ())
+    }
+
+    /// Why nothing more can be asked, once that is so.
+    pub fn blocked(&self) -> Option<&str> {
+        self.blocked.as_deref()
     }
 
     /// What the engine says of itself; an engine that answers `generate` alone says nothing.
@@ -360,6 +391,12 @@ impl Subject {
         self.blocked = Some(why.clone());
         Err(Not::Unreached(why))
     }
+}
+
+fn evidence_of(wire: &Wire) -> Evidence {
+    let mut stderr = if wire.ended { wire.stderr() } else { Vec::new() };
+    stderr.drain(..stderr.len().saturating_sub(3));
+    Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr }
 }
 
 /// A model that it cannot read, or a machine that lacks something, is no breach of the protocol.

@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 use protocol::{Frame, Message};
 
 use super::Not;
-use crate::engine::{Launching, Line, Process};
+use crate::engine::{Launching, Line, Process, STRAY_LINES};
 
 pub struct Wire {
     process: Process,
     /// The last line sent, and the last one received since.
     pub sent: Vec<u8>,
     pub received: Vec<u8>,
-    /// The first line on stdout that was no JSON object.
+    /// The first line on stdout that was no JSON object, and how many there were.
     pub stray: Option<Vec<u8>>,
+    strays: usize,
     /// Nothing more can be asked of this process.
     pub lost: bool,
     /// It ended by itself.
@@ -31,6 +32,7 @@ impl Wire {
             sent: Vec::new(),
             received: Vec::new(),
             stray: None,
+            strays: 0,
             lost: false,
             ended: false,
             silent: false,
@@ -108,7 +110,12 @@ impl Wire {
             Frame::TooLong { bytes } => return self.lose(format!("wrote a line of {bytes} bytes")),
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            self.stray.get_or_insert(bytes);
+            self.strays += 1;
+            self.stray.get_or_insert_with(|| bytes.clone());
+            if self.strays > STRAY_LINES {
+                self.received = bytes;
+                return self.lose(format!("more than {STRAY_LINES} lines on stdout that are no JSON object"));
+            }
             return Ok(None);
         }
         let message = protocol::parse_message(&bytes);
