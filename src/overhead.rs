@@ -268,8 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_never_goes_back() {
-        let before = cpu_ns().unwrap();
-        assert!(cpu_ns().unwrap() >= before);
+    fn work_of_this_process_is_processor_time_of_its() {
+        let before_ns = cpu_ns().unwrap();
+        // Work that is counted, and longer than a step of the coarsest clock of processor time.
+        for number in 0..40_000_000_u64 {
+            std::hint::black_box(number);
+        }
+        // No processor does so much in a millisecond, so a unit that is wrong shows.
+        let worked_ns = cpu_ns().unwrap() - before_ns;
+        assert!(worked_ns > 1_000_000, "{worked_ns} ns");
     }
 }
