@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use crate::exit_code::DONE;
+use crate::manifest::{Engine, SetUp};
 use crate::metric::METRICS;
 use crate::output;
-use crate::registry::{Engine, Registry, SetUp, State, megabytes};
+use crate::registry::{Registry, State};
 use crate::scenario::{SCENARIOS, SUITES};
+use crate::shell::megabytes;
 
 pub fn engines() -> Result<u8> {
     let registry = Registry::open()?;

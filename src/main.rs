@@ -1,5 +1,6 @@
 //! `orchestrate`: measures LLM inference engines, and says how sure it is.
 
+mod asked;
 mod check;
 mod cli;
 mod engine;
@@ -8,6 +9,7 @@ mod exit_code;
 mod interrupts;
 mod listing;
 mod machine;
+mod manifest;
 mod measure;
 mod metric;
 mod null_engine;
@@ -23,6 +25,7 @@ mod request;
 mod run;
 mod scenario;
 mod setup;
+mod shell;
 mod stats;
 mod verify;
 

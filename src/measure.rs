@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
+use crate::asked;
 use crate::cli::{RequestArgs, RunArgs, SetupArgs};
 use crate::engine::{Deadlines, Keeper};
 use crate::exit_code::{DONE, FAILED_CASES, INTERRUPTED, Usage};
@@ -13,21 +14,20 @@ use crate::interrupts::Interrupts;
 use crate::listing;
 use crate::machine::{self, Machine};
 use crate::output;
-use crate::plan::{Asked, Candidate, Mode, Model, Plan};
+use crate::plan::{Asked, Candidate, Mode, Plan};
 use crate::progress::{Display, Progress};
 use crate::record::{self, End, Entry, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
-use crate::registry::{DEFAULT_PRESET, Found, Registry};
+use crate::registry::{Found, Registry};
 use crate::report::Report;
 use crate::request;
 use crate::run::{Run, Settings};
-use crate::scenario::{self, Scenario};
 use crate::setup::{self, SettingUp};
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let registry = Registry::open()?;
-    let asked_for = named(&registry, arguments)?;
-    let scenarios = scenarios(&arguments.scenarios)?;
-    let models = models(&arguments.models)?;
+    let asked_for = asked::engines(&registry, arguments)?;
+    let scenarios = asked::scenarios(&arguments.scenarios)?;
+    let models = asked::models(&arguments.models)?;
     let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
     check_destinations(&directory, arguments.json.as_deref())?;
     let id = run_id();
@@ -37,7 +37,7 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let mut progress = Progress::new(display(arguments));
     let mut listener = |event| progress.event(event);
     let (candidates, warnings) = prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
-    let asked = asked(arguments, &registry, candidates, models, scenarios)?;
+    let asked = asked::asked(arguments, &registry, candidates, models, scenarios)?;
     let mut recorder = Recorder::create(&directory, header(id, &asked))?;
     interrupts.keep();
     for warning in warnings {
@@ -99,126 +99,6 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The engines that the command line names, `--all` standing for every engine in the tree.
-fn named<'a>(registry: &'a Registry, arguments: &RunArgs) -> Result<Vec<Found<'a>>> {
-    let mut names = arguments.engines.clone();
-    if arguments.all {
-        for engine in &registry.engines {
-            let others = engine.manifest.presets.keys().filter(|preset| *preset != DEFAULT_PRESET);
-            // One that is also asked for by name is measured once.
-            if !names.contains(&engine.manifest.name) {
-                names.push(engine.manifest.name.clone());
-            }
-            if arguments.presets {
-                names.extend(others.map(|preset| format!("{}:{preset}", engine.manifest.name)));
-            }
-        }
-    }
-    if names.is_empty() {
-        let hint = "`--all` for every engine, `-e NAME` or `-e ./a-program` for one; `orchestrate engines` lists them";
-        return Err(Usage(format!("no engine to measure\nhint: {hint}")).into());
-    }
-    let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
-    names.iter().map(|name| registry.find(name).map_err(usage)).collect()
-}
-
-pub fn scenarios(names: &[String]) -> Result<Vec<&'static Scenario>> {
-    let mut found: Vec<&'static Scenario> = Vec::new();
-    for name in names {
-        let Some(scenarios) = scenario::named(name) else {
-            let known: Vec<_> = listing::scenario_names().map(|name| format!("`{name}`")).collect();
-            return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
-        };
-        for scenario in scenarios {
-            if !found.iter().any(|it| it.name == scenario.name) {
-                found.push(scenario);
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn models(names: &[String]) -> Result<Vec<Model>> {
-    let names: Vec<Option<&str>> = match names {
-        [] => vec![None],
-        names => names.iter().map(|name| Some(name.as_str())).collect(),
-    };
-    let mut models: Vec<Model> = Vec::new();
-    for name in names {
-        let model = model(name)?;
-        if !models.contains(&model) {
-            models.push(model);
-        }
-    }
-    Ok(models)
-}
-
-pub fn model(name: Option<&str>) -> Result<Model> {
-    let path = match name {
-        // That there is no place for the embedded one is nobody's typing error.
-        None => model_files::resolve(None)?,
-        name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
-    };
-    let path = path.canonicalize().with_context(|| format!("cannot open the model `{}`", path.display()))?;
-    let own = path.file_stem().filter(|_| path.is_file()).or(path.file_name()).unwrap_or(path.as_os_str());
-    // Unpacked from an installed program its folder has another name, and it is the same model.
-    let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
-    let own = if embedded { model_files::embedded::NAME.into() } else { own.to_string_lossy() };
-    Ok(Model { name: own.into_owned(), path: path.to_string_lossy().into_owned() })
-}
-
-fn asked(
-    arguments: &RunArgs,
-    registry: &Registry,
-    candidates: Vec<Candidate>,
-    models: Vec<Model>,
-    scenarios: Vec<&'static Scenario>,
-) -> Result<Asked> {
-    let mut asked = Asked {
-        reference: registry.reference().unwrap_or_default().into(),
-        candidates,
-        models,
-        scenarios,
-        devices: arguments.device.clone(),
-        dtypes: match arguments.dtype.as_slice() {
-            [] => vec![None],
-            dtypes => dtypes.iter().cloned().map(Some).collect(),
-        },
-        threads: match arguments.threads.as_slice() {
-            [] => vec![all_threads()],
-            threads => threads.to_vec(),
-        },
-        options: arguments.options.iter().cloned().collect(),
-        mode: arguments.mode,
-        launches: arguments.launches,
-        seed: arguments.seed,
-        prompt: arguments.prompt.clone(),
-        max_new_tokens: arguments.max_new_tokens,
-        samples: arguments.iterations,
-        warmup: arguments.warmup,
-        temperature: arguments.temperature,
-    };
-    if let Some(reference) = &arguments.reference {
-        asked.reference = self::reference(registry, &asked, reference)?;
-    }
-    Ok(asked)
-}
-
-/// What `--reference` names: an engine as `-e` takes it, or a row as the table calls it.
-fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
-    if Plan::new(asked).configurations.iter().any(|configuration| configuration.label == name) {
-        return Ok(name.into());
-    }
-    let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
-    let candidate = registry.candidate(&found, None);
-    Ok(candidate.preset.iter().fold(candidate.engine, |engine, preset| format!("{engine}:{preset}")))
-}
-
-/// As many as this process may use: a container's share, not the machine's.
-pub fn all_threads() -> u32 {
-    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
 }
 
 fn header(id: String, asked: &Asked) -> Header {
@@ -315,9 +195,9 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
     let run = RunArgs { launches: 1, seed: arguments.seed, device: vec!["cpu".into()], ..RunArgs::default() };
-    let scenarios = scenarios(std::slice::from_ref(&arguments.scenario))?;
-    let models = vec![model(arguments.model.as_deref())?];
-    let asked = asked(&run, &registry, vec![registry.candidate(&found, None)], models, scenarios)?;
+    let scenarios = asked::scenarios(std::slice::from_ref(&arguments.scenario))?;
+    let models = vec![asked::model(arguments.model.as_deref())?];
+    let asked = asked::asked(&run, &registry, vec![registry.candidate(&found, None)], models, scenarios)?;
     debug_assert_eq!(asked.mode, Mode::Warm);
     if asked.candidates.is_empty() {
         bail!("nothing to ask");

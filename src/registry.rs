@@ -1,91 +1,12 @@
 //! Which engines exist: those with a manifest, and any program whose path is given. Says what each needs before it runs.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
-use serde_json::{Map, Value};
 
+use crate::manifest::{self, DEFAULT_PRESET, Engine, Preset};
 use crate::plan::{Candidate, Unavailable};
-
-/// The engines in the tree when this program was built: for one that is installed away from its checkout.
-const EMBEDDED: &[(&str, Option<&str>)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
-
-/// `engines/NAME/engine.toml`: how an engine comes to be. What it can do, it says itself (`hello`).
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Manifest {
-    pub name: String,
-    pub about: String,
-    pub binary: String,
-    /// Ratios are taken against this engine unless the user names another.
-    #[serde(default)]
-    pub reference: bool,
-    /// `auto`: a run may set it up by itself, saying first how large it is. Else it is set up on request.
-    #[serde(default)]
-    pub setup: SetUp,
-    pub build: Option<Build>,
-    pub environment: Option<Environment>,
-    #[serde(default)]
-    pub needs: Needs,
-    #[serde(default)]
-    pub presets: BTreeMap<String, Preset>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SetUp {
-    Auto,
-    #[default]
-    Request,
-}
-
-/// A cargo package of the workspace, or a command that is run in the checkout.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Build {
-    pub package: Option<String>,
-    pub features: Vec<String>,
-    pub command: Vec<String>,
-    /// How long it takes, say.
-    pub note: Option<String>,
-}
-
-/// A Python environment with pinned requirements.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Environment {
-    pub python: String,
-    pub requirements: String,
-    pub download_mb: u64,
-    pub installed_mb: u64,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Needs {
-    /// As `std::env::consts::OS` spells them; empty: any.
-    pub os: Vec<String>,
-}
-
-/// Load options under a name.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Preset {
-    pub about: String,
-    pub options: Map<String, Value>,
-}
-
-/// The preset that needs no name.
-pub const DEFAULT_PRESET: &str = "default";
-
-#[derive(Debug, Clone)]
-pub struct Engine {
-    pub manifest: Manifest,
-    /// The text of the pinned requirements, where there is an environment.
-    pub requirements: Option<String>,
-}
+use crate::shell::{megabytes, this_program};
 
 /// What stands between an engine and its first launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,11 +30,8 @@ impl Registry {
     pub fn open() -> Result<Self> {
         let root = places::checkout();
         let engines = match &root {
-            Some(root) => read_manifests(&root.join("engines"))?,
-            None => EMBEDDED
-                .iter()
-                .map(|(manifest, requirements)| engine(manifest, *requirements))
-                .collect::<Result<_>>()?,
+            Some(root) => manifest::read(&root.join("engines"))?,
+            None => manifest::embedded()?,
         };
         Ok(Self { engines, root })
     }
@@ -239,103 +157,12 @@ pub enum Found<'a> {
     Program(PathBuf),
 }
 
-impl Engine {
-    /// The folder of its Python environment, if it has one.
-    pub fn environment(&self) -> Option<Result<PathBuf>> {
-        self.requirements.as_ref().map(|requirements| places::environment(&self.manifest.name, requirements))
-    }
-
-    fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
-        let name = name.unwrap_or(DEFAULT_PRESET);
-        let preset = self.manifest.presets.get(name).cloned();
-        let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
-        let known: Vec<_> = self.manifest.presets.keys().map(|preset| format!("`{preset}`")).collect();
-        let preset = preset.with_context(|| {
-            format!(
-                "engine `{}` has no preset `{name}`\nhint: its presets are {}",
-                self.manifest.name,
-                known.join(", ")
-            )
-        })?;
-        Ok((name.to_string(), preset))
-    }
-}
-
-fn read_manifests(folder: &Path) -> Result<Vec<Engine>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
-    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    folders.sort();
-    let mut engines = Vec::new();
-    for folder in folders {
-        let path = folder.join("engine.toml");
-        let Ok(manifest) = std::fs::read_to_string(&path) else { continue };
-        let requirements = std::fs::read_to_string(folder.join("requirements.txt")).ok();
-        engines.push(
-            engine(&manifest, requirements.as_deref()).with_context(|| format!("in `{}`", path.display()))?,
-        );
-    }
-    Ok(engines)
-}
-
-fn engine(manifest: &str, requirements: Option<&str>) -> Result<Engine> {
-    let manifest: Manifest = toml::from_str(manifest)?;
-    if let Some(environment) = &manifest.environment
-        && environment.requirements != "requirements.txt"
-    {
-        bail!(
-            "`environment.requirements`: expected `requirements.txt`, found `{}`",
-            environment.requirements
-        );
-    }
-    let requirements = match &manifest.environment {
-        Some(_) => {
-            Some(requirements.context("`environment` without a `requirements.txt` beside it")?.to_string())
-        }
-        None => None,
-    };
-    Ok(Engine { manifest, requirements })
-}
-
 fn never(reason: String, hint: Option<String>) -> State {
     State::Never(Unavailable { reason, hint })
 }
 
 pub fn target_dir(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
-}
-
-/// How the user starts this program from where she stands, for hints that can be pasted.
-pub fn this_program() -> String {
-    let exe = std::env::current_exe().ok();
-    let on_path = which::which("orchestrate").ok().and_then(|path| path.canonicalize().ok());
-    if on_path.is_some() && on_path == exe {
-        return "orchestrate".into();
-    }
-    let here = std::env::current_dir().ok();
-    let relative = exe.as_deref().zip(here.as_deref()).and_then(|(exe, here)| exe.strip_prefix(here).ok());
-    match (relative, &exe) {
-        (Some(relative), _) => pasteable(&[format!("./{}", relative.display())]),
-        (None, Some(exe)) => pasteable(&[exe.display().to_string()]),
-        (None, None) => "orchestrate".into(),
-    }
-}
-
-/// A command as a shell takes it.
-pub fn pasteable(command: &[String]) -> String {
-    let plain = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
-    let word = |word: &String| match word.is_empty() || !word.chars().all(plain) {
-        true => format!("'{}'", word.replace('\'', r"'\''")),
-        false => word.clone(),
-    };
-    command.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// `2.9 GB`, `111 MB`.
-pub fn megabytes(megabytes: u64) -> String {
-    match megabytes {
-        1000.. => format!("{:.1} GB", megabytes as f64 / 1000.0),
-        _ => format!("{megabytes} MB"),
-    }
 }
 
 #[cfg(test)]
@@ -356,7 +183,7 @@ mod tests {
     "#;
 
     fn registry() -> Registry {
-        Registry { engines: vec![engine(MANIFEST, None).unwrap()], root: Some("/nowhere".into()) }
+        Registry { engines: vec![manifest::engine(MANIFEST, None).unwrap()], root: Some("/nowhere".into()) }
     }
 
     #[test]
@@ -392,22 +219,5 @@ mod tests {
         let unavailable = candidate.unavailable.unwrap();
         assert_eq!(unavailable.reason, "not built");
         assert!(unavailable.hint.unwrap().ends_with("setup toy"));
-    }
-
-    #[test]
-    fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
-        assert!(engine(&format!("nmae = 1\n{MANIFEST}"), None).is_err());
-    }
-
-    #[test]
-    fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
-        let folder = places::checkout().unwrap().join("engines");
-        for engine in read_manifests(&folder).unwrap() {
-            assert!(
-                folder.join(&engine.manifest.name).join("engine.toml").is_file(),
-                "{}",
-                engine.manifest.name
-            );
-        }
     }
 }

@@ -9,9 +9,11 @@ use anyhow::{Context, Result, bail};
 use nix::sys::statvfs::statvfs;
 
 use crate::event::{Event, Listener};
+use crate::manifest::{Engine, SetUp};
 use crate::plan::Unavailable;
 use crate::record::Warning;
-use crate::registry::{Engine, Registry, SetUp, State, megabytes, pasteable, this_program};
+use crate::registry::{Registry, State};
+use crate::shell::{megabytes, pasteable, this_program};
 
 /// Lines of a failed command's output that are shown.
 const LAST_LINES: usize = 6;

@@ -21,6 +21,23 @@ pub enum Message {
     Failed(Failed),
 }
 
+impl Message {
+    /// Its `type`, as the wire spells it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Progress(_) => "progress",
+            Self::Loaded(_) => "loaded",
+            Self::Token(_) => "token",
+            Self::Generated(_) => "generated",
+            Self::Scored(_) => "scored",
+            Self::Facts(_) => "facts",
+            Self::Bye {} => "bye",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
 /// A load goes on; the deadline moves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

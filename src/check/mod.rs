@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use crate::asked;
 use crate::cli::CheckArgs;
 use crate::engine::Keeper;
 use crate::exit_code::{DONE, FAILED_CASES, Usage};
@@ -191,10 +192,10 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         engine: candidate.engine,
         preset: candidate.preset,
         command: candidate.command,
-        model: measure::model(arguments.model.as_deref())?,
+        model: asked::model(arguments.model.as_deref())?,
         device: "cpu".into(),
         dtype: None,
-        threads: measure::all_threads(),
+        threads: asked::all_threads(),
         options: candidate.options,
         unavailable: candidate.unavailable,
     })

@@ -162,7 +162,7 @@ impl Conversation {
     pub fn unasked(&mut self) -> Result<(), Cause> {
         while let Some(line) = self.process.waiting_line() {
             if let Some((message, _)) = self.understand(line)? {
-                return Err(Cause::Protocol(format!("unasked `{}` after its answer", name(&message))));
+                return Err(Cause::Protocol(format!("unasked `{}` after its answer", message.name())));
             }
         }
         Ok(())
@@ -270,19 +270,5 @@ fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cau
 }
 
 fn unexpected(message: &Message, wanted: &str) -> Cause {
-    Cause::Protocol(format!("answered `{}` where `{wanted}` was expected", name(message)))
-}
-
-fn name(message: &Message) -> &'static str {
-    match message {
-        Message::Hello(_) => "hello",
-        Message::Progress(_) => "progress",
-        Message::Loaded(_) => "loaded",
-        Message::Token(_) => "token",
-        Message::Generated(_) => "generated",
-        Message::Scored(_) => "scored",
-        Message::Facts(_) => "facts",
-        Message::Bye {} => "bye",
-        Message::Failed(_) => "failed",
-    }
+    Cause::Protocol(format!("answered `{}` where `{wanted}` was expected", message.name()))
 }

@@ -1,0 +1,173 @@
+//! `engines/NAME/engine.toml`: how an engine comes to be. What it can do, it says itself (`hello`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The engines in the tree when this program was built: for one that is installed away from its checkout.
+const EMBEDDED: &[(&str, Option<&str>)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
+
+/// The file's content.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub name: String,
+    pub about: String,
+    pub binary: String,
+    /// Ratios are taken against this engine unless the user names another.
+    #[serde(default)]
+    pub reference: bool,
+    /// `auto`: a run may set it up by itself, saying first how large it is. Else it is set up on request.
+    #[serde(default)]
+    pub setup: SetUp,
+    pub build: Option<Build>,
+    pub environment: Option<Environment>,
+    #[serde(default)]
+    pub needs: Needs,
+    #[serde(default)]
+    pub presets: BTreeMap<String, Preset>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SetUp {
+    Auto,
+    #[default]
+    Request,
+}
+
+/// A cargo package of the workspace, or a command that is run in the checkout.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Build {
+    pub package: Option<String>,
+    pub features: Vec<String>,
+    pub command: Vec<String>,
+    /// How long it takes, say.
+    pub note: Option<String>,
+}
+
+/// A Python environment with pinned requirements.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    pub python: String,
+    pub requirements: String,
+    pub download_mb: u64,
+    pub installed_mb: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Needs {
+    /// As `std::env::consts::OS` spells them; empty: any.
+    pub os: Vec<String>,
+}
+
+/// Load options under a name.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Preset {
+    pub about: String,
+    pub options: Map<String, Value>,
+}
+
+/// The preset that needs no name.
+pub const DEFAULT_PRESET: &str = "default";
+
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub manifest: Manifest,
+    /// The text of the pinned requirements, where there is an environment.
+    pub requirements: Option<String>,
+}
+
+impl Engine {
+    /// The folder of its Python environment, if it has one.
+    pub fn environment(&self) -> Option<Result<PathBuf>> {
+        self.requirements.as_ref().map(|requirements| places::environment(&self.manifest.name, requirements))
+    }
+
+    /// A preset by its name, or the default one.
+    pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
+        let name = name.unwrap_or(DEFAULT_PRESET);
+        let preset = self.manifest.presets.get(name).cloned();
+        let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
+        let known: Vec<_> = self.manifest.presets.keys().map(|preset| format!("`{preset}`")).collect();
+        let preset = preset.with_context(|| {
+            format!(
+                "engine `{}` has no preset `{name}`\nhint: its presets are {}",
+                self.manifest.name,
+                known.join(", ")
+            )
+        })?;
+        Ok((name.to_string(), preset))
+    }
+}
+
+/// The engines that have a manifest in a folder of `engines/`.
+pub fn read(folder: &Path) -> Result<Vec<Engine>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    let mut engines = Vec::new();
+    for folder in folders {
+        let path = folder.join("engine.toml");
+        let Ok(manifest) = std::fs::read_to_string(&path) else { continue };
+        let requirements = std::fs::read_to_string(folder.join("requirements.txt")).ok();
+        engines.push(
+            engine(&manifest, requirements.as_deref()).with_context(|| format!("in `{}`", path.display()))?,
+        );
+    }
+    Ok(engines)
+}
+
+pub fn engine(manifest: &str, requirements: Option<&str>) -> Result<Engine> {
+    let manifest: Manifest = toml::from_str(manifest)?;
+    if let Some(environment) = &manifest.environment
+        && environment.requirements != "requirements.txt"
+    {
+        bail!(
+            "`environment.requirements`: expected `requirements.txt`, found `{}`",
+            environment.requirements
+        );
+    }
+    let requirements = match &manifest.environment {
+        Some(_) => {
+            Some(requirements.context("`environment` without a `requirements.txt` beside it")?.to_string())
+        }
+        None => None,
+    };
+    Ok(Engine { manifest, requirements })
+}
+
+/// The engines that were in the tree when this program was built.
+pub fn embedded() -> Result<Vec<Engine>> {
+    EMBEDDED.iter().map(|(manifest, requirements)| engine(manifest, *requirements)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
+        let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
+        assert!(engine(manifest, None).is_ok());
+        assert!(engine(&format!("nmae = 1\n{manifest}"), None).is_err());
+    }
+
+    #[test]
+    fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
+        let folder = places::checkout().unwrap().join("engines");
+        let engines = read(&folder).unwrap();
+        assert_eq!(engines.len(), embedded().unwrap().len());
+        for engine in engines {
+            let name = &engine.manifest.name;
+            assert!(folder.join(name).join("engine.toml").is_file(), "{name}");
+        }
+    }
+}
