@@ -38,8 +38,8 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let mut listener = |event| progress.event(event);
     let (candidates, warnings) = prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
     let asked = asked::asked(arguments, &registry, candidates, models, scenarios)?;
-    let mut recorder = Recorder::create(&directory, header(id, &asked))?;
     interrupts.keep();
+    let mut recorder = Recorder::create(&directory, header(id, &asked))?;
     for warning in warnings {
         recorder.take(Entry::Warning(warning))?;
     }

@@ -58,7 +58,8 @@ impl SettingUp<'_> {
     /// On request: builds the engine and sets it up.
     pub fn set_up(&mut self, engine: &Engine) -> Result<()> {
         if let State::Never(unavailable) = self.registry.state(engine) {
-            bail!("`{}` cannot run here: {}", engine.manifest.name, unavailable.reason);
+            let hint = unavailable.hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
+            bail!("`{}` cannot run here: {}{hint}", engine.manifest.name, unavailable.reason);
         }
         self.build(engine)?;
         match self.registry.state(engine) {
@@ -107,21 +108,24 @@ impl SettingUp<'_> {
         }
         let (download, installed) = (environment.download_mb, environment.installed_mb);
         check_space(parent, download + installed)?;
-        let uv = self.uv(engine, parent)?;
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let requirements = folder.with_extension("requirements.txt");
-        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
+        // Said before anything is fetched.
         let note = format!(
             "{} to download, {} installed in {}",
             megabytes(download),
             megabytes(installed),
-            text(&folder)
+            folder.display()
         );
+        let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
+        (self.listener)(Event::SetUpStarted { engine: name, what, note: Some(note) });
+        let uv = self.uv(engine, parent)?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let requirements = folder.with_extension("requirements.txt");
+        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
         let venv = ["venv", "--clear", "--python", &environment.python, &text(&folder)];
         self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
         let python = text(&folder.join("bin/python"));
         let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
-        self.step(engine, "setting up its packages", Some(note), &command(&uv, &install), parent)?;
+        self.step(engine, "setting up its packages", None, &command(&uv, &install), parent)?;
         // Written last: an environment without it is half made.
         std::fs::write(folder.join(places::READY_FILE), "")?;
         Ok(())

@@ -37,6 +37,8 @@ pub enum Hello {
     Known(Box<HelloFacts>),
     /// It knows no `hello`: it is started again and driven with `generate` alone.
     Minimal,
+    /// The same, as far as its silence tells.
+    Silent,
 }
 
 /// A `generated`, with the orchestrator's own clock: since the process was started.
@@ -84,7 +86,8 @@ impl Conversation {
         };
         match tokio::time::timeout(deadline, answer).await {
             // The smallest engine takes every line for a `generate`, or ignores what it does not know.
-            Err(_) | Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
+            Err(_) => Ok(Hello::Silent),
+            Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
             Ok(Ok((
                 Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }),
                 _,

@@ -166,6 +166,8 @@ impl Process {
                 self.wait(Duration::from_secs(5)).await;
             }
         }
+        // What it left in its own group, marked or not. The number is not given away again while the group has members.
+        self.signal(Signal::SIGKILL);
         end_marked(environment::LAUNCH, &self.launch)
     }
 

@@ -75,6 +75,9 @@ impl Run<'_> {
         case: usize,
         index: u32,
     ) -> Result<(), Stop> {
+        if let Err(cause) = supports(launched, &self.plan.cases[case].workload) {
+            return Err(launched.talk.fault(Stage::Load, cause).into());
+        }
         let configuration = &self.plan.configurations[launched.launch.configuration];
         // Options reach an engine through `load` alone; without any, the environment says it all.
         if !configuration.options.is_empty() {
@@ -208,7 +211,7 @@ fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
         // The smallest engine is asked all the same and its answer verified, but nothing would show how it sampled.
         let refused = Cause::Unsupported(
-            "the scenario needs `sampling`, which an engine without `hello` cannot offer".into(),
+            "the scenario needs `sampling`, and without `hello` nothing says that this engine samples".into(),
         );
         return if workload.sampling.is_some() { Err(refused) } else { Ok(()) };
     };

@@ -8,6 +8,9 @@ use crate::event::Event;
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 
+/// After a `failed`, so long an engine may take to end if it cannot go on.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// An engine that is started and, where it speaks the whole protocol, loaded.
 pub(super) struct Launched {
     pub talk: Conversation,
@@ -39,6 +42,8 @@ impl Run<'_> {
                     Ok(()) => {}
                     Err(Stop::Fault(fault)) => {
                         alive = fault.cause.engine_lives();
+                        // One that cannot go on says `failed` and ends; the next case is not its to lose.
+                        alive = alive && launched.talk.process.wait(LAST_WORDS).await.is_none();
                         self.fail(index, Some(case), fault)?;
                     }
                     Err(broken) => return Err(broken),
@@ -90,11 +95,24 @@ impl Run<'_> {
                 launched.launch.hello_ns = Some(launched.talk.since_start(std::time::Instant::now()));
                 launched.launch.hello = Some(*facts);
             }
-            Ok(Hello::Minimal) => {
+            Ok(hello @ (Hello::Minimal | Hello::Silent)) => {
+                let silent = matches!(hello, Hello::Silent);
                 let configuration = &self.plan.configurations[index];
                 if !configuration.options.is_empty() {
-                    let cause = Cause::Unsupported("knows no `load`, so that no option can be set".into());
+                    let cause = match silent {
+                        true => Cause::Timeout(self.settings.deadlines.hello),
+                        false => Cause::Unsupported("knows no `load`, so that no option can be set".into()),
+                    };
                     return Err(launched.talk.fault(Stage::Hello, cause).into());
+                }
+                if silent {
+                    let seconds = self.settings.deadlines.hello.as_secs_f64();
+                    self.warn(
+                        index,
+                        format!(
+                            "no answer to `hello` within {seconds} s: it is driven with `generate` alone"
+                        ),
+                    )?;
                 }
                 self.minimal.insert(index);
                 launched.talk.process.end(std::time::Duration::ZERO).await;
@@ -130,10 +148,12 @@ impl Run<'_> {
         }
         let launching =
             launching(configuration, &self.recorder.record.header.id, self.launches, self.settings.debug);
+        // Counted also when it fails to start, so that no failure names another launch.
+        self.launches += 1;
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
-        let launch = Launch { launch: self.launches, configuration: index, round, pid, ..Launch::default() };
-        self.launches += 1;
+        let launch =
+            Launch { launch: self.launches - 1, configuration: index, round, pid, ..Launch::default() };
         Ok(Launched { talk, launch, asked: 0 })
     }
 
