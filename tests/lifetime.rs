@@ -169,3 +169,47 @@ fn one_decode(scratch: &Scratch) -> Command {
     command.arg("--results").arg(scratch.results());
     command
 }
+
+/// Fails at long prompts and ends, as the protocol allows an engine that cannot go on.
+const BRITTLE: &str = r#"
+while read -r line; do
+    case "$line" in
+    *'"type":"hello"'*) echo '{"type":"hello","protocol":1,"engine":"brittle","version":"1","capabilities":{"prompt_ids":true,"ignore_eos":"exact"}}' ;;
+    *'"type":"load"'*) echo '{"type":"loaded","load_ns":1}' ;;
+    *'"type":"shutdown"'*) echo '{"type":"bye"}'; exit 0 ;;
+    *)
+        id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+        if [ ${#line} -gt 2000 ]; then
+            echo "{\"type\":\"failed\",\"id\":$id,\"kind\":\"out_of_memory\",\"message\":\"too long\"}"
+            exit 3
+        fi
+        echo "{\"type\":\"generated\",\"id\":$id,\"iterations\":[{\"start_ns\":1,\"end_ns\":4,\"sequences\":[{\"prompt_tokens\":32,\"output_ids\":[1,2],\"token_ns\":[2,3],\"finish\":\"length\"}]}]}"
+        ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_case_is_not_lost_to_an_engine_that_failed_at_another_and_ended() {
+    let scratch = Scratch::new();
+    let engine = scratch.script("brittle", BRITTLE);
+    let mut command = scratch.orchestrate();
+    command.args([
+        "-s",
+        "prefill,decode",
+        "--launches",
+        "1",
+        "--iterations",
+        "2",
+        "--max-new-tokens",
+        "2",
+        "-e",
+    ]);
+    let outcome = finish(command.arg(engine).arg("--results").arg(scratch.results()));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    let kinds: Vec<_> = record.failures_of("brittle").iter().map(|it| it["kind"].clone()).collect();
+    assert_eq!(kinds, ["out_of_memory"], "{record:?}");
+    assert_eq!(record.samples_of("brittle").len(), 2, "{record:?}");
+    scratch.assert_nothing_lives();
+}
