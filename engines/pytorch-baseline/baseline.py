@@ -10,7 +10,21 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from engine_kit import Failed, Model, Sampler
-from model import Decoder, rotary_frequencies
+from gemma import Gemma
+from gpt2 import GPT2
+from model import Decoder
+from phi3 import Phi3
+from qwen3 import Qwen3
+
+NETWORKS = {
+    "llama": Decoder,
+    "mistral": Decoder,
+    "qwen2": Decoder,
+    "qwen3": Qwen3,
+    "phi3": Phi3,
+    "gemma": Gemma,
+    "gpt2": GPT2,
+}
 
 # What PyTorch does where nobody says how many threads to use; read before anybody does.
 DEFAULT_THREADS = torch.get_num_threads()
@@ -27,17 +41,16 @@ def load(request, folder, phases):
         decoder = read_decoder(folder, phases)
     with phases.time("device"):
         decoder.to(device)
-        frequencies = rotary_frequencies(folder.shape).to(device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     context_tokens = request.context_tokens or folder.context_tokens
-    return Baseline(folder, decoder, frequencies, tokenizer, device, context_tokens)
+    return Baseline(folder, decoder, tokenizer, device, context_tokens)
 
 
 class Baseline(Model):
-    def __init__(self, folder, decoder, frequencies, tokenizer, device, context_tokens):
-        self._folder, self._decoder, self._frequencies = folder, decoder, frequencies
-        self._tokenizer, self._device, self._context_tokens = tokenizer, device, context_tokens
+    def __init__(self, folder, decoder, tokenizer, device, context_tokens):
+        self._folder, self._decoder, self._tokenizer = folder, decoder, tokenizer
+        self._device, self._context_tokens = device, context_tokens
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
 
     @torch.no_grad()
@@ -58,7 +71,7 @@ class Baseline(Model):
         return logprobs.gather(1, targets[:, None])[:, 0].tolist()
 
     def _logits(self, ids):
-        return self._decoder(torch.tensor(ids, device=self._device), self._frequencies)  # [tokens, vocabulary]
+        return self._decoder(torch.tensor(ids, device=self._device))  # [tokens, vocabulary]
 
     def encode(self, text):
         if self._tokenizer is None:
@@ -125,7 +138,7 @@ def read_tokenizer(folder):
 def read_decoder(folder, phases):
     """The weights as they lie on disk, widened to f32 and copied, so that no page is left to be read while a clock runs."""
     with torch.device("meta"):
-        decoder = Decoder(folder.shape)
+        decoder = NETWORKS[folder.architecture](folder.shape)
     wanted = {name: parameter.shape for name, parameter in decoder.named_parameters()}
     weights = {}
     for index, path in enumerate(folder.weights):
@@ -133,8 +146,9 @@ def read_decoder(folder, phases):
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():
-                    if name in wanted:
-                        weights[name] = widen(name, file.get_tensor(name))
+                    wanted_name = name if name in wanted else decoder.prefix + name
+                    if wanted_name in wanted:
+                        weights[wanted_name] = widen(name, file.get_tensor(name))
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
     for name, shape in wanted.items():
@@ -143,11 +157,7 @@ def read_decoder(folder, phases):
         if weights[name].shape != shape:
             found = f"found {list(weights[name].shape)}"
             raise Failed("model", f"tensor `{name}`: expected the shape {list(shape)}, {found}")
-    if folder.shape.tied_embeddings:
-        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     decoder.load_state_dict(weights, assign=True)
-    if folder.shape.tied_embeddings:
-        decoder.lm_head.weight = decoder.model["embed_tokens"].weight
     return decoder.requires_grad_(False)
 
 

@@ -1,4 +1,5 @@
-"""The decoder of Llama and Qwen2, written out in plain eager PyTorch, in the order in which a textbook says it.
+"""The decoder of Llama, Mistral and Qwen2, written out in plain eager PyTorch, in the order in which a textbook says it;
+and the parts of it that the other architectures share. What each of those changes is a file of its own.
 
 Deliberately slow, and only in ways that are stated: no cache, no fused kernel, no compiler, logits of every position, a
 device synchronisation after every layer. It knows no file and no protocol: numbers and tensors come in.
@@ -13,49 +14,45 @@ from torch import nn
 class Decoder(nn.Module):
     """Token ids to logits. Names follow the checkpoints, so that weights need no renaming."""
 
+    # What a checkpoint of the network without its output leaves out of every name.
+    prefix = "model."
+
     def __init__(self, shape):
         super().__init__()
+        norm, attention, mlp = self.parts()
         self.model = nn.ModuleDict(
             {
                 "embed_tokens": Embedding(shape.vocabulary_size, shape.hidden_size),
-                "layers": nn.ModuleList(Layer(shape) for _ in range(shape.layers)),
-                "norm": RMSNorm(shape.hidden_size, shape.norm_epsilon),
+                "layers": nn.ModuleList(Layer(shape, norm, attention, mlp) for _ in range(shape.layers)),
+                "norm": norm(shape.hidden_size, shape.norm_epsilon),
             }
         )
-        self.lm_head = Linear(shape.hidden_size, shape.vocabulary_size, bias=False)
-        if shape.tied_embeddings:
-            self.lm_head.weight = self.model["embed_tokens"].weight
+        self.lm_head = None if shape.tied_embeddings else Linear(shape.hidden_size, shape.vocabulary_size, bias=False)
+        self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
 
-    def forward(self, ids, frequencies):
-        x = self.model["embed_tokens"](ids)  # [tokens, hidden]
+    def parts(self):
+        """The classes of the norm, the attention and the MLP: what relatives of Llama replace."""
+        return RMSNorm, Attention, MLP
+
+    def embed(self, ids):
+        return self.model["embed_tokens"](ids)
+
+    def forward(self, ids):
+        x = self.embed(ids)  # [tokens, hidden]
         for layer in self.model["layers"]:
-            x = layer(x, frequencies)
-            if x.is_cuda:
-                # Part of what this engine stands for: a program that waits for the device at every step.
-                torch.cuda.synchronize(x.device)
-        return self.lm_head(self.model["norm"](x))  # [tokens, vocabulary]
-
-
-# The checkpoint brings the numbers: PyTorch's own start values would only cost time, and drag in half of its compiler.
-
-
-class Linear(nn.Linear):
-    def reset_parameters(self):
-        pass
-
-
-class Embedding(nn.Embedding):
-    def reset_parameters(self):
-        pass
+            x = layer(x, self.frequencies)
+            wait_for_device(x)
+        x = self.model["norm"](x)
+        return logits(x, self.lm_head or self.model["embed_tokens"])  # [tokens, vocabulary]
 
 
 class Layer(nn.Module):
-    def __init__(self, shape):
+    def __init__(self, shape, norm, attention, mlp):
         super().__init__()
-        self.input_layernorm = RMSNorm(shape.hidden_size, shape.norm_epsilon)
-        self.self_attn = Attention(shape)
-        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.norm_epsilon)
-        self.mlp = MLP(shape)
+        self.input_layernorm = norm(shape.hidden_size, shape.norm_epsilon)
+        self.self_attn = attention(shape)
+        self.post_attention_layernorm = norm(shape.hidden_size, shape.norm_epsilon)
+        self.mlp = mlp(shape)
 
     def forward(self, x, frequencies):
         x = x + self.self_attn(self.input_layernorm(x), frequencies)
@@ -74,11 +71,9 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention over the whole sequence: scores, mask, softmax and sum as separate steps."""
-
     def __init__(self, shape):
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
+        self.head_dim, self.window = shape.head_dim, shape.window
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.q_proj = Linear(shape.hidden_size, queries, bias=shape.qkv_bias)
         self.k_proj = Linear(shape.hidden_size, keys, bias=shape.qkv_bias)
@@ -86,18 +81,11 @@ class Attention(nn.Module):
         self.o_proj = Linear(queries, shape.hidden_size, bias=shape.output_bias)
 
     def forward(self, x, frequencies):
-        tokens = x.shape[0]
-        q = self.q_proj(x).view(tokens, self.heads, self.head_dim).transpose(0, 1)  # [heads, tokens, head_dim]
-        k = self.k_proj(x).view(tokens, self.kv_heads, self.head_dim).transpose(0, 1)
-        v = self.v_proj(x).view(tokens, self.kv_heads, self.head_dim).transpose(0, 1)
+        q = heads_apart(self.q_proj(x), self.head_dim)  # [heads, tokens, head_dim]
+        k = heads_apart(self.k_proj(x), self.head_dim)  # [kv_heads, tokens, head_dim]
+        v = heads_apart(self.v_proj(x), self.head_dim)
         q, k = rotate(q, frequencies), rotate(k, frequencies)
-        k = k.repeat_interleave(self.heads // self.kv_heads, dim=0)
-        v = v.repeat_interleave(self.heads // self.kv_heads, dim=0)
-        scores = torch.matmul(q, k.transpose(1, 2)) / math.sqrt(self.head_dim)  # [heads, tokens, tokens]
-        future = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(diagonal=1)
-        shares = torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1)
-        mixed = torch.matmul(shares, v)  # [heads, tokens, head_dim]
-        return self.o_proj(mixed.transpose(0, 1).reshape(tokens, -1))
+        return self.o_proj(attend(q, k, v, self.window))
 
 
 class MLP(nn.Module):
@@ -109,6 +97,26 @@ class MLP(nn.Module):
 
     def forward(self, x):
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+def attend(q, k, v, window=None):
+    """Grouped-query attention over the whole sequence: scores, mask, softmax and sum as separate steps."""
+    heads, tokens, head_dim = q.shape
+    k = k.repeat_interleave(heads // k.shape[0], dim=0)  # [heads, tokens, head_dim]
+    v = v.repeat_interleave(heads // v.shape[0], dim=0)
+    scores = torch.matmul(q, k.transpose(1, 2)) / math.sqrt(head_dim)  # [heads, tokens, tokens]
+    everywhere = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
+    unseen = everywhere.triu(diagonal=1)  # The future,
+    if window is not None:
+        unseen |= everywhere.tril(diagonal=-window)  # and what has left a window that counts the token itself.
+    shares = torch.softmax(scores.masked_fill(unseen, float("-inf")), dim=-1)
+    mixed = torch.matmul(shares, v)  # [heads, tokens, head_dim]
+    return mixed.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
+
+
+def heads_apart(x, head_dim):
+    """[tokens, heads * head_dim] to [heads, tokens, head_dim]"""
+    return x.view(x.shape[0], -1, head_dim).transpose(0, 1)
 
 
 def rotate(x, frequencies):
@@ -123,7 +131,8 @@ def rotate(x, frequencies):
 
 def rotary_frequencies(shape):
     """One per pair of a head's dimensions, slowed down for long contexts where the checkpoint was trained so (Llama 3.1)."""
-    exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+    # The one tensor that no checkpoint brings, so it is made on a real device also where the network is not.
+    exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device="cpu") / shape.head_dim
     frequencies = 1.0 / shape.rope_theta**exponents
     scaling = shape.rope_scaling
     if scaling is None:
@@ -133,3 +142,27 @@ def rotary_frequencies(shape):
     kept = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
     kept = kept.clamp(0.0, 1.0)
     return (1 - kept) * frequencies / scaling.factor + kept * frequencies
+
+
+def logits(x, head):
+    """`head` is a matrix of its own, or the embeddings where they are shared."""
+    return nn.functional.linear(x, head.weight)
+
+
+def wait_for_device(x):
+    """Part of what this engine stands for: a program that waits for the device at every step."""
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+
+
+# The checkpoint brings the numbers: PyTorch's own start values would only cost time, and drag in half of its compiler.
+
+
+class Linear(nn.Linear):
+    def reset_parameters(self):
+        pass
+
+
+class Embedding(nn.Embedding):
+    def reset_parameters(self):
+        pass

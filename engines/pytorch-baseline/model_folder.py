@@ -1,4 +1,4 @@
-"""A model folder as this engine reads it: the numbers of `config.json`, and which files hold the weights.
+"""A model folder as this engine reads it: which files hold the weights, and the ids that begin and end a text.
 
 Knows no tensor library, so that what is wrong with a folder is said before anything heavy happens.
 """
@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from engine_kit import Failed, check_offered
+from shape import read_shape
 
 FORMATS = ["safetensors"]
-ARCHITECTURES = ["llama", "qwen2"]
 
 INDEX = "model.safetensors.index.json"
 
@@ -24,64 +24,16 @@ def open_folder(path):
     said = _read_json(generation) if generation.is_file() else {}
     ids = {**config, **{name: value for name, value in said.items() if value is not None}}
     tokenizer = path / "tokenizer.json"
+    shape = read_shape(config)
     return SimpleNamespace(
         name=path.resolve().name,
-        architecture=config.get("model_type"),
+        architecture=shape.architecture,
         weights=weights,
         tokenizer=tokenizer if tokenizer.is_file() else None,
-        shape=_shape(config),
-        context_tokens=_whole(config, "max_position_embeddings"),
+        shape=shape,
+        context_tokens=shape.context_tokens,
         bos_id=next(iter(_ids(ids.get("bos_token_id"))), None),
         eos_ids=_ids(ids.get("eos_token_id")),
-    )
-
-
-def _shape(config):
-    """The network in numbers; what this engine does not compute is refused by name."""
-    architecture = config.get("model_type")
-    if not isinstance(architecture, str):
-        raise Failed("model", "`config.json`: `model_type` is missing")
-    check_offered("architecture", architecture, ARCHITECTURES)
-    if (activation := config.get("hidden_act", "silu")) != "silu":
-        raise Failed("unsupported", f"`hidden_act` `{activation}`: offered are `silu`")
-    if config.get("use_sliding_window"):
-        raise Failed("unsupported", "`use_sliding_window`: this engine attends to the whole sequence")
-    heads, hidden_size = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
-    kv_heads = _whole(config, "num_key_value_heads", heads)
-    if heads % kv_heads:
-        raise Failed("model", f"`config.json`: {heads} heads cannot share {kv_heads} key-value heads")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    bias = bool(config.get("attention_bias", False))
-    return SimpleNamespace(
-        hidden_size=hidden_size,
-        intermediate_size=_whole(config, "intermediate_size"),
-        layers=_whole(config, "num_hidden_layers"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=_whole(config, "head_dim", hidden_size // heads),
-        vocabulary_size=_whole(config, "vocab_size"),
-        norm_epsilon=_number(config, "rms_norm_eps", 1e-6),
-        rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0),
-        rope_scaling=_rope_scaling(rope),
-        # Qwen2 has these biases and its config has no word for them.
-        qkv_bias=bias or architecture == "qwen2",
-        output_bias=bias and architecture == "llama",
-        mlp_bias=bool(config.get("mlp_bias", False)),
-        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-    )
-
-
-def _rope_scaling(rope):
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise Failed("unsupported", f"rope scaling `{kind}`: offered are `default`, `llama3`")
-    return SimpleNamespace(
-        factor=_number(rope, "factor"),
-        low=_number(rope, "low_freq_factor"),
-        high=_number(rope, "high_freq_factor"),
-        original_context=_whole(rope, "original_max_position_embeddings"),
     )
 
 
@@ -124,22 +76,6 @@ def _read_json(path):
     if not isinstance(value, dict):
         raise Failed("model", f"`{path}`: expected an object")
     return value
-
-
-def _whole(config, name, default=None):
-    value = config.get(name)
-    value = default if value is None else value
-    if type(value) is not int or not 0 < value < 2**32:
-        raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{value}`")
-    return value
-
-
-def _number(config, name, default=None):
-    value = config.get(name)
-    value = default if value is None else value
-    if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise Failed("model", f"`config.json`: `{name}`: expected a number above 0, found `{value}`")
-    return float(value)
 
 
 def _ids(value):

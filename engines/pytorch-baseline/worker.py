@@ -4,7 +4,8 @@ import importlib.metadata
 
 import engine_kit
 from engine_kit import Failed
-from model_folder import ARCHITECTURES, FORMATS, open_folder
+from model_folder import FORMATS, open_folder
+from shape import ARCHITECTURES
 
 
 class PyTorchBaseline(engine_kit.Engine):

@@ -14,7 +14,12 @@ fn main() -> ExitCode {
             ("worker.py", include_str!("../worker.py")),
             ("baseline.py", include_str!("../baseline.py")),
             ("model.py", include_str!("../model.py")),
+            ("qwen3.py", include_str!("../qwen3.py")),
+            ("phi3.py", include_str!("../phi3.py")),
+            ("gemma.py", include_str!("../gemma.py")),
+            ("gpt2.py", include_str!("../gpt2.py")),
             ("model_folder.py", include_str!("../model_folder.py")),
+            ("shape.py", include_str!("../shape.py")),
         ],
     })
 }

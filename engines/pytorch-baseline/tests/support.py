@@ -64,11 +64,11 @@ def random_weights(config, dtype=torch.float32, seed=1):
     return {name: (torch.randn(shape) * 0.3 + (len(shape) == 1)).to(dtype) for name, shape in shapes.items()}
 
 
-def write_folder(test, changes=None, weights=None, shards=None):
+def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
     """A model folder that lives as long as the test."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
-    path, config = Path(folder.name), {**CONFIG, **(changes or {})}
+    path, config = Path(folder.name), {**config, **(changes or {})}
     (path / "config.json").write_text(json.dumps(config))
     weights = random_weights(config) if weights is None else weights
     if shards is None:

@@ -5,13 +5,14 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from support import CONFIG, ENGINE, generate, load, random_weights, worker_process, write_folder
+from support import CONFIG, ENGINE, LLAMA3, generate, load, random_weights, worker_process, write_folder
 
 import torch
 
 from engine_kit import Failed
 
 IDS = [0, 17, 42, 9]
+GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 
 
 class Loading(unittest.TestCase):
@@ -54,12 +55,50 @@ class Loading(unittest.TestCase):
         for path in (gguf, only_gguf):
             self.assertEqual(self.refusal(path), ("unsupported", "format `gguf`: offered are `safetensors`"))
         for message, changes in {
-            "architecture `gpt2`: offered are `llama`, `qwen2`": {"model_type": "gpt2"},
+            "architecture `mamba`: offered are `llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, `gemma`, `gpt2`": {
+                "model_type": "mamba"
+            },
             "rope scaling `yarn`: offered are `default`, `llama3`": {"rope_scaling": {"rope_type": "yarn", "factor": 4}},
+            "rope scaling `longrope`: offered are `default`, `llama3`": {
+                "model_type": "phi3",
+                "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
+            },
+            "`partial_rotary_factor` 0.75: this engine rotates the whole head": {
+                "model_type": "phi3",
+                "partial_rotary_factor": 0.75,
+            },
+            "`partial_rotary_factor` 0.5: this engine rotates the whole head": {
+                "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}
+            },
             "`hidden_act` `gelu`: offered are `silu`": {"hidden_act": "gelu"},
+            "`hidden_act` `silu`: offered are `gelu_pytorch_tanh`, `gelu`": {"model_type": "gemma"},
+            "`use_bidirectional_attention`: this engine attends to what came before": {
+                "model_type": "gemma",
+                "hidden_act": None,
+                "use_bidirectional_attention": True,
+            },
             "`use_sliding_window`: this engine attends to the whole sequence": {"use_sliding_window": True},
+            "`layer_types`: this engine computes `full_attention` in every layer": {
+                "layer_types": ["full_attention", "sliding_attention"]
+            },
+            "`attention_bias`: architecture `mistral` has none": {"model_type": "mistral", "attention_bias": True},
+            "`mlp_bias`: architecture `qwen3` has none": {"model_type": "qwen3", "mlp_bias": True},
+            "`activation_function` `gelu`: offered are `gelu_new`, `gelu_pytorch_tanh`": {
+                **GPT2,
+                "activation_function": "gelu",
+            },
+            "`scale_attn_by_inverse_layer_idx`: this engine scales all layers alike": {
+                **GPT2,
+                "scale_attn_by_inverse_layer_idx": True,
+            },
+            "`scale_attn_weights` false: this engine scales by the root of the head's dimensions": {
+                **GPT2,
+                "scale_attn_weights": False,
+            },
+            "`add_cross_attention`: this engine has no encoder to attend to": {**GPT2, "add_cross_attention": True},
         }.items():
-            self.assertEqual(self.refusal(write_folder(self, changes)), ("unsupported", message))
+            folder = write_folder(self, changes, random_weights(CONFIG))
+            self.assertEqual(self.refusal(folder), ("unsupported", message))
         integers = {name: tensor.to(torch.int8) for name, tensor in random_weights(CONFIG).items()}
         kind, message = self.refusal(write_folder(self, weights=integers))
         self.assertEqual(kind, "unsupported")
@@ -79,6 +118,10 @@ class Loading(unittest.TestCase):
         del incomplete["model.norm.weight"]
         lost = write_folder(self, shards=2)
         next(lost.glob("*00002-of*")).unlink()
+
+        def changed(changes):
+            return write_folder(self, changes, random_weights(CONFIG))
+
         broken_tokenizer = write_folder(self)
         (broken_tokenizer / "tokenizer.json").write_text("{}")
         for path, words in [
@@ -88,7 +131,16 @@ class Loading(unittest.TestCase):
             (half, "config.json`: "),
             (write_folder(self, weights=incomplete), "has no tensor `model.norm.weight`"),
             (write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)), "expected the shape [65, 32], found [64, 32]"),
-            (write_folder(self, {"hidden_size": None}, random_weights(CONFIG)), "`hidden_size`: expected a whole number"),
+            (changed({"hidden_size": None}), "`hidden_size`: expected a whole number"),
+            (changed({"num_hidden_layers": 2**31}), "`num_hidden_layers`: expected at most 4096"),
+            (changed({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads"),
+            (changed({"head_dim": 7}), "a head of 7 dimensions cannot be rotated in pairs"),
+            (changed({"tie_word_embeddings": "no"}), "`tie_word_embeddings`: expected true or false, found `no`"),
+            (changed({"rope_scaling": "llama3"}), "`rope_scaling`: expected an object, found `llama3`"),
+            (changed({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}), "`high_freq_factor` 1.0 is not above"),
+            (changed({"model_type": "phi3", "sliding_window": 0}), "`sliding_window`: expected a whole number"),
+            (changed({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
+            (changed({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
             (lost, "shard `model-00002-of-00002.safetensors` is missing"),
             (broken_tokenizer, "tokenizer.json`: "),
         ]:
@@ -161,7 +213,7 @@ class Worker(unittest.TestCase):
         self.assertEqual(first, second)
 
     def test_a_refused_load_leaves_an_engine_that_answers(self):
-        folders = write_folder(self, {"model_type": "gpt2"}), write_folder(self)
+        folders = write_folder(self, {"model_type": "mamba"}), write_folder(self)
         (messages, _) = self.converse(*({"type": "load", "model": str(folder)} for folder in folders))
         answers = [message["type"] for message in messages if message["type"] != "progress"]
         self.assertEqual(answers, ["failed", "loaded"])

@@ -1,0 +1,32 @@
+"""What Gemma changes: norms whose stored weight is the distance from one, a GELU where Llama has SiLU, and embeddings
+scaled up as they enter (but not where they serve as the output)."""
+
+import math
+
+import torch
+from torch import nn
+
+from model import MLP, Attention, Decoder, RMSNorm
+
+
+class Gemma(Decoder):
+    def parts(self):
+        return OneCentredNorm, Attention, GeluMLP
+
+    def embed(self, ids):
+        # Not rounded: Gemma's authors round this factor to the dtype of the computation, which here is f32.
+        x = super().embed(ids)
+        return x * math.sqrt(x.shape[-1])
+
+
+class OneCentredNorm(RMSNorm):
+    def forward(self, x):
+        mean_square = x.pow(2).mean(dim=-1, keepdim=True)
+        return (1.0 + self.weight) * (x * torch.rsqrt(mean_square + self.epsilon))
+
+
+class GeluMLP(MLP):
+    def forward(self, x):
+        # The tanh form, also for checkpoints whose config says `gelu`: they were trained with it.
+        gate = nn.functional.gelu(self.gate_proj(x), approximate="tanh")
+        return self.down_proj(gate * self.up_proj(x))

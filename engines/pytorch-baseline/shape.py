@@ -1,0 +1,179 @@
+"""A network in numbers, read from `config.json`; what this engine does not compute is refused by name.
+
+Knows no tensor library, so that what is wrong with a config is said before anything heavy happens.
+"""
+
+from types import SimpleNamespace
+
+from engine_kit import Failed, check_offered
+
+# What a config of each architecture means where it is silent, as Hugging Face `transformers` reads it.
+UNSAID = {
+    "llama": {},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {},
+    "qwen3": {"head_dim": 128},
+    "phi3": {"rms_norm_eps": 1e-5},
+    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
+    "gpt2": {"tie_word_embeddings": True},
+}
+ARCHITECTURES = list(UNSAID)
+
+# Names of what is computed; where a config is silent, the first is meant.
+LLAMA_ACTIVATIONS = ["silu"]
+GPT2_ACTIVATIONS = ["gelu_new", "gelu_pytorch_tanh"]
+# `gelu` in a config of Gemma is an old mistake for the tanh form, which its checkpoints were trained with.
+GEMMA_ACTIVATIONS = ["gelu_pytorch_tanh", "gelu"]
+
+# More layers than any model has, and few enough to build before anything is known about the weights.
+MOST_LAYERS = 4096
+
+
+def read_shape(config):
+    architecture = config.get("model_type")
+    if not isinstance(architecture, str):
+        raise Failed("model", "`config.json`: `model_type` is missing")
+    check_offered("architecture", architecture, ARCHITECTURES)
+    config = {**UNSAID[architecture], **config}
+    shape = _gpt2_shape(config) if architecture == "gpt2" else _llama_shape(architecture, config)
+    if shape.heads % shape.kv_heads:
+        raise Failed("model", f"`config.json`: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
+    return shape
+
+
+def _llama_shape(architecture, config):
+    """Llama and its relatives."""
+    _check_activation(config, "hidden_act", GEMMA_ACTIVATIONS if architecture == "gemma" else LLAMA_ACTIVATIONS)
+    _refuse(config, "use_bidirectional_attention", "this engine attends to what came before")
+    bias = _attention_bias(architecture, config)
+    heads, hidden_size = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
+    head_dim = _whole(config, "head_dim", hidden_size // heads)
+    if head_dim % 2:
+        raise Failed("model", f"`config.json`: a head of {head_dim} dimensions cannot be rotated in pairs")
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise Failed("model", f"`config.json`: `rope_scaling`: expected an object, found `{str(rope)[:80]}`")
+    for said in (config, rope):
+        if (part := _number(said, "partial_rotary_factor", 1.0)) != 1.0:
+            raise Failed("unsupported", f"`partial_rotary_factor` {part}: this engine rotates the whole head")
+    return SimpleNamespace(
+        architecture=architecture,
+        context_tokens=_whole(config, "max_position_embeddings"),
+        hidden_size=hidden_size,
+        intermediate_size=_whole(config, "intermediate_size"),
+        layers=_whole(config, "num_hidden_layers", most=MOST_LAYERS),
+        heads=heads,
+        kv_heads=_whole(config, "num_key_value_heads", heads),
+        head_dim=head_dim,
+        vocabulary_size=_whole(config, "vocab_size"),
+        norm_epsilon=_number(config, "rms_norm_eps", 1e-6),
+        rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0),
+        rope_scaling=_rope_scaling(rope),
+        window=_window(architecture, config),
+        # Qwen2 has these biases and its config has no word for them.
+        qkv_bias=bias or architecture == "qwen2",
+        output_bias=bias,
+        mlp_bias=_flag(config, "mlp_bias"),
+        tied_embeddings=_flag(config, "tie_word_embeddings"),
+    )
+
+
+def _gpt2_shape(config):
+    """GPT-2, whose config has words of its own."""
+    _check_activation(config, "activation_function", GPT2_ACTIVATIONS)
+    _refuse(config, "scale_attn_by_inverse_layer_idx", "this engine scales all layers alike")
+    _refuse(config, "add_cross_attention", "this engine has no encoder to attend to")
+    if not _flag(config, "scale_attn_weights", True):
+        raise Failed("unsupported", "`scale_attn_weights` false: this engine scales by the root of the head's dimensions")
+    heads, hidden_size = _whole(config, "n_head"), _whole(config, "n_embd")
+    if hidden_size % heads:
+        raise Failed("model", f"`config.json`: {heads} heads cannot share a hidden size of {hidden_size}")
+    return SimpleNamespace(
+        architecture="gpt2",
+        context_tokens=_whole(config, "n_positions"),
+        hidden_size=hidden_size,
+        intermediate_size=_whole(config, "n_inner", 4 * hidden_size),
+        layers=_whole(config, "n_layer", most=MOST_LAYERS),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden_size // heads,
+        vocabulary_size=_whole(config, "vocab_size"),
+        norm_epsilon=_number(config, "layer_norm_epsilon", 1e-5),
+        tied_embeddings=_flag(config, "tie_word_embeddings"),
+    )
+
+
+def _window(architecture, config):
+    """How many tokens a token attends to, itself among them; None where it is all that came before."""
+    # Qwen's word for windows in some layers only, which no published checkpoint has.
+    _refuse(config, "use_sliding_window", "this engine attends to the whole sequence")
+    kinds = config.get("layer_types") or []
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
+        raise Failed("unsupported", "`layer_types`: this engine computes `full_attention` in every layer")
+    if architecture not in ("mistral", "phi3") or config.get("sliding_window") is None:
+        return None
+    return _whole(config, "sliding_window")
+
+
+def _attention_bias(architecture, config):
+    """Biases of all four projections of attention."""
+    if architecture != "llama":
+        _refuse(config, "mlp_bias", f"architecture `{architecture}` has none")
+    if architecture == "qwen2":
+        return False
+    if architecture in ("mistral", "phi3"):
+        _refuse(config, "attention_bias", f"architecture `{architecture}` has none")
+    return _flag(config, "attention_bias")
+
+
+def _rope_scaling(rope):
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        raise Failed("unsupported", f"rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`")
+    low, high = _number(rope, "low_freq_factor"), _number(rope, "high_freq_factor")
+    if high <= low:
+        raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")
+    return SimpleNamespace(
+        factor=_number(rope, "factor"),
+        low=low,
+        high=high,
+        original_context=_whole(rope, "original_max_position_embeddings"),
+    )
+
+
+def _check_activation(config, name, offered):
+    activation = config.get(name)
+    check_offered(f"`{name}`", offered[0] if activation is None else str(activation), offered)
+
+
+def _refuse(config, name, because):
+    if _flag(config, name):
+        raise Failed("unsupported", f"`{name}`: {because}")
+
+
+def _flag(config, name, default=False):
+    value = config.get(name)
+    value = default if value is None else value
+    if type(value) is not bool:
+        raise Failed("model", f"`config.json`: `{name}`: expected true or false, found `{str(value)[:80]}`")
+    return value
+
+
+def _whole(config, name, default=None, most=2**32 - 1):
+    value = config.get(name)
+    value = default if value is None else value
+    if type(value) is not int or not 0 < value < 2**32:
+        raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{str(value)[:80]}`")
+    if value > most:
+        raise Failed("model", f"`config.json`: `{name}`: expected at most {most}, found `{value}`")
+    return value
+
+
+def _number(config, name, default=None):
+    value = config.get(name)
+    value = default if value is None else value
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise Failed("model", f"`config.json`: `{name}`: expected a number above 0, found `{str(value)[:80]}`")
+    return float(value)

@@ -1,0 +1,129 @@
+"""Makes `golden.json`: logits of tiny networks of every architecture as Hugging Face `transformers` computes them, and
+prints the largest difference between those and this engine's over all positions and the whole vocabulary.
+
+The engine's environment does not hold `transformers`; a folder beside it does:
+
+    uv pip install --python-version 3.11 --target DIR transformers==5.23.0
+    PYTHONPATH=DIR scripts/python-of pytorch-baseline engines/pytorch-baseline/tests/make_golden.py
+"""
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from support import LLAMA3, load
+from seeded import seeded_ids, seeded_weights
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+GOLDEN = Path(__file__).with_name("golden.json")
+TOKENS = 200
+POSITIONS = [0, 1, 99, 199]
+EVERY = 13  # of the vocabulary
+LATER_LAYER = re.compile(r"\.[1-9]\d*\.")
+
+# Epsilons so large that a wrong one shows, and windows much smaller than the sequence.
+COMMON = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 0.01,
+    "rope_theta": 5000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+GEMMA = {name: value for name, value in COMMON.items() if name != "tie_word_embeddings"}
+GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 96,
+    "n_embd": 64,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 256,
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 0.01,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+
+CASES = {
+    "llama": {**COMMON, "model_type": "llama"},
+    "llama with scaled positions": {
+        **COMMON,
+        "model_type": "llama",
+        "rope_scaling": {**LLAMA3, "factor": 8.0, "original_max_position_embeddings": 64},
+        "tie_word_embeddings": True,
+    },
+    "llama with biases": {**COMMON, "model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "mistral": {**COMMON, "model_type": "mistral", "head_dim": 24, "sliding_window": None},
+    "mistral with a window": {**COMMON, "model_type": "mistral", "sliding_window": 50},
+    "qwen2": {**COMMON, "model_type": "qwen2", "use_sliding_window": False, "sliding_window": 50},
+    "qwen3": {**COMMON, "model_type": "qwen3", "head_dim": 24, "tie_word_embeddings": True},
+    "qwen3 with biases": {**COMMON, "model_type": "qwen3", "head_dim": 24, "attention_bias": True},
+    "phi3": {**COMMON, "model_type": "phi3", "pad_token_id": 0, "sliding_window": None},
+    "phi3 with a window": {**COMMON, "model_type": "phi3", "pad_token_id": 0, "sliding_window": 47},
+    "gemma": {**GEMMA, "model_type": "gemma", "head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu"},
+    "gpt2": GPT2,
+    "gpt2 with an inner size of its own": {**GPT2, "n_inner": 100},
+}
+
+
+def main():
+    transformers.utils.logging.disable_progress_bar()
+    versions = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
+    cases, worst = {}, 0.0
+    for name, config in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            case, difference, reach = compute(config, Path(folder))
+        cases[name] = case
+        worst = max(worst, difference)
+        print(f"{name}: {difference:.1e} where logits reach {reach:.1f}", file=sys.stderr)
+    if worst > 1e-4:
+        sys.exit("the engine and transformers disagree; nothing is written")
+    head = json.dumps({"made_by": "make_golden.py", "versions": versions, "tokens": TOKENS, "every": EVERY})
+    lines = ",\n".join(f"{json.dumps(name)}: {{\n{fields(case)}\n}}" for name, case in cases.items())
+    GOLDEN.write_text(f'{head[:-1]}, "cases": {{\n{lines}\n}}}}\n')
+
+
+def fields(case):
+    return ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in case.items())
+
+
+def compute(config, folder):
+    """The case for the file, how far apart this engine is at most, and the largest logit."""
+    ids = seeded_ids(TOKENS, config["vocab_size"])
+    (folder / "config.json").write_text(json.dumps(config))
+    with torch.device("meta"):
+        empty = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
+    shapes = {name: list(parameter.shape) for name, parameter in empty.named_parameters()}
+    # All layers are alike, so the file names the first one's tensors for all.
+    tensors = {name.replace(".0.", ".*."): shape for name, shape in shapes.items() if not LATER_LAYER.search(name)}
+    weights = {name: torch.from_numpy(array) for name, array in seeded_weights(config, tensors).items()}
+    assert {name: list(tensor.shape) for name, tensor in weights.items()} == shapes
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    model, said = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    assert not said["missing_keys"] and not said["unexpected_keys"] and not said["mismatched_keys"], said
+    with torch.no_grad():
+        theirs = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
+        # The folder as it was published, and as `transformers` writes it today.
+        model.save_pretrained(folder / "saved")
+        ours = [load(path)._logits(ids) for path in (folder, folder / "saved")]
+    differences = [(theirs - logits).abs().max().item() for logits in ours]
+    rows = {position: [round(value, 6) for value in theirs[position, ::EVERY].tolist()] for position in POSITIONS}
+    return {"config": config, "tensors": tensors, "logits": rows}, max(differences), theirs.abs().max().item()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Every architecture against the logits that Hugging Face `transformers` computes from the same weights."""
+
+import json
+import unittest
+from pathlib import Path
+
+from seeded import seeded_ids, seeded_weights
+from support import load, write_folder
+
+import numpy
+import torch
+
+from engine_kit import Failed
+
+GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
+CASES = GOLDEN["cases"]
+
+
+def weights_of(case):
+    return {name: torch.from_numpy(array) for name, array in seeded_weights(case["config"], case["tensors"]).items()}
+
+
+class Architectures(unittest.TestCase):
+    def logits(self, case, changes=None, weights=None):
+        weights = weights_of(case) if weights is None else weights
+        model = load(write_folder(self, changes, weights, config=case["config"]))
+        with torch.no_grad():
+            return model._logits(seeded_ids(GOLDEN["tokens"], case["config"]["vocab_size"]))  # [tokens, vocabulary]
+
+    def test_logits_are_those_of_transformers(self):
+        for name, case in CASES.items():
+            with self.subTest(name):
+                given = self.logits(case)
+                for position, wanted in case["logits"].items():
+                    row = given[int(position), :: GOLDEN["every"]].tolist()
+                    numpy.testing.assert_allclose(row, wanted, rtol=0, atol=1e-4)
+
+    def test_every_architecture_that_hello_names_has_a_case_and_a_network(self):
+        from baseline import NETWORKS
+        from worker import PyTorchBaseline
+
+        named = PyTorchBaseline().hello()["capabilities"]["architectures"]
+        self.assertEqual(sorted(named), sorted(NETWORKS))
+        self.assertEqual(sorted(named), sorted({case["config"]["model_type"] for case in CASES.values()}))
+
+    def test_gpt2_is_read_under_its_first_names_and_its_stored_masks_are_no_weights(self):
+        case = CASES["gpt2"]
+        renamed = {name.removeprefix("transformer."): tensor for name, tensor in weights_of(case).items()}
+        masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4)}
+        self.assertTrue(torch.equal(self.logits(case, weights={**renamed, **masks}), self.logits(case)))
+
+    def test_a_window_matters_from_the_first_token_that_leaves_it(self):
+        for name in ("mistral with a window", "phi3 with a window"):
+            case = CASES[name]
+            window = case["config"]["sliding_window"]
+            narrow, whole = self.logits(case), self.logits(case, {"sliding_window": None})
+            self.assertTrue(torch.equal(narrow[:window], whole[:window]))
+            self.assertGreater((narrow[window] - whole[window]).abs().max(), 1e-3)
+            self.assertTrue(torch.equal(self.logits(case, {"sliding_window": GOLDEN["tokens"]}), whole))
+
+    def test_a_mistral_without_a_word_about_its_window_has_the_first_versions(self):
+        from shape import read_shape
+
+        config = {name: value for name, value in CASES["mistral"]["config"].items() if name != "sliding_window"}
+        self.assertEqual(read_shape(config).window, 4096)
+
+    def test_gemma_and_gpt2_share_embeddings_unless_the_config_says_otherwise(self):
+        for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
+            case, weights = CASES[name], weights_of(CASES[name])
+            # A head that nobody asked for is no weight either.
+            spare = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
+            self.assertTrue(torch.equal(self.logits(case, weights=spare), self.logits(case)))
+            self.assertEqual(self.logits(case, {"tie_word_embeddings": False}, spare).abs().max(), 0.0)
+
+    def test_a_missing_tensor_is_named(self):
+        for name, lost in {
+            "qwen2": "model.layers.2.self_attn.k_proj.bias",
+            "qwen3": "model.layers.1.self_attn.q_norm.weight",
+            "phi3": "model.layers.0.mlp.gate_up_proj.weight",
+            "gpt2": "transformer.wpe.weight",
+        }.items():
+            weights = weights_of(CASES[name])
+            del weights[lost]
+            with self.assertRaises(Failed) as caught:
+                self.logits(CASES[name], weights=weights)
+            self.assertEqual(caught.exception.kind, "model")
+            self.assertIn(f"has no tensor `{lost}`", caught.exception.message)
+
+
+if __name__ == "__main__":
+    unittest.main()
