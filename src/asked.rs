@@ -1,13 +1,18 @@
 //! What the command line names, found: engines, scenarios, models, the reference. A name that stands for nothing is the
 //! user's error, told with what there is.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
+use model_files::{ModelFolder, size};
 
 use crate::cli::RunArgs;
+use crate::event::Event;
 use crate::exit_code::Usage;
 use crate::listing;
 use crate::manifest::DEFAULT_PRESET;
 use crate::plan::{Asked, Candidate, Model, Plan};
+use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
 
@@ -71,12 +76,69 @@ pub fn model(name: Option<&str>) -> Result<Model> {
         None => model_files::resolve(None)?,
         name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
     };
-    let path = path.canonicalize().with_context(|| format!("cannot open the model `{}`", path.display()))?;
-    let own = path.file_stem().filter(|_| path.is_file()).or(path.file_name()).unwrap_or(path.as_os_str());
+    // Links are kept: a file in the hub's cache has its name in the link alone.
+    let path =
+        std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
     // Unpacked from an installed program its folder has another name, and it is the same model.
     let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
-    let own = if embedded { model_files::embedded::NAME.into() } else { own.to_string_lossy() };
-    Ok(Model { name: own.into_owned(), path: path.to_string_lossy().into_owned() })
+    let own = match embedded {
+        true => model_files::embedded::NAME.to_string(),
+        false => model_files::hub::name_of(&path).unwrap_or_else(|| own_name(&path)),
+    };
+    Ok(Model { name: own, path: path.to_string_lossy().into_owned(), ..Model::default() })
+}
+
+fn own_name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let name = path.file_stem().filter(|_| path.is_file()).or(full.file_name()).unwrap_or(full.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// What the models' files say, and the names of their weights, for which all of them are read the first time. A model
+/// that cannot be understood here may yet be one that an engine understands, so it stays, with a warning.
+pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(Event)) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for model in models {
+        if let Err(error) = identify_one(model, listener) {
+            let message = format!("`{}`: no name for its weights: {error:#}", model.name);
+            warnings.push(Warning { configuration: None, message });
+        }
+    }
+    warnings
+}
+
+fn identify_one(model: &mut Model, listener: &mut dyn FnMut(Event)) -> Result<()> {
+    let Ok(folder) = ModelFolder::open(&model.path) else {
+        // Each engine's row will say what is wrong with it.
+        return Ok(());
+    };
+    model.format = Some(folder.format.as_str().into());
+    model.architecture = Some(folder.config.architecture.clone());
+    model.dtype = model_files::own_dtype(&folder).ok().map(|dtype| dtype.as_str().to_ascii_lowercase());
+    let bytes = folder.weights_bytes();
+    let slow = bytes > SILENT_BYTES && folder.known_identity().is_none();
+    if slow {
+        let (what, note) = ("reading all weights once, to name them".into(), Some(size(bytes)));
+        listener(Event::SetUpStarted { engine: model.name.clone(), what, note });
+    }
+    let identity = folder.identity();
+    if slow {
+        listener(Event::SetUpFinished { engine: model.name.clone(), failed: None });
+    }
+    model.identity = Some(identity?);
+    Ok(())
+}
+
+/// Read in less than a second.
+const SILENT_BYTES: u64 = 1_000_000_000;
+
+/// Refuses a model that is not what the user takes it for.
+pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
+    for model in models {
+        let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));
+        checked.map_err(|error| Usage(format!("model `{}`: {error:#}", model.name)))?;
+    }
+    Ok(())
 }
 
 pub fn asked(

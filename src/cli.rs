@@ -1,5 +1,7 @@
 //! The command line: types only.
 
+pub mod model;
+
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
@@ -36,6 +38,9 @@ pub enum Command {
     Metrics,
     /// Build an engine and create its environment
     Setup(SetupArgs),
+    /// Make, convert, fetch and describe models
+    #[command(subcommand)]
+    Model(model::ModelCommand),
     /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
     Request(RequestArgs),
     /// Say what of the protocol an engine keeps, what is absent and what is wrong
@@ -68,6 +73,9 @@ pub struct RunArgs {
     /// A model folder or file; the default is the embedded one
     #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<String>,
+    /// What the models are expected to be: `llama`, `gpt2`; another architecture is an error
+    #[arg(long, value_name = "ARCHITECTURE")]
+    pub model_type: Option<String>,
     /// A scenario or a suite (see `orchestrate scenarios`)
     #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,

@@ -12,6 +12,7 @@ mod machine;
 mod manifest;
 mod measure;
 mod metric;
+mod model;
 mod null_engine;
 mod output;
 mod overhead;
@@ -56,6 +57,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Scenarios) => listing::scenarios(),
         Some(Command::Metrics) => listing::metrics(),
         Some(Command::Setup(arguments)) => measure::set_up(&arguments),
+        Some(Command::Model(command)) => model::model(&command),
         Some(Command::Request(arguments)) => measure::request(&arguments),
         Some(Command::Report(arguments)) => output::report_again(&arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),

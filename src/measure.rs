@@ -27,7 +27,10 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let asked_for = asked::engines(&registry, arguments)?;
     let scenarios = asked::scenarios(&arguments.scenarios)?;
-    let models = asked::models(&arguments.models)?;
+    let mut models = asked::models(&arguments.models)?;
+    if let Some(expected) = &arguments.model_type {
+        asked::expect_architecture(&models, expected)?;
+    }
     let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
     check_destinations(&directory, arguments.json.as_deref())?;
     let id = run_id();
@@ -36,7 +39,9 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let interrupts = Interrupts::listen()?;
     let mut progress = Progress::new(display(arguments));
     let mut listener = |event| progress.event(event);
-    let (candidates, warnings) = prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
+    let (candidates, mut warnings) =
+        prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
+    warnings.extend(asked::identify(&mut models, &mut listener));
     let asked = asked::asked(arguments, &registry, candidates, models, scenarios)?;
     interrupts.keep();
     let mut recorder = Recorder::create(&directory, header(id, &asked))?;

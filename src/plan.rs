@@ -57,6 +57,17 @@ pub struct Configuration {
 pub struct Model {
     pub name: String,
     pub path: String,
+    /// `safetensors` or `gguf`, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// The dtype of most of its bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    /// Names the weights in whatever format they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
 }
 
 /// A reason in one line, and a command that can be pasted.
@@ -280,7 +291,7 @@ mod tests {
             |name: &str| Candidate { engine: name.into(), command: vec![name.into()], ..Default::default() };
         Asked {
             candidates: vec![candidate("a"), candidate("b")],
-            models: vec![Model { name: "m".into(), path: "/m".into() }],
+            models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
             scenarios: crate::scenario::named("default").unwrap(),
             devices: vec!["cpu".into()],
             dtypes: vec![None],

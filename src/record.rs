@@ -72,6 +72,16 @@ pub struct Launch {
     pub loaded: Option<Loaded>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_ns: Option<u64>,
+    /// The form in which the engine was given the model, where it reads no form that the model has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub converted: Option<Converted>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Converted {
+    pub format: String,
+    pub dtype: String,
+    pub path: String,
 }
 
 /// The facts about one request as the engine stated them, plus what the orchestrator's own clock saw.

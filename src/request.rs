@@ -17,7 +17,8 @@ pub fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
     // What the engine can do is not asked; the lines are the ones that an engine of the whole protocol gets.
     let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
     let hello = protocol::Hello { protocol: protocol::version::CURRENT };
-    let mut requests = vec![Request::Hello(hello), Request::Load(load_request(configuration))];
+    let mut requests =
+        vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
         let which = Which { seed: plan.seed, round: 0, role: Role::Measured, index: 0 };

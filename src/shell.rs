@@ -33,3 +33,33 @@ pub fn megabytes(megabytes: u64) -> String {
         _ => format!("{megabytes} MB"),
     }
 }
+
+/// What a person means by `20GB`, `1.5 tb` or `4096`.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 1.0,
+        "KB" | "K" => 1e3,
+        "MB" | "M" => 1e6,
+        "GB" | "G" => 1e9,
+        "TB" | "T" => 1e12,
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * factor;
+    (bytes < 1e18).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let read = ["20GB", "1.5 tb", "4096", " 2 MB ", "x", "3 zb", "", "1e999GB", "99999999TB"];
+        let meant = [Some(20_000_000_000), Some(1_500_000_000_000), Some(4096), Some(2_000_000)];
+        assert_eq!(read.map(parse_bytes)[..4], meant);
+        assert!(read.map(parse_bytes)[4..].iter().all(Option::is_none));
+    }
+}

@@ -6,28 +6,18 @@
 
 mod support;
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Command;
 
 use model_files::{ModelFolder, embedded};
-use protocol::{Failed, FailureKind, Generate, Generated, Load, Message, Request, Score};
+use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
+use support::engine::{Engine, alone, assert_is_ready, at_home, binary, in_tree};
 use support::record::Record;
-use support::{Outcome, Running, Scratch, finish, root};
+use support::{Outcome, Scratch, finish, root};
 
 const CANDLE: &str = "candle";
 const PYTORCH: &str = "pytorch-baseline";
-/// One test at a time: engines that share the cores wait for one another's threads, and slowly.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    // A test that failed while it was alone has left nothing that matters.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What engines in f32 may differ by in a log-probability (natural logarithm).
 const TOLERANCE: f64 = 1e-3;
 
@@ -50,10 +40,7 @@ fn both_engines_read_a_text_as_the_same_tokens() {
     let mut engines = [CANDLE, PYTORCH].map(Engine::loaded);
     for text in ["Hello", "The old  keeper; naïve, 47 times.\n"] {
         let request = Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() };
-        let [candle, pytorch] = engines.each_mut().map(|engine| {
-            let sequence = engine.generated(request.clone()).iterations.remove(0).sequences.remove(0);
-            (sequence.prompt_tokens, sequence.output_ids.unwrap())
-        });
+        let [candle, pytorch] = engines.each_mut().map(|engine| engine.tokens(request.clone()));
         assert_eq!(candle, pytorch, "{text:?}");
     }
 }
@@ -136,11 +123,7 @@ fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
 #[test]
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
     let _alone = alone();
-    let engines = std::fs::read_dir(root().join("engines")).unwrap().flatten().map(|folder| folder.path());
-    let in_tree = engines.filter(|folder| folder.join("engine.toml").is_file());
-    let names: Vec<_> =
-        in_tree.map(|folder| folder.file_name().unwrap().to_string_lossy().into_owned()).collect();
-    assert!(names.len() > 1, "{names:?}");
+    let names = in_tree();
     for engine in names.iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
@@ -285,39 +268,6 @@ fn assert_narrow(table: &str) {
     }
 }
 
-/// With the user's own data directory and cargo's own target directory: there is what set-up has made.
-fn at_home(mut command: Command) -> Command {
-    for name in ["ORCHESTRATE_HOME", "CARGO_TARGET_DIR"] {
-        match std::env::var_os(name) {
-            Some(folder) => command.env(name, folder),
-            None => command.env_remove(name),
-        };
-    }
-    command
-}
-
-/// An engine that is missing is no reason to skip a test.
-fn assert_is_ready(name: &str) {
-    let listed = finish(at_home(Scratch::new().orchestrate()).arg("engines").current_dir(root())).stdout;
-    let of = |line: &&str| line.split([':', ' ']).next() == Some(name);
-    let line = listed.lines().find(of);
-    let ready = line.is_none_or(|line| line.ends_with(": ready"));
-    assert!(
-        ready,
-        "{}\nhint: cargo run --release -- setup {name}   (or scripts/check --full, which does it first)",
-        line.unwrap()
-    );
-}
-
-fn binary(name: &str) -> PathBuf {
-    assert_is_ready(name);
-    let manifest = std::fs::read_to_string(root().join("engines").join(name).join("engine.toml")).unwrap();
-    let manifest: toml::Table = manifest.parse().unwrap();
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir));
-    target.join("release").join(manifest["binary"].as_str().unwrap())
-}
-
 /// Ids of so many tokens of the text that the model was not trained on, from a place in it.
 fn heldout(start: usize, tokens: usize) -> Vec<u32> {
     let folder = ModelFolder::open(embedded::folder().unwrap()).unwrap();
@@ -326,85 +276,4 @@ fn heldout(start: usize, tokens: usize) -> Vec<u32> {
     let ids = tokenizer.encode(&embedded::heldout_text().unwrap()).unwrap().split_off(bos.len());
     let window = ids.iter().cycle().skip(start).take(tokens - bos.len());
     bos.iter().chain(window).copied().collect()
-}
-
-/// An engine that is talked to as the protocol says and through nothing of the orchestrator's.
-struct Engine {
-    process: Running,
-    /// Ends the engine, and what it leaves.
-    _scratch: Scratch,
-}
-
-impl Engine {
-    fn start(name: &str) -> Self {
-        let scratch = Scratch::new();
-        let mut command = at_home(scratch.marked(binary(name)));
-        command.env("ORCHESTRATE_THREADS", "1");
-        Self { process: Running::start(command.stdin(Stdio::piped())), _scratch: scratch }
-    }
-
-    fn loaded(name: &str) -> Self {
-        let mut engine = Self::start(name);
-        let model = embedded::folder().unwrap().to_string_lossy().into_owned();
-        let load = Load { model, dtype: Some("f32".into()), threads: Some(1), ..Load::default() };
-        engine.send(&protocol::encode(&Request::Load(load)));
-        loop {
-            match engine.message() {
-                Message::Progress(_) => {}
-                Message::Loaded(loaded) => {
-                    assert_eq!(loaded.facts.compute_dtype.as_deref(), Some("f32"), "{name}");
-                    return engine;
-                }
-                other => panic!("{name}: {other:?}"),
-            }
-        }
-    }
-
-    fn generate(&mut self, prompt: &[u32]) -> Vec<u32> {
-        let request = Generate {
-            prompt_ids: Some(prompt.into()),
-            max_new_tokens: 48,
-            ignore_eos: true,
-            ..Generate::default()
-        };
-        self.generated(request).iterations.remove(0).sequences.remove(0).output_ids.unwrap()
-    }
-
-    fn generated(&mut self, request: Generate) -> Generated {
-        self.send(&protocol::encode(&Request::Generate(request)));
-        loop {
-            match self.message() {
-                Message::Progress(_) => {}
-                Message::Generated(generated) => return generated,
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn score(&mut self, ids: &[u32]) -> Vec<Option<f64>> {
-        self.send(&protocol::encode(&Request::Score(Score { id: None, sequences: vec![ids.into()] })));
-        match self.message() {
-            Message::Scored(mut scored) => scored.logprobs.remove(0),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// The `failed` that a broken line gets.
-    fn refusal(&mut self, line: &[u8]) -> Failed {
-        self.send(&[line, b"\n"].concat());
-        match self.message() {
-            Message::Failed(failed) => failed,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn send(&mut self, line: &[u8]) {
-        self.process.stdin.as_mut().unwrap().write_all(line).unwrap();
-    }
-
-    fn message(&mut self) -> Message {
-        let line = self.process.line();
-        let show = || String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
-        protocol::parse_message(&line).unwrap_or_else(|refused| panic!("{}: {}", refused.message, show()))
-    }
 }

@@ -1,6 +1,8 @@
-//! Names the embedded model by its content, and says plainly when its files are not there.
+//! Names the embedded model by its content, and says plainly when its files are not there. Collects the named shapes, so
+//! that a new one is a file in their folder and nothing else.
 
-use std::path::Path;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 const FILES: [&str; 6] = [
     "config.json",
@@ -13,6 +15,7 @@ const FILES: [&str; 6] = [
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
+    shapes()?;
     if std::env::var_os("CARGO_FEATURE_EMBEDDED").is_none() {
         return Ok(());
     }
@@ -28,4 +31,27 @@ fn main() -> Result<(), String> {
     }
     println!("cargo::rustc-env=EMBEDDED_MODEL_DIGEST={}", places::digest(&contents));
     Ok(())
+}
+
+/// Real ones before tiny ones, each by name.
+fn shapes() -> Result<(), String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shapes");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let failed = |error: std::io::Error| format!("models/shapes: {error}");
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        files.extend(
+            Some(entry.map_err(failed)?.path()).filter(|path| path.extension() == Some("json".as_ref())),
+        );
+    }
+    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    files.sort_by_key(|path| (name(path).starts_with("tiny-"), name(path)));
+    let mut table = String::from("[\n");
+    for path in &files {
+        // Written as Rust writes texts, so that no path breaks it.
+        let _ = writeln!(table, "    ({:?}, include_str!({:?})),", name(path), path.to_string_lossy());
+    }
+    table.push_str("]\n");
+    let to = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("shapes.rs");
+    std::fs::write(&to, format!("&{table}")).map_err(|error| format!("{}: {error}", to.display()))
 }

@@ -47,7 +47,7 @@ const TEXTS: [&str; 3] = ["Hello", "A longer text, with commas and 12 numbers.",
 
 fn counts_text_tokens(subject: &mut Subject) -> Result<(), Not> {
     for text in TEXTS {
-        let Some(tokens) = encoded(subject, text) else { return absent("the model has no `tokenizer.json`") };
+        let Some(tokens) = encoded(subject, text) else { return absent("the model has no tokenizer") };
         let answer = subject.generate(&json!({ "prompt": text, "max_new_tokens": 1 }))?;
         let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
         let found = sequence.map_or(0, |sequence| sequence.prompt_tokens as usize);
@@ -66,7 +66,7 @@ fn reads_text_as_ids(subject: &mut Subject) -> Result<(), Not> {
         return absent("not claimed: `deterministic`");
     }
     for text in TEXTS {
-        let Some(ids) = encoded(subject, text) else { return absent("the model has no `tokenizer.json`") };
+        let Some(ids) = encoded(subject, text) else { return absent("the model has no tokenizer") };
         let from_text = outputs(&subject.generate(&json!({ "prompt": text, "max_new_tokens": 6 }))?);
         let from_ids = outputs(&subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 6 }))?);
         if from_text != from_ids {

@@ -233,7 +233,8 @@ impl Subject {
     /// The load of this check: the model, the device and the threads that a run would name.
     pub fn load_line(&self) -> Value {
         // A request has string keys and no failing serializer.
-        serde_json::to_value(Request::Load(load_request(&self.configuration))).unwrap_or_default()
+        serde_json::to_value(Request::Load(load_request(&self.configuration, &self.configuration.model.path)))
+            .unwrap_or_default()
     }
 
     /// Loads, and gives the time that it took on this program's clock.
@@ -344,7 +345,13 @@ impl Subject {
         if self.wire.is_some() {
             return Ok(());
         }
-        let launching = launching(&self.configuration, &self.run, self.launches, self.debug);
+        let launching = launching(
+            &self.configuration,
+            &self.configuration.model.path,
+            &self.run,
+            self.launches,
+            self.debug,
+        );
         self.launches += 1;
         let opened = self.runtime.block_on(async { Wire::open(&launching) });
         match opened {

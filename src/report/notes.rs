@@ -18,6 +18,7 @@ pub fn of(record: &RunRecord, rows: &[(usize, Row)]) -> Vec<String> {
         (spreads(rows), "rows whose launches are as far apart"),
         (prompts(record), "cases whose prompts have another length"),
         (unstated(record), "engines that do not state what they were asked for"),
+        (converted(record), "engines that were given a conversion of the model"),
     ];
     kinds.into_iter().flat_map(|(notes, others)| bounded(notes, others)).collect()
 }
@@ -121,6 +122,22 @@ fn unstated(record: &RunRecord) -> Vec<String> {
     notes
 }
 
+/// Where an engine reads another format than the model's.
+fn converted(record: &RunRecord) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
+        let mut launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        let Some(given) = launches.find_map(|launch| launch.converted.as_ref()) else { continue };
+        let (label, format, dtype) = (line(&configuration.label), line(&given.format), line(&given.dtype));
+        let own = configuration.model.format.as_deref().map_or("the model's format", |own| own);
+        notes.push(format!(
+            "`{label}` does not read {}: it was given the same weights as {format} in {dtype}",
+            line(own)
+        ));
+    }
+    notes
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::specimen::*;
@@ -168,6 +185,18 @@ mod tests {
 
         assert!(Report::of(&record).notes.is_empty());
         assert!(!rendered(&record, "table", 80).contains("x?"));
+    }
+
+    #[test]
+    fn an_engine_that_was_given_a_conversion_is_a_note() {
+        let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+        for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
+            let (format, dtype) = ("gguf".into(), "bf16".into());
+            launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
+        }
+        let report = Report::of(&record);
+        let said = "`beacon` does not read the model's format: it was given the same weights as gguf in bf16";
+        assert_eq!(report.notes.iter().filter(|note| note.as_str() == said).count(), 1, "{:?}", report.notes);
     }
 
     #[test]

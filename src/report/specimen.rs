@@ -57,7 +57,7 @@ pub fn asked(names: &[&str]) -> Asked {
     };
     Asked {
         candidates: names.iter().map(candidate).collect(),
-        models: vec![Model { name: "embedded".into(), path: "/m".into() }],
+        models: vec![Model { name: "embedded".into(), path: "/m".into(), ..Model::default() }],
         scenarios: crate::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],

@@ -37,7 +37,7 @@ fn column(text: &str, title: &str) -> Vec<String> {
 fn what_was_swept_has_columns_and_the_engine_keeps_its_name() {
     let mut asked = decoding(&["patient-original", "beacon"]);
     asked.threads = vec![1, 2];
-    asked.models.push(Model { name: "larger".into(), path: "/l".into() });
+    asked.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
     let text = rendered(&stating(measured(&asked, &[BASELINE, BEACON]), |_| {}), "table", 120);
     let expected = "\
 cpu, f32
@@ -109,8 +109,16 @@ fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
     let mut asked = decoding(&["patient-original", "beacon"]);
     asked.threads = vec![1, 2];
     asked.devices = vec!["cpu".into(), "cuda:0".into()];
-    asked.models.push(Model { name: "a-model-with-a-name-that-is-rather-long-q4".into(), path: "/l".into() });
-    asked.models.push(Model { name: "a-model-with-a-name-that-is-rather-long-q8".into(), path: "/l".into() });
+    asked.models.push(Model {
+        name: "a-model-with-a-name-that-is-rather-long-q4".into(),
+        path: "/l".into(),
+        ..Model::default()
+    });
+    asked.models.push(Model {
+        name: "a-model-with-a-name-that-is-rather-long-q8".into(),
+        path: "/l".into(),
+        ..Model::default()
+    });
     let record = stating(measured(&asked, &[BASELINE, BEACON]), |_| {});
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);

@@ -78,10 +78,12 @@ impl Run<'_> {
         if let Err(cause) = supports(launched, &self.plan.cases[case].workload) {
             return Err(launched.talk.fault(Stage::Load, cause).into());
         }
-        let configuration = &self.plan.configurations[launched.launch.configuration];
+        let index_of_configuration = launched.launch.configuration;
+        let configuration = &self.plan.configurations[index_of_configuration];
         // Options reach an engine through `load` alone; without any, the environment says it all.
         if !configuration.options.is_empty() {
-            let loaded = launched.talk.load(load_request(configuration), |_| {}).await;
+            let request = load_request(configuration, self.model_path(index_of_configuration));
+            let loaded = launched.talk.load(request, |_| {}).await;
             let (loaded, loaded_ns) = loaded.map_err(|cause| launched.talk.fault(Stage::Load, cause))?;
             (launched.launch.loaded, launched.launch.loaded_ns) = (Some(loaded), Some(loaded_ns));
         }

@@ -61,6 +61,9 @@ impl Run<'_> {
         round: u32,
         cases: Vec<usize>,
     ) -> Result<(), Stop> {
+        if !cases.is_empty() {
+            self.convert_for_one_shots(index, round).await?;
+        }
         for case in cases {
             for sample in 0..self.plan.cases[case].workload.samples {
                 let asked = match self.start(index, round, false) {
@@ -84,6 +87,22 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// One-shots are asked nothing but their request, so one process more says what the engine reads.
+    async fn convert_for_one_shots(&mut self, index: usize, round: u32) -> Result<(), Stop> {
+        if round > 0 || self.plan.configurations[index].model.format.is_none() {
+            return Ok(());
+        }
+        let mut launched = self.start(index, round, false)?;
+        let hello = launched.talk.hello().await;
+        launched.talk.process.end(std::time::Duration::ZERO).await;
+        self.launches -= 1;
+        match hello {
+            Ok(Hello::Known(facts)) => self.convert_for(index, &facts).await.map(|_| ()),
+            // What is wrong with it shows in its requests.
+            _ => Ok(()),
+        }
+    }
+
     async fn launch(&mut self, index: usize, round: u32) -> Result<Launched, Stop> {
         let mut launched = self.start(index, round, true)?;
         if self.minimal.contains(&index) {
@@ -92,6 +111,13 @@ impl Run<'_> {
         }
         match launched.talk.hello().await {
             Ok(Hello::Known(facts)) => {
+                if self.convert_for(index, &facts).await? {
+                    // Started anew, so that no clock counts the conversion.
+                    launched.talk.process.end(std::time::Duration::ZERO).await;
+                    // No record refers to the one that only said what it reads.
+                    self.launches -= 1;
+                    return Box::pin(self.launch(index, round)).await;
+                }
                 launched.launch.hello_ns = Some(launched.talk.since_start(std::time::Instant::now()));
                 launched.launch.hello = Some(*facts);
             }
@@ -128,9 +154,10 @@ impl Run<'_> {
     }
 
     async fn load(&mut self, launched: &mut Launched, index: usize) -> Result<(), Cause> {
+        let model = self.model_path(index).to_string();
         let configuration = &self.plan.configurations[index];
         let (label, listener) = (&configuration.label, &mut self.listener);
-        let loaded = launched.talk.load(load_request(configuration), |said| {
+        let loaded = launched.talk.load(load_request(configuration, &model), |said| {
             listener(Event::Loading { label: label.clone(), phase: said.phase, fraction: said.fraction });
         });
         let (loaded, loaded_ns) = loaded.await?;
@@ -146,14 +173,20 @@ impl Run<'_> {
             let (label, rounds) = (configuration.label.clone(), self.plan.launches);
             (self.listener)(Event::LaunchStarted { label, round, rounds });
         }
-        let launching =
-            launching(configuration, &self.recorder.record.header.id, self.launches, self.settings.debug);
+        let (run, debug) = (&self.recorder.record.header.id, self.settings.debug);
+        let launching = launching(configuration, self.model_path(index), run, self.launches, debug);
         // Counted also when it fails to start, so that no failure names another launch.
         self.launches += 1;
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
-        let launch =
-            Launch { launch: self.launches - 1, configuration: index, round, pid, ..Launch::default() };
+        let launch = Launch {
+            launch: self.launches - 1,
+            configuration: index,
+            round,
+            pid,
+            converted: self.converted.get(&index).cloned(),
+            ..Launch::default()
+        };
         Ok(Launched { talk, launch, asked: 0 })
     }
 
@@ -176,9 +209,9 @@ impl Run<'_> {
     }
 }
 
-pub fn load_request(configuration: &Configuration) -> Load {
+pub fn load_request(configuration: &Configuration, model: &str) -> Load {
     Load {
-        model: configuration.model.path.clone(),
+        model: model.into(),
         device: Some(configuration.device.clone()),
         dtype: configuration.dtype.clone(),
         threads: Some(configuration.threads),
@@ -188,10 +221,16 @@ pub fn load_request(configuration: &Configuration) -> Load {
 }
 
 /// What is started, with the environment that every engine gets.
-pub fn launching(configuration: &Configuration, run: &str, launch: u32, debug: bool) -> Launching {
+pub fn launching(
+    configuration: &Configuration,
+    model: &str,
+    run: &str,
+    launch: u32,
+    debug: bool,
+) -> Launching {
     let set = |name: &str, value: &str| (name.to_string(), value.into());
     let mut variables = vec![
-        set(environment::MODEL, &configuration.model.path),
+        set(environment::MODEL, model),
         set(environment::DEVICE, &configuration.device),
         set(environment::THREADS, &configuration.threads.to_string()),
     ];

@@ -2,6 +2,7 @@
 //! recorded and never fatal; only a record that cannot be written ends a run.
 
 mod case;
+mod form;
 mod launch;
 
 pub use launch::{launching, load_request};
@@ -15,7 +16,7 @@ use crate::engine::{Deadlines, Fault};
 use crate::event::{Event, Listener};
 use crate::plan::{Mode, Plan};
 use crate::prompts::Prompts;
-use crate::record::{End, Entry, Failure, Recorder, Warning};
+use crate::record::{Converted, End, Entry, Failure, Recorder, Warning};
 
 /// How to run, beside what to run.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +37,8 @@ pub struct Run<'a> {
     failed: BTreeSet<usize>,
     /// Configurations that answer no `hello`.
     minimal: BTreeSet<usize>,
+    /// Configurations whose engine is given another form of the model.
+    converted: BTreeMap<usize, Converted>,
     launches: u32,
 }
 
@@ -70,6 +73,7 @@ impl<'a> Run<'a> {
             prompts: BTreeMap::new(),
             failed: BTreeSet::new(),
             minimal: BTreeSet::new(),
+            converted: BTreeMap::new(),
             launches: 0,
         }
     }

@@ -2,6 +2,11 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod agreement;
+pub mod engine;
+pub mod forms;
+pub mod hub;
+pub mod models;
 pub mod record;
 pub mod snapshot;
 

@@ -46,6 +46,11 @@ impl Record {
         found.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
     }
 
+    pub fn launches_of(&self, label: &str) -> Vec<&Value> {
+        let configuration = self.configuration(label);
+        self.entries("launch").into_iter().filter(|it| it["configuration"] == configuration).collect()
+    }
+
     pub fn failures_of(&self, label: &str) -> Vec<&Value> {
         let configuration = self.configuration(label);
         self.entries("failure").into_iter().filter(|it| it["configuration"] == configuration).collect()

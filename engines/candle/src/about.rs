@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use protocol::{Capabilities, HelloFacts};
 
+use crate::architectures::ARCHITECTURES;
+
 /// The release of candle-core, candle-nn and candle-transformers that Cargo.lock names; a test compares.
 pub const CANDLE: &str = "0.11.1";
 /// The release of gemm, which multiplies candle's f32 and f16 matrices on the CPU; a test compares.
 pub const GEMM: &str = "0.19.0";
-
-pub const ARCHITECTURES: [&str; 2] = ["llama", "qwen2"];
 
 pub fn hello() -> HelloFacts {
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
@@ -22,7 +22,7 @@ pub fn hello() -> HelloFacts {
         devices: names(crate::device::NAMES),
         dtypes: crate::safetensors::DTYPES.iter().map(|(name, _)| name.to_string()).collect(),
         formats: names(&["safetensors", "gguf"]),
-        architectures: names(&ARCHITECTURES),
+        architectures: names(&ARCHITECTURES.map(|architecture| architecture.name)),
         use_cache_toggle: true,
         sampling: true,
         score: true,

@@ -1,91 +1,163 @@
-//! A GGUF file as a network, the way candle's examples load it: header, then each tensor read as it is quantised.
+//! A GGUF file as a decoder, the way candle's examples load it: header, then each tensor read as it is quantised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 
 use candle_core::Device;
-use candle_core::quantized::gguf_file::Content;
-use candle_transformers::models::{quantized_llama, quantized_qwen2};
-use model_files::{ModelFolder, Tensor};
-use protocol::Failed;
+use candle_core::quantized::gguf_file::{Content, Value as MetadataValue};
+use engine_kit::{OrFail, Phases};
+use model_files::{Layout, ModelFolder, Part, Tensor};
+use protocol::{Facts, Failed, FailureKind, Load};
 use serde_json::Value;
 
+use crate::architectures::Architecture;
+use crate::config::Feature;
 use crate::failure::{first_line, model, unsupported};
-use crate::network::{Kind, Network};
-use crate::shape::{check_sizes, config_path, unknown_architecture};
+use crate::network::{Built, Decoder};
+use crate::sizes::{Longest, Sizes, config_path};
 
-/// The longest context: candle makes position tables of this length for its quantised llama, whatever the file says.
-pub fn longest_context(folder: &ModelFolder) -> Result<u32, Failed> {
-    let longest = folder.config.context_tokens;
-    let missing =
-        || model(&config_path(folder), format!("metadata `{}` is missing", key(folder, "context_length")));
-    match folder.config.architecture.as_str() {
-        "llama" => Ok(longest.unwrap_or(u32::MAX).min(quantized_llama::MAX_SEQ_LEN as u32)),
-        _ => longest.filter(|&tokens| tokens > 0).ok_or_else(missing),
+/// How candle loads a model whose metadata has been found to be computed right.
+pub struct Recipe {
+    pub longest_context: Longest,
+    /// A tensor that candle reads over, for which the model is loaded all the same, and said.
+    pub read_over: Option<&'static str>,
+    pub build: fn(Source) -> Built,
+}
+
+/// An open file with its header read, and what the model is loaded for.
+pub struct Source<'a> {
+    pub content: Content,
+    pub reader: BufReader<File>,
+    pub device: &'a Device,
+    context_tokens: u32,
+}
+
+impl Source<'_> {
+    /// candle makes position tables and caches for all that the file claims, as `{architecture}.context_length`. What
+    /// it is handed here claims the context in effect.
+    pub fn with_tables_for_its_context(mut self, architecture: &str) -> Self {
+        let context_tokens = MetadataValue::U32(self.context_tokens);
+        self.content.metadata.insert(format!("{architecture}.context_length"), context_tokens);
+        self
     }
 }
 
-/// Refuses what candle would stumble over, or read and not compute.
-pub fn check(folder: &ModelFolder) -> Result<(), Failed> {
-    check_sizes(folder)?;
-    let architecture = folder.config.architecture.as_str();
-    if !crate::about::ARCHITECTURES.contains(&architecture) {
-        return Err(unknown_architecture(folder, architecture));
-    }
-    if folder.config.layers as usize > folder.tensors.len() {
-        let (layers, tensors) = (folder.config.layers, folder.tensors.len());
-        return Err(model(&config_path(folder), format!("{layers} layers in {tensors} tensors")));
-    }
-    let metadata = |name: &str| folder.config.raw.get(key(folder, name));
-    let rotated = metadata("rope.dimension_count").and_then(Value::as_u64);
-    if rotated.is_some_and(|rotated| rotated != u64::from(folder.config.head_dim)) {
-        let what = format!("`{}` rotates a part of each head, which candle would ignore", folder.name);
+pub fn load(
+    architecture: &Architecture,
+    folder: &ModelFolder,
+    load: &Load,
+    device: &Device,
+    phases: &mut Phases,
+    facts: &mut Facts,
+) -> Result<Box<dyn Decoder>, Failed> {
+    let Some(recipe) = architecture.gguf else {
+        let what = format!("architecture `{}` in a GGUF: candle computes none", architecture.name);
+        return Err(unsupported(what).hint("load the model from safetensors"));
+    };
+    let recipe = recipe(&Metadata { folder })?;
+    let weights_dtype = weights_dtype(folder);
+    if let Some(asked) = load.dtype.as_deref().filter(|&asked| asked != weights_dtype) {
+        let what = format!("dtype `{}`: a GGUF keeps its own, here `{weights_dtype}`", asked.escape_debug());
         return Err(unsupported(what));
     }
-    let scaling = metadata("rope.scaling.type").and_then(Value::as_str);
-    if let Some(scaling) = scaling.filter(|&scaling| scaling != "none") {
-        let scaling = scaling.escape_debug();
-        return Err(unsupported(format!(
-            "`{}` has rope scaling `{scaling}`, which candle would ignore",
-            folder.name
-        )));
+    let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
+    let parts = folder.parts().or_fail(FailureKind::Model)?;
+    let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Layout::Gguf)).collect();
+    let loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
+    for tensor in folder.tensors.iter().filter(|tensor| !loaded(tensor)) {
+        if recipe.read_over != Some(&tensor.name) {
+            return Err(ignored(folder, tensor));
+        }
+        let note = format!("candle ignores `{}`: its outputs drift from other engines'", tensor.name);
+        phases.progress(0.0, Some(note));
     }
-    let has = |name: &str| folder.tensors.iter().any(|tensor| tensor.name == name);
-    if architecture == "llama" && has("blk.0.attn_q.bias") {
-        return Err(unsupported(format!("`{}` has biases, which candle would ignore", folder.name)));
-    }
-    Ok(())
-}
 
-/// Llama 3.1 and later scale their frequencies by a tensor that candle's quantised llama does not read. Its outputs
-/// drift from other engines' then; its work is the same. So it is loaded, and said.
-pub fn ignores_frequency_scaling(folder: &ModelFolder) -> bool {
-    folder.tensors.iter().any(|tensor| tensor.name == ROPE_FREQUENCIES)
-}
-
-const ROPE_FREQUENCIES: &str = "rope_freqs.weight";
-
-/// Reads every tensor and builds the layers. The file has been checked.
-pub fn weights(folder: &ModelFolder, device: &Device) -> Result<Network, Failed> {
+    phases.begin("weights");
     let path = config_path(folder);
     let fault = |error: candle_core::Error| model(&path, first_line(&error));
-    let file = File::open(&path).map_err(|error| model(&path, error))?;
     // The header is read in pieces of a few bytes, a vocabulary's every length among them.
-    let mut reader = BufReader::new(file);
+    let mut reader = BufReader::new(File::open(&path).map_err(|error| model(&path, error))?);
     let content = Content::read(&mut reader).map_err(fault)?;
-    let kind = if folder.config.architecture == "llama" {
-        let weights = quantized_llama::ModelWeights::from_gguf(content, &mut reader, device);
-        Kind::QuantizedLlama(Box::new(weights.map_err(fault)?))
-    } else {
-        let weights = quantized_qwen2::ModelWeights::from_gguf(content, &mut reader, device);
-        Kind::QuantizedQwen2(Box::new(weights.map_err(fault)?))
-    };
-    Ok(Network { device: device.clone(), kind, own_pool: false })
+    let decoder = (recipe.build)(Source { content, reader, device, context_tokens }).map_err(fault)?;
+
+    let parameters: u64 = parts.iter().map(Part::elements).sum();
+    facts.context_tokens = Some(context_tokens);
+    facts.parameters = Some(parameters);
+    facts.weights_bytes = Some(resident_bytes(folder, folder.tensors.iter().filter(loaded)));
+    facts.weights_dtype = Some(weights_dtype);
+    facts.compute_dtype = Some("f32".into());
+    facts.kv_dtype = Some("f32".into());
+    Ok(decoder)
+}
+
+/// What a file says about its model, under the name of its architecture.
+pub struct Metadata<'a> {
+    pub folder: &'a ModelFolder,
+}
+
+impl Metadata<'_> {
+    /// Refuses a model with a feature that candle's quantised models would ignore, unless it is among `computed`.
+    pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
+        let sizes = Sizes::of(self.folder)?;
+        let lacks = |feature| !computed.contains(&feature);
+        if let Some(rotated) = self.get("rope.dimension_count").and_then(Value::as_u64)
+            && rotated != sizes.head_dim as u64
+        {
+            return Err(self.ignored("rope.dimension_count", rotated));
+        }
+        if let Some(scaling) = self.get("rope.scaling.type").and_then(Value::as_str)
+            && scaling != "none"
+        {
+            return Err(self.ignored("rope.scaling.type", scaling.escape_debug()));
+        }
+        for name in ["rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"] {
+            self.expect(name, 1.0)?;
+        }
+        self.expect("expert_count", 0.0)?;
+        // To `model_files` biases are parts of every architecture that can have them. Not to candle.
+        let bias = self.folder.tensors.iter().find(|tensor| tensor.name.ends_with(".bias"));
+        if let Some(bias) = bias.filter(|_| lacks(Feature::AttentionBias)) {
+            return Err(ignored(self.folder, bias));
+        }
+        if lacks(Feature::OwnHeadDim) {
+            sizes.expect_heads_to_fill_hidden(self.folder)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses any other number, where there is one.
+    pub fn expect(&self, name: &str, computed: f64) -> Result<(), Failed> {
+        match self.get(name).and_then(Value::as_f64) {
+            Some(found) if found != computed => Err(self.ignored(name, found)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The longest context that the file and its sliding window allow.
+    pub fn longest_context(&self) -> Result<Longest, Failed> {
+        let window = self.get("attention.sliding_window").and_then(Value::as_u64);
+        let window = window.filter(|&tokens| tokens > 0).and_then(|tokens| u32::try_from(tokens).ok());
+        Ok(Longest::of(self.folder)?.within_window(window))
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.folder.config.raw.get(format!("{}.{name}", self.folder.config.architecture))
+    }
+
+    fn ignored(&self, name: &str, found: impl std::fmt::Display) -> Failed {
+        let (folder, architecture) = (&self.folder.name, &self.folder.config.architecture);
+        unsupported(format!("`{folder}` has `{architecture}.{name}` `{found}`, which candle would ignore"))
+    }
+}
+
+fn ignored(folder: &ModelFolder, tensor: &Tensor) -> Failed {
+    let (folder, tensor) = (&folder.name, tensor.name.escape_debug());
+    unsupported(format!("`{folder}` has a tensor `{tensor}`, which candle would ignore"))
 }
 
 /// The type that most bytes of the file have, in lower case: `q4_k`.
-pub fn weights_dtype(folder: &ModelFolder) -> String {
+fn weights_dtype(folder: &ModelFolder) -> String {
     let dtypes: BTreeMap<&str, u64> = folder.dtypes();
     dtypes
         .iter()
@@ -94,31 +166,18 @@ pub fn weights_dtype(folder: &ModelFolder) -> String {
         .unwrap_or_default()
 }
 
-/// Elements of the tensors that candle reads.
-pub fn parameters(folder: &ModelFolder) -> u64 {
-    read_tensors(folder).map(Tensor::elements).sum()
-}
-
 /// Bytes that a load leaves in memory. candle widens the embedding, the norms, the biases and every float matrix to
 /// f32, and keeps the embedding a second time, as the file has it, where it is the output matrix too.
-pub fn resident_bytes(folder: &ModelFolder) -> u64 {
+fn resident_bytes<'a>(folder: &ModelFolder, loaded: impl Iterator<Item = &'a Tensor>) -> u64 {
     let matrix = |tensor: &Tensor| match tensor.dtype {
         "F32" | "F16" | "BF16" => tensor.elements() * 4,
         _ => tensor.bytes,
     };
-    let bytes = read_tensors(folder).map(|tensor| match tensor.name.as_str() {
+    let bytes = loaded.map(|tensor| match tensor.name.as_str() {
         "token_embd.weight" if folder.config.tie_word_embeddings => tensor.elements() * 4 + matrix(tensor),
         "token_embd.weight" => tensor.elements() * 4,
         _ if tensor.shape.len() == 1 => tensor.elements() * 4,
         _ => matrix(tensor),
     });
     bytes.sum()
-}
-
-fn read_tensors(folder: &ModelFolder) -> impl Iterator<Item = &Tensor> {
-    folder.tensors.iter().filter(|tensor| tensor.name != ROPE_FREQUENCIES)
-}
-
-fn key(folder: &ModelFolder, name: &str) -> String {
-    format!("{}.{name}", folder.config.architecture)
 }

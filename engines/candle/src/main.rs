@@ -1,9 +1,12 @@
 //! candle as an engine: candle-core and candle-transformers as they come, driven as their own examples drive them.
 //!
-//! `engine` loads, `model` generates and scores, `network` is candle's four models behind one face. What candle leaves
-//! unsaid is checked before it is asked: `shape` for configs, `tensors` and `gguf` for files.
+//! `engine` loads, `model` generates and scores, `network` is candle's models behind one face. `architectures` has a file
+//! for each of them. What candle leaves unsaid is checked before it is asked: `config` and `sizes` for what a model
+//! asks for, `model_files` for what its files hold.
 
 mod about;
+mod architectures;
+mod config;
 mod device;
 mod engine;
 mod failure;
@@ -11,8 +14,7 @@ mod gguf;
 mod model;
 mod network;
 mod safetensors;
-mod shape;
-mod tensors;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -19,9 +19,9 @@ impl Model for LoadedModel {
     }
 
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
-        if !job.use_cache && !self.network.can_run_without_cache() {
+        if !job.use_cache && self.network.decoder.keeps_masks() {
             return Err(unsupported(
-                "`use_cache: false` on a GGUF: candle would keep a mask for every length",
+                "`use_cache: false` on this GGUF: candle would keep a mask for every length",
             ));
         }
         for (index, prompt) in job.prompts.iter().enumerate() {
@@ -40,7 +40,7 @@ impl Model for LoadedModel {
         Ok(())
     }
 
-    /// Id by id through the cache: candle's llama answers with the logits of the last position alone.
+    /// Id by id through the cache: candle's models answer with the logits of the last position alone.
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
         let mut sequence = self.network.start(true);
         let step = |pair: &[u32]| {

@@ -1,21 +1,65 @@
-//! A folder of safetensors as a network, the way candle's examples load it: mapped, and widened tensor by tensor while
+//! A folder of safetensors as a decoder, the way candle's examples load it: mapped, and widened tensor by tensor while
 //! the layers are built.
 
 use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
-use candle_transformers::models::{llama, qwen2};
-use model_files::ModelFolder;
-use protocol::Failed;
+use engine_kit::{OrFail, Phases};
+use model_files::{ModelFolder, Part};
+use protocol::{Facts, Failed, FailureKind, Load};
 
+use crate::architectures::Architecture;
+use crate::config::Fields;
 use crate::failure::{first_line, model, unsupported};
-use crate::network::{Kind, Network};
-use crate::shape::Shape;
+use crate::network::{Built, Decoder};
+use crate::sizes::Longest;
 
 /// The dtypes that weights can be loaded in, the default first.
 pub const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
 
-/// The dtype of this name, if candle computes this architecture in it.
-pub fn dtype(name: Option<&str>, architecture: &str) -> Result<(&'static str, DType), Failed> {
+/// How candle loads a model whose config has been found to be computed right.
+pub struct Recipe {
+    pub longest_context: Longest,
+    /// candle counts positions in the dtype of the weights, and 257 is no bf16 and 2049 is no f16.
+    pub rounds_positions: bool,
+    /// Builds the layers, and position tables for so many tokens.
+    pub build: Box<dyn FnOnce(VarBuilder<'static>, usize) -> Built>,
+}
+
+pub fn load(
+    architecture: &Architecture,
+    folder: &ModelFolder,
+    load: &Load,
+    device: &Device,
+    phases: &mut Phases,
+    facts: &mut Facts,
+) -> Result<Box<dyn Decoder>, Failed> {
+    let recipe = (architecture.safetensors)(&Fields { folder })?;
+    let (name, dtype) = dtype(load.dtype.as_deref(), architecture, &recipe)?;
+    let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
+    let parts = folder.parts().or_fail(FailureKind::Model)?;
+    expect_floats(folder)?;
+
+    phases.begin("weights");
+    let fault = |error: candle_core::Error| model(&folder.path, first_line(&error));
+    let tensors = map(folder, dtype, device).map_err(fault)?;
+    let decoder = (recipe.build)(tensors, context_tokens as usize).map_err(fault)?;
+
+    let parameters: u64 = parts.iter().map(Part::elements).sum();
+    facts.context_tokens = Some(context_tokens);
+    facts.parameters = Some(parameters);
+    facts.weights_bytes = Some(parameters * dtype.size_in_bytes() as u64);
+    for fact in [&mut facts.weights_dtype, &mut facts.compute_dtype, &mut facts.kv_dtype] {
+        *fact = Some(name.into());
+    }
+    Ok(decoder)
+}
+
+/// The dtype of this name, if candle computes the model in it.
+fn dtype(
+    name: Option<&str>,
+    architecture: &Architecture,
+    recipe: &Recipe,
+) -> Result<(&'static str, DType), Failed> {
     let name = name.unwrap_or(DTYPES[0].0);
     let Some(&(name, dtype)) = DTYPES.iter().find(|(known, _)| *known == name) else {
         let known = DTYPES.map(|(known, _)| known).join("`, `");
@@ -24,37 +68,23 @@ pub fn dtype(name: Option<&str>, architecture: &str) -> Result<(&'static str, DT
             name.escape_debug()
         )));
     };
-    if architecture == "qwen2" && dtype != DType::F32 {
-        // 257 is no bf16 and 2049 is no f16, and candle counts qwen2's positions in the dtype of the weights.
-        return Err(unsupported(format!("dtype `{name}`: candle rounds the positions of qwen2 in it"))
-            .hint("load it as `f32`"));
+    if recipe.rounds_positions && dtype != DType::F32 {
+        let what = format!("dtype `{name}`: candle rounds the positions of {} in it", architecture.name);
+        return Err(unsupported(what).hint("load it as `f32`"));
     }
     Ok((name, dtype))
 }
 
-/// Maps the files and builds the layers. The tensors have been checked.
-pub fn weights(
-    folder: &ModelFolder,
-    shape: &Shape,
-    dtype: DType,
-    device: &Device,
-) -> Result<Network, Failed> {
-    let fault = |error: candle_core::Error| model(&folder.path, first_line(&error));
-    let tensors = map(folder, dtype, device).map_err(fault)?;
-    let kind = match shape {
-        Shape::Llama(config) => {
-            // candle cuts its keys by this number, but compares it with the number of key-value heads.
-            let longest = config.max_position_embeddings.max(config.num_key_value_heads);
-            let uncut = llama::Config { max_position_embeddings: longest, ..config.clone() };
-            let weights = Box::new(llama::Llama::load(tensors, &uncut).map_err(fault)?);
-            let cache = |use_cache| llama::Cache::new(use_cache, dtype, config, device).map_err(fault);
-            Kind::Llama { weights, cache: cache(true)?, no_cache: cache(false)? }
+/// Eight-bit floats come with scales in tensors of their own, which candle would read over.
+fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
+    let plain = |dtype: &str| ["F64", "F32", "F16", "BF16"].contains(&dtype);
+    match folder.tensors.iter().find(|tensor| !plain(tensor.dtype)) {
+        Some(tensor) => {
+            let what = format!("tensor `{}` of `{}` is {}", tensor.name, folder.name, tensor.dtype);
+            Err(unsupported(format!("{what}, which candle would take for plain numbers")))
         }
-        Shape::Qwen2(config) => {
-            Kind::Qwen2(Box::new(qwen2::ModelForCausalLM::new(config, tensors).map_err(fault)?))
-        }
-    };
-    Ok(Network { device: device.clone(), kind, own_pool: false })
+        None => Ok(()),
+    }
 }
 
 #[expect(

@@ -80,7 +80,7 @@ impl<M: Model> Held<M> {
         check_offered("format", Some(folder.format.as_str()), &can.formats)?;
         check_offered("architecture", Some(&folder.config.architecture), &can.architectures)?;
         check_context(load, &folder)?;
-        let tokenizer = match folder.tokenizer_path().is_file() {
+        let tokenizer = match folder.has_tokenizer() {
             true => Some(phases.phase("tokenizer", || folder.tokenizer()).or_fail(FailureKind::Model)?),
             false => None,
         };
@@ -114,7 +114,8 @@ impl<M> Held<M> {
     /// Ids of a text; an empty text is BOS alone.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Failed> {
         let Some(tokenizer) = &self.tokenizer else {
-            let message = format!("model `{}` has no `tokenizer.json` beside its weights", self.folder.name);
+            let message =
+                format!("model `{}` has no tokenizer, beside its weights or within", self.folder.name);
             return Err(Failed::new(FailureKind::Model, message).hint("send `prompt_ids`"));
         };
         let ids = tokenizer.encode(text).or_fail(FailureKind::BadRequest)?;

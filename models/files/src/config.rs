@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-use crate::gguf;
+use crate::architecture::Architecture;
+use crate::shown::shown;
+use crate::{detect, gguf};
 
 /// The part of a config that more than one reader needs; `raw` has the rest.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +29,9 @@ pub struct Config {
     /// Empty where the model names none.
     pub eos_ids: Vec<u32>,
     pub tie_word_embeddings: bool,
+    /// Queries, keys and values have biases, and the output of attention where its architecture gives it one.
+    pub attention_bias: bool,
+    pub mlp_bias: bool,
     /// What the weights say they are: `bfloat16`. The headers know better.
     pub torch_dtype: Option<String>,
     /// config.json as it is; for GGUF its metadata, arrays as their lengths.
@@ -35,36 +40,63 @@ pub struct Config {
 
 impl Config {
     /// `config.json`, and `generation_config.json` beside it for the ids that end a text.
-    pub fn open(folder: &Path) -> Result<Self> {
+    pub(crate) fn open(
+        folder: &Path,
+        detect: impl Fn(&Value) -> Option<(String, &'static str)>,
+    ) -> Result<(Self, &'static str)> {
         let path = folder.join("config.json");
         let raw = read_json(&path)?;
+        let (architecture, told_by) = detect(&raw).with_context(|| {
+            format!("`{}`: `model_type` is missing, and no tensor has a name that tells it", path.display())
+        })?;
         let generation = folder.join("generation_config.json");
         let generation = if generation.is_file() { read_json(&generation)? } else { Value::Null };
-        Self::from_json(raw, &generation).with_context(|| format!("`{}`", path.display()))
+        let config = Self::read(architecture, raw, &generation);
+        Ok((config.with_context(|| format!("`{}`", path.display()))?, told_by))
     }
 
-    fn from_json(raw: Value, generation: &Value) -> Result<Self> {
+    /// A config that must say itself what it is.
+    pub(crate) fn from_json(raw: Value, generation: &Value) -> Result<Self> {
+        let said = detect::architecture(&raw, std::iter::empty(), "").map(|(name, _)| name);
+        Self::read(said.context("`model_type` is missing")?, raw, generation)
+    }
+
+    /// The same of the files' contents.
+    pub fn parse(config: &[u8], generation: Option<&[u8]>) -> Result<Self> {
+        let raw = serde_json::from_slice(config).context("`config.json`")?;
+        let generation = generation.map(serde_json::from_slice).transpose();
+        let generation = generation.context("`generation_config.json`")?.unwrap_or(Value::Null);
+        Self::from_json(raw, &generation).context("`config.json`")
+    }
+
+    fn read(architecture: String, raw: Value, generation: &Value) -> Result<Self> {
         let Value::Object(top) = &raw else { bail!("expected an object") };
         // Models of several modalities keep their language model's numbers one level down.
         let fields = top.get("text_config").and_then(Value::as_object).unwrap_or(top);
         let number = |names: &[&str]| find_u32(fields, names);
-        let need = |names: &[&str]| number(names)?.with_context(|| format!("`{}` is missing", names[0]));
+        let need = |names: &[&str]| {
+            positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
+        };
         let (hidden_size, heads) =
             (need(&["hidden_size", "n_embd"])?, need(&["num_attention_heads", "n_head"])?);
         let given_ids =
             |name| generation.get(name).filter(|value| !value.is_null()).or_else(|| fields.get(name));
         let rope = fields.get("rope_parameters").and_then(|rope| rope.get("rope_theta"));
+        let flag = |name: &str| fields.get(name).and_then(Value::as_bool);
+        let unsaid = Architecture::named(&architecture);
+        let tied = unsaid.is_some_and(|architecture| architecture.tied);
+        let head_size = number(&["head_dim"])?.or(unsaid.and_then(|architecture| architecture.head_dim));
         Ok(Self {
-            architecture: text(fields, "model_type").context("`model_type` is missing")?,
+            architecture,
             hidden_size,
             layers: need(&["num_hidden_layers", "n_layer"])?,
             heads,
-            kv_heads: number(&["num_key_value_heads"])?.unwrap_or(heads),
-            head_dim: head_dim(number(&["head_dim"])?, hidden_size, heads)?,
+            kv_heads: kv_heads("num_key_value_heads", number(&["num_key_value_heads"])?, heads)?,
+            head_dim: head_dim("head_dim", head_size, hidden_size, heads)?,
             intermediate_size: number(&["intermediate_size", "n_inner"])?,
             vocabulary_size: need(&["vocab_size"])?,
-            context_tokens: number(&["max_position_embeddings", "n_positions"])?,
-            rope_theta: fields.get("rope_theta").or(rope).and_then(Value::as_f64),
+            context_tokens: number(&["max_position_embeddings", "n_positions", "n_ctx"])?,
+            rope_theta: theta("rope_theta", fields.get("rope_theta").or(rope).and_then(Value::as_f64))?,
             bos_id: given_ids("bos_token_id")
                 .map(|value| ids("bos_token_id", value))
                 .transpose()?
@@ -73,7 +105,9 @@ impl Config {
                 .map(|value| ids("eos_token_id", value))
                 .transpose()?
                 .unwrap_or_default(),
-            tie_word_embeddings: fields.get("tie_word_embeddings").and_then(Value::as_bool).unwrap_or(false),
+            tie_word_embeddings: flag("tie_word_embeddings").unwrap_or(tied),
+            attention_bias: flag("attention_bias").unwrap_or(false),
+            mlp_bias: flag("mlp_bias").unwrap_or(false),
             torch_dtype: text(fields, "torch_dtype").or_else(|| text(fields, "dtype")),
             raw,
         })
@@ -84,17 +118,25 @@ impl Config {
         let Some(gguf::Value::Text(architecture)) = metadata.get("general.architecture") else {
             bail!("metadata `general.architecture` is missing");
         };
+        let named = shown(architecture);
         let number = |key: &str| find_metadata(metadata, &format!("{architecture}.{key}"));
-        let need =
-            |key: &str| number(key)?.with_context(|| format!("metadata `{architecture}.{key}` is missing"));
+        let need = |key: &str| {
+            positive(key, number(key)?.with_context(|| format!("metadata `{named}.{key}` is missing"))?)
+        };
         let id = |key: &str| find_metadata(metadata, &format!("tokenizer.ggml.{key}_token_id"));
         let (hidden_size, heads) = (need("embedding_length")?, need("attention.head_count")?);
+        let mut ends: Vec<u32> = id("eos")?.into_iter().collect();
+        for key in gguf::OTHER_ENDS {
+            let another = find_metadata(metadata, key)?;
+            ends.extend(another.filter(|id| !ends.contains(id)));
+        }
+        let has = |name: &str| header.tensors.iter().any(|tensor| tensor.name == name);
         let tokens = match metadata.get("tokenizer.ggml.tokens") {
-            Some(gguf::Value::Array { length }) => Some(u32::try_from(*length)?),
+            Some(gguf::Value::Array { length, .. }) => Some(u32::try_from(*length)?),
             _ => None,
         };
-        let theta = match metadata.get(&format!("{architecture}.rope.freq_base")) {
-            Some(gguf::Value::Float(theta)) => Some(*theta),
+        let rope_theta = match metadata.get(&format!("{architecture}.rope.freq_base")) {
+            Some(gguf::Value::Float(given)) => Some(*given),
             _ => None,
         };
         Ok(Self {
@@ -102,30 +144,61 @@ impl Config {
             hidden_size,
             layers: need("block_count")?,
             heads,
-            kv_heads: number("attention.head_count_kv")?.unwrap_or(heads),
-            head_dim: head_dim(number("attention.key_length")?, hidden_size, heads)?,
+            kv_heads: kv_heads("attention.head_count_kv", number("attention.head_count_kv")?, heads)?,
+            head_dim: head_dim("attention.key_length", number("attention.key_length")?, hidden_size, heads)?,
             intermediate_size: number("feed_forward_length")?,
-            vocabulary_size: number("vocab_size")?
-                .or(tokens)
-                .context("neither a vocabulary nor its size is there")?,
+            vocabulary_size: positive(
+                "vocab_size",
+                number("vocab_size")?.or(tokens).context("neither a vocabulary nor its size is there")?,
+            )?,
             context_tokens: number("context_length")?,
-            rope_theta: theta,
+            rope_theta: theta("rope.freq_base", rope_theta)?,
             bos_id: id("bos")?,
-            eos_ids: id("eos")?.into_iter().collect(),
-            tie_word_embeddings: !header.tensors.iter().any(|tensor| tensor.name == "output.weight"),
+            eos_ids: ends,
+            tie_word_embeddings: !has("output.weight"),
+            attention_bias: has("blk.0.attn_q.bias"),
+            mlp_bias: has("blk.0.ffn_up.bias"),
             torch_dtype: None,
             raw: Value::Object(metadata.iter().map(|(key, value)| (key.clone(), json(value))).collect()),
         })
     }
 }
 
-fn read_json(path: &Path) -> Result<Value> {
+pub(crate) fn read_json(path: &Path) -> Result<Value> {
+    // Of a pipe there would be no end.
+    ensure!(!path.exists() || path.is_file(), "`{}` is no file", path.display());
     let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
     serde_json::from_slice(&bytes).with_context(|| format!("`{}`", path.display()))
 }
 
-fn head_dim(given: Option<u32>, hidden_size: u32, heads: u32) -> Result<u32> {
-    given.or_else(|| hidden_size.checked_div(heads)).context("zero attention heads")
+/// Engines divide by most of these numbers.
+fn positive(name: &str, number: u32) -> Result<u32> {
+    ensure!(number > 0, "`{name}` is 0");
+    Ok(number)
+}
+
+/// Each head of keys and values serves as many heads as every other.
+fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
+    let kv_heads = given.unwrap_or(heads);
+    ensure!(
+        kv_heads > 0 && heads.is_multiple_of(kv_heads),
+        "`{name}` is {kv_heads}, of {heads} attention heads"
+    );
+    Ok(kv_heads)
+}
+
+fn head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Result<u32> {
+    let Some(given) = given else {
+        ensure!(hidden_size >= heads, "{heads} attention heads cannot share a hidden size of {hidden_size}");
+        return Ok(hidden_size / heads);
+    };
+    positive(name, given)
+}
+
+fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
+    let usable = given.is_none_or(|theta| theta.is_finite() && theta > 0.0);
+    ensure!(usable, "`{name}` is {}", given.unwrap_or_default());
+    Ok(given)
 }
 
 fn find_u32(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<u32>> {
@@ -137,7 +210,19 @@ fn find_u32(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<u32>> 
 
 fn as_u32(name: &str, value: &Value) -> Result<u32> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    number.with_context(|| format!("`{name}`: expected a whole number of 32 bits, found `{value}`"))
+    number.with_context(|| {
+        format!("`{name}`: expected a whole number of 32 bits, found {}", shown_value(value))
+    })
+}
+
+/// As a message can hold it: a list is not repeated, what a terminal would act on is escaped.
+fn shown_value(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) => format!("`{text:?}`"),
+        plain => format!("`{plain}`"),
+    }
 }
 
 /// One id or a list of them.
@@ -164,9 +249,10 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
         return Ok(None);
     }
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    number
-        .map(Some)
-        .with_context(|| format!("metadata `{key}`: expected a whole number of 32 bits, found {value:?}"))
+    number.map(Some).with_context(|| {
+        let found = shown(&format!("{value:?}"));
+        format!("metadata `{}`: expected a whole number of 32 bits, found {found}", shown(key))
+    })
 }
 
 fn json(value: &gguf::Value) -> Value {
@@ -176,6 +262,6 @@ fn json(value: &gguf::Value) -> Value {
         gguf::Value::Float(value) => (*value).into(),
         gguf::Value::Bool(value) => (*value).into(),
         gguf::Value::Text(value) => value.as_str().into(),
-        gguf::Value::Array { length } => serde_json::json!({ "array": length }),
+        gguf::Value::Array { length, .. } => serde_json::json!({ "array": length }),
     }
 }

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{Config, Tensor, Tokenizer, embedded, gguf, safetensors};
+use crate::safetensors::shards;
+use crate::shown::shown;
+use crate::tokenizer::{TokenizerFacts, TokenizerTables, facts_of_gguf, facts_of_json, from_gguf, from_json};
+use crate::{Config, Tensor, Tokenizer, detect, embedded, gguf, hub, safetensors};
 
 /// A model: a folder with config.json and safetensors, a folder with one GGUF file, or a GGUF file.
 #[derive(Debug, Clone)]
 pub struct ModelFolder {
-    /// The folder's name, or the file's without its extension.
+    /// The repository that it was pulled from; else the folder's name, or the file's without its extension.
     pub name: String,
     /// As it was given.
     pub path: PathBuf,
@@ -18,8 +21,16 @@ pub struct ModelFolder {
     /// The files that hold tensors, shards in order.
     pub weights: Vec<PathBuf>,
     pub config: Config,
+    /// What told the architecture.
+    pub architecture_from: &'static str,
     /// Every tensor of every file, as the headers describe them.
     pub tensors: Vec<Tensor>,
+}
+
+/// Where a model's tokenizer stands.
+enum TokenizerSource<'a> {
+    Json(PathBuf),
+    Gguf(&'a Path),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +40,10 @@ pub enum Format {
 }
 
 impl Format {
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Safetensors, Self::Gguf].into_iter().find(|format| format.as_str() == name)
+    }
+
     /// As the protocol's `formats` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,19 +53,26 @@ impl Format {
     }
 }
 
-/// Where the model of this name is: nothing or `embedded` is the embedded one, all else is a path.
+/// Where the model of this name is: nothing or `embedded` is the embedded one, all else is a path, or the name of a
+/// repository that was pulled. A path wins over a name.
 pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
-    match name_or_path {
-        None | Some("" | embedded::NAME) => embedded::folder(),
-        Some(path) => {
-            let found = PathBuf::from(path);
-            ensure!(
-                found.exists(),
-                "no model at `{path}`\nhint: give a model folder, a `.gguf` file, or `embedded`"
-            );
-            Ok(found)
-        }
+    let name = match name_or_path {
+        None | Some("" | embedded::NAME) => return embedded::folder(),
+        Some(name) => name,
+    };
+    let path = PathBuf::from(name);
+    if path.exists() {
+        return Ok(path);
     }
+    if let Some(snapshot) = hub::find(name) {
+        return Ok(snapshot);
+    }
+    if hub::Repository::is_likely(name) {
+        bail!(
+            "no model at `{name}`, and none of this name was pulled\nhint: `orchestrate model pull {name}` fetches it from the Hugging Face hub"
+        );
+    }
+    bail!("no model at `{name}`\nhint: give a model folder, a `.gguf` file, or `embedded`")
 }
 
 impl ModelFolder {
@@ -91,10 +113,57 @@ impl ModelFolder {
         self.folder().join("tokenizer.json")
     }
 
+    /// Whether text can become ids: a `tokenizer.json` beside the weights, or tables within a GGUF file.
+    pub fn has_tokenizer(&self) -> bool {
+        self.tokenizer_source().is_ok()
+    }
+
+    /// The `tokenizer.json` beside the weights, else the tables within a GGUF file.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
+        let (path, tokenizer) = match self.tokenizer_source()? {
+            TokenizerSource::Json(path) => (path.clone(), Tokenizer::open(&path)?),
+            TokenizerSource::Gguf(path) => {
+                let built = Tokenizer::from_tables(&from_gguf(path, &gguf::read_header(path, 0)?)?);
+                (path.to_path_buf(), built.with_context(|| format!("`{}`", path.display()))?)
+            }
+        };
+        let fits = tokenizer.check_fits(self.config.vocabulary_size);
+        fits.with_context(|| format!("`{}`", path.display()))?;
+        Ok(tokenizer)
+    }
+
+    /// The same as tables, for another format. The config names the tokens that begin and end a text, where no file
+    /// of the tokenizer does.
+    pub fn tokenizer_tables(&self) -> Result<TokenizerTables> {
+        let mut tables = match self.tokenizer_source()? {
+            TokenizerSource::Json(path) => from_json(&path)?,
+            TokenizerSource::Gguf(path) => from_gguf(path, &gguf::read_header(path, 0)?)?,
+        };
+        let known = |id: &u32| (*id as usize) < tables.tokens.len();
+        let bos = self.config.bos_id.filter(known);
+        let eos = self.config.eos_ids.iter().copied().find(known);
+        tables.bos = tables.bos.or(bos);
+        tables.eos = tables.eos.or(eos);
+        Ok(tables)
+    }
+
+    /// What is known of the tokenizer without building it; nothing where there is none.
+    pub fn tokenizer_facts(&self) -> Result<Option<TokenizerFacts>> {
+        match self.tokenizer_source() {
+            Err(_) => Ok(None),
+            Ok(TokenizerSource::Json(path)) => facts_of_json(&path).map(Some),
+            Ok(TokenizerSource::Gguf(path)) => Ok(facts_of_gguf(path, &self.config)),
+        }
+    }
+
+    fn tokenizer_source(&self) -> Result<TokenizerSource<'_>> {
         let path = self.tokenizer_path();
-        ensure!(path.is_file(), "model `{}` has no `tokenizer.json` beside its weights", self.name);
-        Tokenizer::open(&path)
+        if path.is_file() {
+            return Ok(TokenizerSource::Json(path));
+        }
+        let tables = self.config.raw.get("tokenizer.ggml.model").and_then(|_| self.weights.first());
+        let within = tables.filter(|_| self.format == Format::Gguf).map(|file| TokenizerSource::Gguf(file));
+        within.with_context(|| format!("model `{}` has no `tokenizer.json` beside its weights", self.name))
     }
 
     /// Text to cut prompts from: the model's own `heldout.txt`, else the embedded model's.
@@ -126,7 +195,6 @@ impl ModelFolder {
     }
 
     fn open_safetensors(path: &Path, weights: Vec<PathBuf>) -> Result<Self> {
-        let config = Config::open(path)?;
         let (mut tensors, mut seen) = (Vec::new(), BTreeSet::new());
         for (file, weights_path) in weights.iter().enumerate() {
             for tensor in safetensors::read_header(weights_path, file)? {
@@ -135,13 +203,17 @@ impl ModelFolder {
                     new,
                     "`{}`: tensor `{}` stands in another file too",
                     weights_path.display(),
-                    tensor.name
+                    shown(&tensor.name)
                 );
                 tensors.push(tensor);
             }
         }
-        let (name, path) = (name_of(path), path.to_path_buf());
-        Ok(Self { name, path, format: Format::Safetensors, weights, config, tensors })
+        let name = name_of(path);
+        let names = tensors.iter().map(|tensor: &Tensor| tensor.name.as_str());
+        let (config, architecture_from) =
+            Config::open(path, |raw| detect::architecture(raw, names.clone(), &name))?;
+        let (path, format) = (path.to_path_buf(), Format::Safetensors);
+        Ok(Self { name, path, format, weights, config, architecture_from, tensors })
     }
 
     fn open_gguf(path: &Path, file: &Path) -> Result<Self> {
@@ -154,67 +226,30 @@ impl ModelFolder {
             format: Format::Gguf,
             weights,
             config,
+            architecture_from: "`general.architecture` of its metadata",
             tensors,
         })
     }
 }
 
-const INDEX: &str = "model.safetensors.index.json";
-
-/// Which of a folder's safetensors files make up the model: those of its index, else `model.safetensors`, else the only one.
-fn shards(folder: &Path, found: &[String]) -> Result<Vec<PathBuf>> {
-    let index = folder.join(INDEX);
-    if index.is_file() {
-        return shards_of_index(folder, &index).with_context(|| format!("`{}`", index.display()));
-    }
-    match found {
-        [only] => Ok(vec![folder.join(only)]),
-        several if several.iter().any(|name| name == "model.safetensors") => {
-            Ok(vec![folder.join("model.safetensors")])
-        }
-        several => {
-            bail!("model `{}`: {} safetensors files and no `{INDEX}`", folder.display(), several.len())
-        }
-    }
-}
-
-fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let Index { weight_map } = serde_json::from_slice(&std::fs::read(index)?)?;
-    let names: BTreeSet<&String> = weight_map.values().collect();
-    ensure!(!names.is_empty(), "`weight_map` is empty");
-    let mut paths = Vec::new();
-    for name in names {
-        // A shard lies in the folder; an index that points elsewhere is broken or worse.
-        ensure!(
-            Path::new(name).file_name() == Some(name.as_ref()),
-            "`{}` is no file name",
-            name.escape_debug()
-        );
-        let path = folder.join(name);
-        ensure!(path.is_file(), "shard `{name}` is missing");
-        let held: BTreeSet<String> =
-            safetensors::read_header(&path, 0)?.into_iter().map(|tensor| tensor.name).collect();
-        let absent = weight_map.iter().find(|(tensor, shard)| *shard == name && !held.contains(*tensor));
-        ensure!(absent.is_none(), "tensor `{}` is not in `{name}`", absent.map_or("", |(tensor, _)| tensor));
-        paths.push(path);
-    }
-    Ok(paths)
-}
-
 fn file_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("model `{}`", folder.display()))? {
-        names.extend(entry?.file_name().into_string().ok());
+        let entry = entry?;
+        // A pipe of that name would be waited for. Links are followed, as the hub's cache needs.
+        if entry.path().is_file() {
+            names.extend(entry.file_name().into_string().ok());
+        }
     }
     names.sort();
     Ok(names)
 }
 
 fn name_of(path: &Path) -> String {
+    // In the cache of the hub a folder's name is a commit, and a file's own path ends in a hash.
+    if let Some(name) = hub::name_of(path) {
+        return name;
+    }
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let name = if full.is_dir() { full.file_name() } else { full.file_stem() };
     name.map_or_else(|| full.display().to_string(), |name| name.to_string_lossy().into_owned())

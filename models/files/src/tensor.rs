@@ -22,7 +22,10 @@ impl Tensor {
     }
 }
 
-/// The number of elements, unless the claim overflows.
+/// The number of elements, unless the claim overflows, in whatever order the dimensions are multiplied: a zero among them
+/// does not make the others small.
 pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))
+    let others = shape.iter().filter(|&&dimension| dimension != 0);
+    let product = others.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
+    Some(if others.count() == shape.len() { product } else { 0 })
 }

@@ -94,12 +94,39 @@ fn a_config_that_lacks_or_breaks_a_number_is_named_with_its_file() {
         let refused = refusal(&path);
         assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
     }
-    let mut config = tiny::config();
-    config["num_attention_heads"] = json!(0);
-    write_json(&path.join("config.json"), &config);
-    assert!(refusal(&path).contains("zero attention heads"));
     std::fs::remove_file(path.join("config.json")).unwrap();
     assert!(refusal(&path).contains("config.json"));
+}
+
+#[test]
+fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them() {
+    let path = model("zeros");
+    for (name, value, says) in [
+        ("num_attention_heads", json!(0), "`num_attention_heads` is 0"),
+        ("hidden_size", json!(0), "`hidden_size` is 0"),
+        ("vocab_size", json!(0), "`vocab_size` is 0"),
+        ("head_dim", json!(0), "`head_dim` is 0"),
+        ("num_key_value_heads", json!(0), "`num_key_value_heads` is 0, of 2 attention heads"),
+        ("num_key_value_heads", json!(3), "`num_key_value_heads` is 3, of 2 attention heads"),
+        ("num_attention_heads", json!(5), "5 attention heads cannot share a hidden size of 4"),
+        ("rope_theta", json!(-1.5), "`rope_theta` is -1.5"),
+        ("vocab_size", json!([1, 2]), "`vocab_size`: expected a whole number of 32 bits, found a list"),
+    ] {
+        let mut config = tiny::config();
+        config["num_key_value_heads"] = json!(null);
+        config[name] = value;
+        write_json(&path.join("config.json"), &config);
+        let refused = refusal(&path);
+        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+}
+
+#[test]
+fn the_name_of_a_shard_reaches_no_terminal_as_it_is() {
+    let path = model("escape");
+    let index = json!({"weight_map": {"a": "\u{1b}[2J.safetensors"}});
+    write_json(&path.join("model.safetensors.index.json"), &index);
+    assert!(refusal(&path).contains("shard `\\u{1b}[2J.safetensors` is missing"));
 }
 
 #[test]

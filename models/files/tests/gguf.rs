@@ -1,61 +1,18 @@
 //! GGUF headers, told and lying.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
+mod gguf_file;
 mod tiny;
 
-use model_files::gguf::{self, Value, read_header};
+use gguf_file::Gguf;
+use model_files::gguf::{self, MetadataValue, Value, read_header};
 use model_files::{Format, ModelFolder};
 use tiny::folder;
 
-/// A file in the making.
-struct Gguf(Vec<u8>);
-
-impl Gguf {
-    fn begin(version: u32, tensors: u64, values: u64) -> Self {
-        Self(b"GGUF".to_vec()).u32(version).u64(tensors).u64(values)
-    }
-
-    fn u32(mut self, value: u32) -> Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn u64(mut self, value: u64) -> Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn text(mut self, text: &str) -> Self {
-        self = self.u64(text.len() as u64);
-        self.0.extend(text.as_bytes());
-        self
-    }
-
-    fn number(self, key: &str, value: u32) -> Self {
-        self.text(key).u32(4).u32(value)
-    }
-
-    fn tensor(self, name: &str, dimensions: &[u64], kind: u32, offset: u64) -> Self {
-        let shaped = self.text(name).u32(dimensions.len() as u32);
-        dimensions.iter().fold(shaped, |file, &size| file.u64(size)).u32(kind).u64(offset)
-    }
-
-    fn data(mut self, bytes: usize) -> Self {
-        self.0.resize(self.0.len().next_multiple_of(32) + bytes, 0);
-        self
-    }
-
-    fn write(&self, name: &str) -> std::path::PathBuf {
-        let path = folder(&format!("gguf-{name}")).join("x.gguf");
-        std::fs::write(&path, &self.0).unwrap();
-        path
-    }
-
-    fn refusal(self, name: &str) -> String {
-        let refused = format!("{:#}", read_header(&self.write(name), 0).unwrap_err());
-        assert!(refused.contains("x.gguf"), "no file in: {refused}");
-        refused
-    }
+fn refusal(file: Gguf, name: &str) -> String {
+    let refused = format!("{:#}", read_header(&file.write(name), 0).unwrap_err());
+    assert!(refused.contains("x.gguf"), "no file in: {refused}");
+    refused
 }
 
 fn llama() -> Gguf {
@@ -79,7 +36,8 @@ fn a_gguf_file_tells_its_config_and_its_tensors() {
     let path = llama().write("good");
     let header = read_header(&path, 0).unwrap();
     assert_eq!(header.version, 3);
-    assert_eq!(header.metadata["tokenizer.ggml.tokens"], Value::Array { length: 3 });
+    let tokens = offset_of(&llama().0, &[1, 0, 0, 0, 0, 0, 0, 0, b'a', 1, 0, 0, 0, 0, 0, 0, 0, b'b']);
+    assert_eq!(header.metadata["tokenizer.ggml.tokens"], Value::Array { kind: 8, length: 3, offset: tokens });
     let opened = ModelFolder::open(&path).unwrap();
     assert_eq!((opened.format, opened.name.as_str()), (Format::Gguf, "x"));
     assert_eq!((opened.parameters(), opened.weights_bytes()), (192 + 5, 192 / 32 * 34 + 20));
@@ -98,32 +56,83 @@ fn a_gguf_file_tells_its_config_and_its_tensors() {
 
 #[test]
 fn what_is_not_gguf_of_a_known_version_is_refused() {
-    assert!(Gguf(b"GGML1234".to_vec()).refusal("magic").contains("not a GGUF file: it begins with `GGML`"));
-    assert!(Gguf(b"GG".to_vec()).refusal("two").contains("claims 4 bytes, and 2 are left"));
-    assert!(Gguf::begin(1, 0, 0).refusal("one").contains("GGUF version 1 is not supported"));
-    assert!(Gguf::begin(3_u32.swap_bytes(), 0, 0).refusal("big").contains("big-endian"));
+    assert!(refusal(Gguf(b"GGML1234".to_vec()), "magic").contains("not a GGUF file: it begins with `GGML`"));
+    assert!(refusal(Gguf(b"GG".to_vec()), "two").contains("claims 4 bytes, and 2 are left"));
+    assert!(refusal(Gguf::begin(1, 0, 0), "one").contains("GGUF version 1 is not supported"));
+    assert!(refusal(Gguf::begin(3_u32.swap_bytes(), 0, 0), "big").contains("big-endian"));
 }
 
 #[test]
 fn counts_that_the_file_cannot_hold_are_refused_before_anything_loops_over_them() {
-    assert!(Gguf::begin(3, u64::MAX, 0).refusal("tensors").contains("claims 18446744073709551615 tensors"));
+    assert!(refusal(Gguf::begin(3, u64::MAX, 0), "tensors").contains("claims 18446744073709551615 tensors"));
     assert!(
-        Gguf::begin(3, 0, 1 << 40)
-            .refusal("values")
+        refusal(Gguf::begin(3, 0, 1 << 40), "values")
             .contains("claims 1099511627776 metadata values, and 0 bytes")
     );
     let text = Gguf::begin(3, 0, 1).u64(u64::MAX).u32(0).u32(0);
-    assert!(text.refusal("key").contains("key of metadata value 0: claims 18446744073709551615 bytes"));
+    assert!(refusal(text, "key").contains("key of metadata value 0: claims 18446744073709551615 bytes"));
     let array = Gguf::begin(3, 0, 1).text("list").u32(9).u32(4).u64(u64::MAX / 2);
-    assert!(array.refusal("array").contains("metadata `list`: claims 9223372036854775807 array elements"));
+    assert!(refusal(array, "array").contains("metadata `list`: claims 9223372036854775807 array elements"));
     let texts = Gguf::begin(3, 0, 1).text("list").u32(9).u32(8).u64(1).u64(99);
-    assert!(texts.refusal("texts").contains("claims 99 bytes, and 0 are left"));
+    assert!(refusal(texts, "texts").contains("claims 99 bytes, and 0 are left"));
+}
+
+fn offset_of(file: &[u8], part: &[u8]) -> u64 {
+    file.windows(part.len()).position(|window| window == part).unwrap() as u64
+}
+
+#[test]
+fn the_elements_of_an_array_are_read_when_someone_asks() {
+    let texts = ["", "a", "Ġb", "🙂"].map(String::from).to_vec();
+    let file = Gguf::begin(3, 0, 4)
+        .value("texts", &MetadataValue::Texts(texts.clone()))
+        .value("floats", &MetadataValue::F32s(vec![-1.5, f32::MAX]))
+        .value("whole", &MetadataValue::I32s(vec![i32::MIN, 7]));
+    let path = file.text("broken").u32(9).u32(8).u64(1).u64(1).bytes(&[0xff]).write("arrays");
+    let header = read_header(&path, 0).unwrap();
+    assert_eq!(gguf::read_texts(&path, &header, "texts").unwrap(), texts);
+    assert_eq!(gguf::read_f32s(&path, &header, "floats").unwrap(), [-1.5, f32::MAX]);
+    assert_eq!(gguf::read_i32s(&path, &header, "whole").unwrap(), [i32::MIN, 7]);
+    assert_eq!(gguf::read_byte_texts(&path, &header, "broken").unwrap(), [[0xff]]);
+    let refused = |error: anyhow::Error| format!("{error:#}");
+    let broken = refused(gguf::read_texts(&path, &header, "broken").unwrap_err());
+    assert!(broken.contains("x.gguf`: metadata `broken`: text 0: invalid utf-8"), "{broken}");
+    let kind = refused(gguf::read_i32s(&path, &header, "floats").unwrap_err());
+    assert!(kind.contains("metadata `floats`: expected an array of i32 (type 5), found type 6"), "{kind}");
+    assert!(refused(gguf::read_f32s(&path, &header, "none").unwrap_err()).contains("`none`: it is missing"));
+    // The file shrank after its header was read.
+    std::fs::write(&path, file_start(&path, 60)).unwrap();
+    assert!(refused(gguf::read_texts(&path, &header, "texts").unwrap_err()).contains("are left"));
+}
+
+fn file_start(path: &std::path::Path, bytes: usize) -> Vec<u8> {
+    std::fs::read(path).unwrap()[..bytes].to_vec()
+}
+
+#[test]
+fn a_name_that_stands_twice_and_tensors_that_share_bytes_are_refused() {
+    let twice = Gguf::begin(3, 2, 0).tensor("t", &[4], 0, 0).tensor("t", &[4], 0, 32).data(64);
+    assert!(refusal(twice, "twice").contains("tensor `t` stands there twice"));
+    let key = Gguf::begin(3, 0, 2).number("k", 1).number("k", 2);
+    assert!(refusal(key, "key-twice").contains("metadata `k` stands there twice"));
+    let overlapping = Gguf::begin(3, 2, 0).tensor("b", &[4], 0, 32).tensor("a", &[9], 0, 0).data(64);
+    assert!(refusal(overlapping, "overlap").contains("tensors `a` and `b` overlap"));
+    let side_by_side = Gguf::begin(3, 2, 0).tensor("b", &[4], 0, 32).tensor("a", &[8], 0, 0).data(64);
+    assert_eq!(read_header(&side_by_side.write("beside"), 0).unwrap().tensors.len(), 2);
+}
+
+#[test]
+fn arrays_of_arrays_and_of_unknown_things_are_refused() {
+    let one = Gguf::begin(3, 0, 1).text("list").u32(9).u32(9).u64(1).u32(9).u32(4).u64(0);
+    assert!(refusal(one, "nested").contains("metadata `list`: an array of arrays"));
+    let unknown = Gguf::begin(3, 0, 1).text("list").u32(9).u32(77).u64(1).u64(0);
+    assert!(refusal(unknown, "unknown").contains("metadata `list`: array of unknown value type 77"));
 }
 
 #[test]
 fn arrays_of_arrays_end_at_a_depth_that_is_not_the_files_to_choose() {
     let nested = (0..1000).fold(Gguf::begin(3, 0, 1).text("deep").u32(9), |file, _| file.u32(9).u64(1));
-    assert!(nested.refusal("deep").contains("nested deeper"));
+    assert!(refusal(nested, "deep").contains("nested deeper"));
 }
 
 #[test]
@@ -132,15 +141,47 @@ fn tensors_that_do_not_fit_are_named() {
         Gguf::begin(3, 1, 0).tensor("t", dimensions, kind, offset).data(64)
     };
     assert!(
-        one(&[64], 0, 0)
-            .refusal("beyond")
+        refusal(one(&[64], 0, 0), "beyond")
             .contains("tensor `t`: 256 bytes at 0 of the data, and the file holds 64")
     );
-    assert!(one(&[1], 0, u64::MAX).refusal("offset").contains("tensor `t`: 4 bytes at 18446744073709551615"));
-    assert!(one(&[u64::MAX, 2], 0, 0).refusal("overflow").contains("tensor `t`: shape"));
-    assert!(one(&[1], 77, 0).refusal("type").contains("tensor `t`: unknown type 77"));
-    assert!(one(&[33], 2, 0).refusal("block").contains("rows of 33 do not divide into blocks of 32 (Q4_0)"));
-    assert!(one(&[1; 9], 0, 0).refusal("dimensions").contains("claims 9 dimensions"));
+    assert!(
+        refusal(one(&[1], 0, u64::MAX), "offset").contains("tensor `t`: 4 bytes at 18446744073709551615")
+    );
+    assert!(refusal(one(&[u64::MAX, 2], 0, 0), "overflow").contains("tensor `t`: shape"));
+    assert!(refusal(one(&[1], 77, 0), "type").contains("tensor `t`: unknown type 77"));
+    assert!(refusal(one(&[33], 2, 0), "block").contains("rows of 33 do not divide into blocks of 32 (Q4_0)"));
+    assert!(refusal(one(&[1; 9], 0, 0), "dimensions").contains("claims 9 dimensions"));
+}
+
+#[test]
+fn a_dimension_of_zero_does_not_make_the_others_small() {
+    let huge = [0, 1 << 63, 2];
+    let refused = refusal(Gguf::begin(3, 1, 0).tensor("t", &huge, 0, 0).data(64), "zero");
+    assert!(refused.contains("tensor `t`: shape [0, 9223372036854775808, 2] overflows"), "{refused}");
+}
+
+#[test]
+fn a_tensor_without_bytes_lies_within_a_file_that_ends_with_its_header() {
+    let path = Gguf::begin(3, 1, 0).tensor("t", &[0], 0, 0).write("empty");
+    let header = read_header(&path, 0).unwrap();
+    assert!(header.tensors[0].offset <= std::fs::metadata(&path).unwrap().len(), "{:?}", header.tensors[0]);
+}
+
+#[test]
+fn a_name_from_a_file_reaches_no_terminal_as_it_is() {
+    let refused = refusal(Gguf::begin(3, 1, 0).tensor("\u{1b}[2J", &[64], 0, 0).data(64), "escape");
+    assert!(refused.contains("tensor `\\u{1b}[2J`: 256 bytes"), "{refused}");
+}
+
+#[test]
+fn a_base_of_rotation_that_is_no_number_is_refused() {
+    let base = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
+    let base = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]
+        .iter()
+        .fold(base, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
+    let path = base.text("llama.rope.freq_base").u32(6).u32(f32::NAN.to_bits()).write("theta");
+    let refused = format!("{:#}", ModelFolder::open(&path).unwrap_err());
+    assert!(refused.contains("x.gguf`: `rope.freq_base` is NaN"), "{refused}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod tiny;
 
-use model_files::safetensors::read_header;
+use model_files::safetensors::{parse_header, read_header};
 use tiny::{folder, safetensors, safetensors_with};
 
 fn refusal(name: &str, bytes: &[u8]) -> String {
@@ -90,6 +90,20 @@ fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
         let refused = refused_tensor(name, entry, 4);
         assert!(refused.contains(says), "{name}: {refused}");
     }
+}
+
+#[test]
+fn a_name_from_a_header_reaches_no_terminal_as_it_is() {
+    let header = r#"{"\u001b[2J":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#;
+    let refused = refusal("escape", &safetensors_with(header, 4));
+    assert!(refused.contains("tensor `\\u{1b}[2J`: shape"), "{refused}");
+}
+
+#[test]
+fn a_file_that_ends_within_its_header_is_refused_whatever_it_is_said_to_hold() {
+    let ends_early = [99_000_000_u64.to_le_bytes().as_slice(), b"{}"].concat();
+    let refused = parse_header(ends_early.as_slice(), 1 << 40, 0).unwrap_err();
+    assert!(refused.to_string().contains("the file ends within its header"), "{refused}");
 }
 
 #[test]

@@ -1,35 +1,15 @@
-//! What a load states, and what it refuses by name.
-
-use std::path::Path;
+//! What a load states, and what it does with what it is asked.
 
 use candle_core::quantized::GgmlDType;
-use candle_core::quantized::{QTensor, gguf_file};
+use candle_core::quantized::gguf_file::Value as Metadata;
 use candle_core::{DType, Tensor};
 use protocol::Load;
 use serde_json::{Value, json};
 
-use super::tiny::{LLAMA, QWEN2, Tiny, rounded, write_config, write_tensors};
-use super::{load, load_with, loaded, logits, message, relative_difference};
+use super::tiny::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
+use super::tiny::{rounded, write_config, write_gguf, write_tensors};
+use super::{greedy, load, load_with, loaded, logits, message, relative_difference};
 use crate::{about, threads};
-
-/// What a load of this folder answers after a field of its config was changed.
-fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    tiny.write_folder(folder.path());
-    let mut config = tiny.config();
-    config.as_object_mut().unwrap().insert(field.into(), value);
-    write_config(folder.path(), &config);
-    let refusal = refusal_of(folder.path());
-    refusal.replace(&folder.path().display().to_string(), "FOLDER").replace(&name(folder.path()), "NAME")
-}
-
-fn refusal_of(path: &Path) -> String {
-    message(load_with(path, &Load::default()))
-}
-
-fn name(path: &Path) -> String {
-    path.file_name().unwrap().to_string_lossy().into_owned()
-}
 
 #[test]
 fn the_versions_that_hello_states_are_those_of_the_lock_file() {
@@ -53,147 +33,71 @@ fn hello_names_the_cpu_that_it_was_compiled_for() {
 }
 
 #[test]
+fn hello_names_the_architectures_that_are_tested_here() {
+    assert_eq!(about::hello().capabilities.architectures, ALL.map(|tiny| tiny.architecture));
+}
+
+#[test]
 fn facts_count_what_a_load_leaves_in_memory() {
-    let elements: usize = LLAMA.tensors().values().map(Tensor::elem_count).sum();
-    let facts = loaded(LLAMA).facts;
-    assert_eq!(facts.parameters, Some(elements as u64));
-    assert_eq!(facts.weights_bytes, Some(elements as u64 * 4));
-    assert_eq!(facts.context_tokens, Some(LLAMA.context as u32));
-    assert_eq!(facts.weights_dtype.as_deref(), Some("f32"));
-
-    let folder = tempfile::tempdir().unwrap();
-    let facts = load(&LLAMA.write_gguf(folder.path(), GgmlDType::Q8_0)).facts;
-    let (widened, kept): (Vec<_>, Vec<_>) =
-        LLAMA.tensors().into_iter().partition(|(name, _)| name.contains("norm") || name.contains("embed"));
-    let count = |part: &[(String, Tensor)]| part.iter().map(|(_, tensor)| tensor.elem_count()).sum::<usize>();
-    assert_eq!(facts.weights_bytes, Some((count(&widened) * 4 + count(&kept) / 32 * 34) as u64));
-    assert_eq!(facts.parameters, Some(elements as u64));
-    assert_eq!(facts.weights_dtype.as_deref(), Some("q8_0"));
-}
-
-#[test]
-fn llama_in_half_precision_stays_near_its_f32() {
-    for (name, dtype, bound) in [("bf16", DType::BF16, 0.1), ("f16", DType::F16, 0.02)] {
+    for tiny in ALL {
+        let elements: usize = tiny.tensors().values().map(Tensor::elem_count).sum();
+        let facts = loaded(tiny).facts;
+        assert_eq!(facts.parameters, Some(elements as u64), "{}", tiny.architecture);
+        assert_eq!(facts.weights_bytes, Some(elements as u64 * 4), "{}", tiny.architecture);
+        assert_eq!(facts.context_tokens, Some(tiny.context as u32));
+        assert_eq!(facts.weights_dtype.as_deref(), Some("f32"));
+    }
+    for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
-        write_config(folder.path(), &LLAMA.config());
-        write_tensors(folder.path(), &rounded(LLAMA.tensors(), dtype));
-        let mut narrow =
-            load_with(folder.path(), &Load { dtype: Some(name.into()), ..Load::default() }).unwrap();
-        assert_eq!(narrow.facts.weights_dtype.as_deref(), Some(name));
-        assert_eq!(narrow.facts.weights_bytes, Some(narrow.facts.parameters.unwrap() * 2));
-        let prompt = [0, 17, 3, 42, 8];
-        let difference =
-            relative_difference(&logits(&mut narrow, &prompt), &logits(&mut load(folder.path()), &prompt));
-        assert!(difference > 0.0 && difference < bound, "{name} is off by {difference}");
+        let facts = load(&tiny.write_gguf(folder.path(), GgmlDType::Q8_0)).facts;
+        let (widened, kept): (Vec<_>, Vec<_>) =
+            tiny.tensors().into_iter().partition(|(name, one)| one.rank() == 1 || name.contains("embed"));
+        let count = |part: &[(String, Tensor)]| part.iter().map(|(_, one)| one.elem_count()).sum::<usize>();
+        let head = if tiny.tied { tiny.vocabulary * tiny.hidden } else { 0 };
+        let bytes = count(&widened) * 4 + (count(&kept) + head) / 32 * 34;
+        assert_eq!(facts.weights_bytes, Some(bytes as u64), "{}", tiny.architecture);
+        assert_eq!(facts.parameters, Some((count(&widened) + count(&kept)) as u64));
+        assert_eq!(facts.weights_dtype.as_deref(), Some("q8_0"));
     }
 }
 
 #[test]
-fn qwen2_in_half_precision_is_refused_because_candle_rounds_its_positions() {
-    let folder = tempfile::tempdir().unwrap();
-    QWEN2.write_folder(folder.path());
-    let asked = Load { dtype: Some("bf16".into()), ..Load::default() };
-    let refusal = message(load_with(folder.path(), &asked));
-    assert_eq!(refusal, "unsupported: dtype `bf16`: candle rounds the positions of qwen2 in it");
-}
-
-#[test]
-fn what_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
-    let cases = [
-        (
-            "attention_bias",
-            json!(true),
-            "unsupported: `NAME` has `attention_bias` `true`, which candle would ignore",
-        ),
-        (
-            "hidden_act",
-            json!("gelu"),
-            "unsupported: `NAME` has `hidden_act` `gelu`, which candle would ignore",
-        ),
-        (
-            "rope_scaling",
-            json!({"rope_type": "yarn", "factor": 4.0}),
-            "unsupported: `NAME` has `rope_scaling` `yarn`, which candle would ignore",
-        ),
-        (
-            "rope_scaling",
-            json!({"rope_type": "llama3", "factor": 4.0}),
-            "model: `FOLDER/config.json`: `rope_scaling.low_freq_factor` is missing",
-        ),
-        ("rms_norm_eps", Value::Null, "model: `FOLDER/config.json`: `rms_norm_eps` is missing"),
-        ("intermediate_size", Value::Null, "model: `FOLDER/config.json`: `intermediate_size` is missing"),
-        (
-            "max_position_embeddings",
-            Value::Null,
-            "model: `FOLDER/config.json`: `max_position_embeddings` is missing",
-        ),
-        ("model_type", json!("gpt2"), "model: architecture `gpt2` of `NAME` is not one of `llama`, `qwen2`"),
-        (
-            "num_key_value_heads",
-            json!(3),
-            "model: `FOLDER/config.json`: 4 heads do not divide into 3 key-value heads",
-        ),
-        (
-            "head_dim",
-            json!(32),
-            "unsupported: `NAME` has 4 heads of 32 in a hidden size of 64: candle takes them to fill it",
-        ),
-        (
-            "max_position_embeddings",
-            json!(4_000_000_000_u32),
-            "model: `FOLDER/config.json`: a context of 4000000000 tokens is not believed",
-        ),
-        (
-            "num_hidden_layers",
-            json!(4_000_000_000_u32),
-            "model: `FOLDER/model.safetensors`: no tensor `model.layers.2.input_layernorm.weight`",
-        ),
-        (
-            "vocab_size",
-            json!(98),
-            "model: `FOLDER/model.safetensors`: tensor `model.embed_tokens.weight` has shape [97, 64], \
-             expected [98, 64] from `FOLDER/config.json`",
-        ),
-    ];
-    for (field, value, expected) in cases {
-        assert_eq!(refusal_with(LLAMA, field, value), expected);
+fn half_precision_stays_near_f32() {
+    // Far enough for positions that are no bf16.
+    let prompt: Vec<u32> = (0..300_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
+    for tiny in [LLAMA, QWEN3, MISTRAL].map(|tiny| Tiny { context: 512, ..tiny }) {
+        for (name, dtype, bound) in [("bf16", DType::BF16, 0.1), ("f16", DType::F16, 0.02)] {
+            let folder = tempfile::tempdir().unwrap();
+            write_config(folder.path(), &tiny.config());
+            write_tensors(folder.path(), &rounded(tiny.tensors(), dtype));
+            let asked = Load { dtype: Some(name.into()), ..Load::default() };
+            let mut narrow = load_with(folder.path(), &asked).unwrap();
+            assert_eq!(narrow.facts.weights_dtype.as_deref(), Some(name));
+            assert_eq!(narrow.facts.weights_bytes, Some(narrow.facts.parameters.unwrap() * 2));
+            let difference = relative_difference(
+                &logits(&mut narrow, &prompt),
+                &logits(&mut load(folder.path()), &prompt),
+            );
+            let architecture = tiny.architecture;
+            assert!(difference > 0.0 && difference < bound, "{architecture} {name} is off by {difference}");
+        }
     }
-    let window = refusal_with(QWEN2, "use_sliding_window", json!(true));
-    assert_eq!(window, "unsupported: `NAME` has `use_sliding_window` `true`, which candle would ignore");
-    let head = refusal_with(QWEN2, "tie_word_embeddings", json!(false));
-    assert_eq!(head, "model: `FOLDER/model.safetensors`: no tensor `lm_head.weight`");
 }
 
 #[test]
-fn a_tensor_that_is_lost_is_named_with_its_file() {
-    let folder = tempfile::tempdir().unwrap();
-    LLAMA.write_folder(folder.path());
-    let mut tensors = LLAMA.tensors();
-    tensors.remove("model.layers.1.self_attn.k_proj.weight").unwrap();
-    write_tensors(folder.path(), &tensors);
-    let refusal = refusal_of(folder.path());
-    let file = folder.path().join("model.safetensors");
-    let expected = format!("model: `{}`: no tensor `model.layers.1.self_attn.k_proj.weight`", file.display());
-    assert_eq!(refusal, expected);
-}
-
-#[test]
-fn a_gguf_without_its_layers_is_named_with_the_tensor_that_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("torn.gguf");
-    let (metadata, tensors) = (LLAMA.metadata(), LLAMA.tensors());
-    let metadata: Vec<_> = metadata.iter().map(|(name, value)| (name.as_str(), value)).collect();
-    let embedding = QTensor::quantize(&tensors["model.embed_tokens.weight"], GgmlDType::F32).unwrap();
-    let mut file = std::fs::File::create(&path).unwrap();
-    gguf_file::write(&mut file, &metadata, &[("token_embd.weight", &embedding)]).unwrap();
-    assert_eq!(refusal_of(&path), format!("model: `{}`: 2 layers in 1 tensors", path.display()));
-
-    let norm = QTensor::quantize(&tensors["model.layers.0.input_layernorm.weight"], GgmlDType::F32).unwrap();
-    let two = [("token_embd.weight", &embedding), ("blk.0.attn_norm.weight", &norm)];
-    gguf_file::write(&mut std::fs::File::create(&path).unwrap(), &metadata, &two).unwrap();
-    let refusal = refusal_of(&path);
-    assert!(refusal.starts_with(&format!("model: `{}`: ", path.display())), "{refusal}");
-    assert!(refusal.contains("output_norm.weight"), "{refusal}");
+fn half_precision_is_refused_where_candle_rounds_positions_in_it() {
+    for tiny in [QWEN2, PHI3, GEMMA] {
+        let folder = tempfile::tempdir().unwrap();
+        tiny.write_folder(folder.path());
+        for name in ["bf16", "f16"] {
+            let asked = Load { dtype: Some(name.into()), ..Load::default() };
+            let refusal = message(load_with(folder.path(), &asked));
+            let architecture = tiny.architecture;
+            let expected =
+                format!("unsupported: dtype `{name}`: candle rounds the positions of {architecture} in it");
+            assert_eq!(refusal, expected);
+        }
+    }
 }
 
 #[test]
@@ -224,6 +128,114 @@ fn candles_quantised_llama_ends_at_4096_whatever_the_file_says() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { context: 100_000, ..LLAMA }.write_gguf(folder.path(), GgmlDType::F32);
     assert_eq!(load(&path).facts.context_tokens, Some(4096));
+    let refusal = message(load_with(&path, &Load { context_tokens: Some(4097), ..Load::default() }));
+    assert!(refusal.ends_with("has 4096 here, by candle's position tables"), "{refusal}");
+}
+
+#[test]
+fn a_sliding_window_is_the_longest_context() {
+    let why = "has 32 here, by its sliding window, which candle does not compute";
+    let asked = Load { context_tokens: Some(33), ..Load::default() };
+    let folder = tempfile::tempdir().unwrap();
+    for tiny in [MISTRAL, PHI3] {
+        tiny.write_folder(folder.path());
+        let mut config = tiny.config();
+        config["sliding_window"] = json!(32);
+        write_config(folder.path(), &config);
+        assert_eq!(load(folder.path()).facts.context_tokens, Some(32));
+        let refusal = message(load_with(folder.path(), &asked));
+        assert!(refusal.starts_with("context: a context of 33 tokens: "), "{refusal}");
+        assert!(refusal.ends_with(why), "{refusal}");
+        config["sliding_window"] = json!(-1);
+        write_config(folder.path(), &config);
+        let refusal = message(load_with(folder.path(), &asked));
+        assert!(refusal.ends_with("`sliding_window`: expected a number of tokens, found `-1`"), "{refusal}");
+        // A window as long as the context hides nothing.
+        config["sliding_window"] = json!(4096);
+        write_config(folder.path(), &config);
+        assert_eq!(load(folder.path()).facts.context_tokens, Some(48));
+    }
+    // Where mistral's config is silent, the window of its first release is meant.
+    let mistral = Tiny { context: 8192, ..MISTRAL };
+    mistral.write_folder(folder.path());
+    assert_eq!(load(folder.path()).facts.context_tokens, Some(4096));
+    let mut config = mistral.config();
+    config["sliding_window"] = Value::Null;
+    write_config(folder.path(), &config);
+    assert_eq!(load(folder.path()).facts.context_tokens, Some(8192));
+
+    let path = folder.path().join("windowed.gguf");
+    let mut metadata = PHI3.metadata();
+    metadata.push(("phi3.attention.sliding_window".into(), Metadata::U32(32)));
+    write_gguf(&path, &metadata, &PHI3.quantized(GgmlDType::F32));
+    assert_eq!(load(&path).facts.context_tokens, Some(32));
+}
+
+#[test]
+fn a_gguf_is_loaded_for_the_context_that_is_asked_whatever_it_claims() {
+    for tiny in IN_GGUF {
+        let folder = tempfile::tempdir().unwrap();
+        // Tables for all of it would not fit into any memory.
+        let path = Tiny { context: 4_000_000_000, ..tiny }.write_gguf(folder.path(), GgmlDType::F32);
+        let mut short = load_with(&path, &Load { context_tokens: Some(16), ..Load::default() }).unwrap();
+        assert_eq!(short.facts.context_tokens, Some(16));
+        assert_eq!(greedy(&mut short, &[3, 4, 5], 13).len(), 13, "{}", tiny.architecture);
+    }
+}
+
+#[test]
+fn a_head_beside_a_tied_embedding_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for tiny in [LLAMA, QWEN2, QWEN3, PHI3, GEMMA].map(|tiny| Tiny { tied: true, ..tiny }) {
+        tiny.write_folder(folder.path());
+        let expected = logits(&mut load(folder.path()), &[3, 4, 5]);
+        let mut tensors = tiny.tensors();
+        let head = tensors["model.embed_tokens.weight"].affine(-1.0, 0.5).unwrap();
+        tensors.insert("lm_head.weight".into(), head);
+        write_tensors(folder.path(), &tensors);
+        let mut model = load(folder.path());
+        assert_eq!(logits(&mut model, &[3, 4, 5]), expected, "{}", tiny.architecture);
+        let elements: usize = tiny.tensors().values().map(Tensor::elem_count).sum();
+        assert_eq!(model.facts.parameters, Some(elements as u64));
+    }
+}
+
+#[test]
+fn what_only_some_architectures_have_changes_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    for (tiny, field, value) in [
+        (PHI3, "partial_rotary_factor", json!(0.5)),
+        (PHI3, "rope_theta", json!(100.0)),
+        (MISTRAL, "rope_theta", json!(100.0)),
+        (QWEN3, "rope_theta", json!(100.0)),
+        (GEMMA, "rope_parameters", json!({"rope_theta": 100.0, "rope_type": "default"})),
+    ] {
+        tiny.write_folder(folder.path());
+        let plain = logits(&mut load(folder.path()), &[3, 4, 5]);
+        let mut config = tiny.config();
+        config.as_object_mut().unwrap().remove("rope_theta").unwrap();
+        config[field] = value;
+        write_config(folder.path(), &config);
+        let difference = relative_difference(&logits(&mut load(folder.path()), &[3, 4, 5]), &plain);
+        assert!(difference > 1e-3, "{}: `{field}` changes {difference}", tiny.architecture);
+    }
+}
+
+#[test]
+fn gemmas_two_names_for_its_activation_mean_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    GEMMA.write_folder(folder.path());
+    let expected = logits(&mut load(folder.path()), &[3, 4, 5]);
+    for (act, activation) in [
+        (json!("gelu_pytorch_tanh"), Value::Null),
+        (json!("gelu"), json!("gelu_pytorch_tanh")),
+        (Value::Null, json!("gelu_pytorch_tanh")),
+    ] {
+        let mut config = GEMMA.config();
+        (config["hidden_act"], config["hidden_activation"]) = (act, activation);
+        write_config(folder.path(), &config);
+        assert_eq!(logits(&mut load(folder.path()), &[3, 4, 5]), expected);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The engine on small models of known weights, and on the embedded one.
 
 mod loading;
+mod refusals;
 mod running;
 mod tiny;
 

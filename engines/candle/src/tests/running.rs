@@ -1,37 +1,46 @@
 //! Generation and scoring: the same answer by every way that leads to it.
 
-use engine_kit::{Model, sampling};
+use candle_core::quantized::GgmlDType;
+use engine_kit::{Job, Model, sampling};
+use model_files::{Dtype, Format, Goal, ModelFolder};
 use protocol::Sampling;
 
-use candle_core::quantized::GgmlDType;
-
-use super::tiny::{LLAMA, QWEN2, Tiny, WIDE};
+use super::tiny::{ALL, IN_GGUF, LLAMA, QWEN3, Tiny, WIDE};
 use super::{greedy, job, load, loaded, logits, message, relative_difference, run, sampled};
+use crate::model::LoadedModel;
 
 const PROMPT: [u32; 5] = [0, 17, 3, 42, 8];
 
-fn of_gguf(tiny: Tiny, dtype: GgmlDType) -> crate::model::LoadedModel {
+fn of_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     load(&tiny.write_gguf(folder.path(), dtype))
 }
 
+/// Every model that there is, with a name for messages.
+fn every_model(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
+    let tiny = move |tiny| Tiny { context, ..tiny };
+    let named = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);
+    let folders = ALL.into_iter().map(move |one| (named(one, "safetensors"), loaded(tiny(one))));
+    folders
+        .chain(IN_GGUF.into_iter().map(move |one| (named(one, "GGUF"), of_gguf(tiny(one), GgmlDType::F32))))
+}
+
+fn without_cache(prompt: &[u32], max_new_tokens: u32) -> Job {
+    Job { use_cache: false, ..job(prompt, max_new_tokens) }
+}
+
 #[test]
 fn greedy_decoding_is_the_same_with_the_cache_without_it_and_teacher_forced() {
-    for tiny in [LLAMA, QWEN2] {
-        let mut model = loaded(tiny);
+    for (name, mut model) in every_model(48) {
         let cached = greedy(&mut model, &PROMPT, 24);
         assert_eq!(cached.len(), 24);
-        assert!(cached.iter().any(|id| *id != cached[0]), "{}: one id only proves little", tiny.architecture);
-        let uncached = run(&mut model, &engine_kit::Job { use_cache: false, ..job(&PROMPT, 24) });
-        assert_eq!(cached, uncached, "{}", tiny.architecture);
+        assert!(cached.iter().any(|id| *id != cached[0]), "{name}: one id only proves little");
+        if !model.network.decoder.keeps_masks() {
+            assert_eq!(run(&mut model, &without_cache(&PROMPT, 24)), cached, "{name}");
+        }
         let mut text = PROMPT.to_vec();
         for &id in &cached {
-            assert_eq!(
-                sampling::greedy(&logits(&mut model, &text)),
-                id,
-                "{} after {text:?}",
-                tiny.architecture
-            );
+            assert_eq!(sampling::greedy(&logits(&mut model, &text)), id, "{name} after {text:?}");
             text.push(id);
         }
     }
@@ -39,39 +48,92 @@ fn greedy_decoding_is_the_same_with_the_cache_without_it_and_teacher_forced() {
 
 #[test]
 fn a_score_is_the_log_probability_that_whole_prompts_give() {
-    for tiny in [LLAMA, QWEN2] {
-        let mut model = loaded(tiny);
-        let ids: Vec<u32> = (0..12).map(|index| index * 7 % tiny.vocabulary as u32).collect();
+    for (name, mut model) in every_model(48) {
+        let ids: Vec<u32> = (0..12).map(|index| index * 7 % LLAMA.vocabulary as u32).collect();
         let scores = model.score(&ids).unwrap();
         assert_eq!(scores.len(), ids.len() - 1);
         for (index, score) in scores.iter().enumerate() {
             let whole = sampling::log_softmax_at(&logits(&mut model, &ids[..=index]), ids[index + 1]);
-            assert!((score - whole).abs() < 1e-4, "{} at {index}: {score} {whole}", tiny.architecture);
+            assert!((score - whole).abs() < 1e-4, "{name} at {index}: {score} {whole}");
         }
     }
 }
 
 #[test]
+fn a_long_prompt_says_the_same_at_once_and_id_by_id() {
+    let ids: Vec<u32> = (0..400_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
+    for (name, mut model) in every_model(512) {
+        let at_once = logits(&mut model, &ids);
+        let mut sequence = model.network.start(true);
+        let one = |id: &u32| sequence.feed(&[*id]).unwrap();
+        let each: Vec<_> = ids.iter().map(one).collect();
+        let id_by_id = each.last().unwrap().to_vec1().unwrap();
+        let difference = relative_difference(&id_by_id, &at_once);
+        assert!(difference < 1e-4, "{name} is off by {difference}");
+    }
+}
+
+#[test]
 fn a_request_leaves_nothing_behind_for_the_next() {
-    let models =
-        [loaded(LLAMA), loaded(QWEN2), of_gguf(LLAMA, GgmlDType::F32), of_gguf(QWEN2, GgmlDType::F32)];
-    for mut model in models {
+    for (name, mut model) in every_model(48) {
         let first = greedy(&mut model, &PROMPT, 16);
         greedy(&mut model, &[9, 9, 4, 31, 7, 7, 2], 9);
         model.score(&[5, 6, 7]).unwrap();
-        assert_eq!(greedy(&mut model, &PROMPT, 16), first);
+        assert_eq!(greedy(&mut model, &PROMPT, 16), first, "{name}");
     }
 }
 
 #[test]
 fn a_gguf_answers_as_the_safetensors_it_was_made_of() {
-    for tiny in [LLAMA, QWEN2] {
+    for tiny in IN_GGUF {
         let expected = logits(&mut loaded(tiny), &PROMPT);
         let exact = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::F32), &PROMPT), &expected);
         assert!(exact < 1e-5, "{}: F32 is off by {exact}", tiny.architecture);
         let rounded = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::Q8_0), &PROMPT), &expected);
         assert!(rounded < 0.05, "{}: Q8_0 is off by {rounded}", tiny.architecture);
         assert!(rounded > 1e-5, "{}: Q8_0 cannot be this exact: {rounded}", tiny.architecture);
+    }
+}
+
+#[test]
+fn what_model_files_converts_answers_as_what_it_was_made_of() {
+    for tiny in IN_GGUF {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = folder.path().join("whole");
+        std::fs::create_dir(&whole).unwrap();
+        tiny.write_folder(&whole);
+        let of_candle = tiny.write_gguf(folder.path(), GgmlDType::F32);
+        let expected = logits(&mut load(&whole), &PROMPT);
+        for (from, format, name) in
+            [(&whole, Format::Gguf, "ours.gguf"), (&of_candle, Format::Safetensors, "again")]
+        {
+            let goal = Goal { format, dtype: Dtype::F32, out: folder.path().join(name) };
+            let model = ModelFolder::open(from).unwrap();
+            model_files::convert(&model, &goal, &|_, _| Ok(())).unwrap();
+            let difference = relative_difference(&logits(&mut load(&goal.out), &PROMPT), &expected);
+            assert!(difference < 1e-5, "{} to {format:?} is off by {difference}", tiny.architecture);
+        }
+    }
+}
+
+#[test]
+fn far_positions_are_exact_in_a_gguf_too() {
+    let ids: Vec<u32> = (0..2100_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
+    for tiny in IN_GGUF.map(|tiny| Tiny { context: 2100, layers: 1, ..tiny }) {
+        let expected = logits(&mut loaded(tiny), &ids);
+        let difference = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::F32), &ids), &expected);
+        assert!(difference < 1e-5, "{} is off by {difference}", tiny.architecture);
+    }
+}
+
+#[test]
+fn heads_share_keys_by_ones_twos_and_fours_in_candles_fused_attention() {
+    for kv_heads in [1, 2, 4] {
+        let tiny = Tiny { kv_heads, ..QWEN3 };
+        let (mut folder, mut gguf) = (loaded(tiny), of_gguf(tiny, GgmlDType::F32));
+        let ids = greedy(&mut folder, &PROMPT, 24);
+        assert_eq!(greedy(&mut gguf, &PROMPT, 24), ids, "{kv_heads}");
+        assert_eq!(run(&mut folder, &without_cache(&PROMPT, 24)), ids, "{kv_heads}");
     }
 }
 
@@ -106,19 +168,19 @@ fn sampling_is_decided_by_its_seed() {
 }
 
 #[test]
-fn a_gguf_without_its_cache_is_refused() {
+fn a_gguf_whose_masks_candle_keeps_is_refused_without_cache() {
     let mut model = of_gguf(LLAMA, GgmlDType::F32);
-    let without = engine_kit::Job { use_cache: false, ..job(&PROMPT, 2) };
+    let without = without_cache(&PROMPT, 2);
     let mut tokens = engine_kit::Tokens::collecting(&without.prompts, 2, &[]);
     let refusal = message(model.generate(&without, &mut tokens));
-    assert!(refusal.starts_with("unsupported: `use_cache: false` on a GGUF"), "{refusal}");
+    assert!(refusal.starts_with("unsupported: `use_cache: false` on this GGUF"), "{refusal}");
 }
 
 #[test]
 fn the_whole_context_can_be_used() {
-    for tiny in [LLAMA, QWEN2] {
-        let prompt: Vec<u32> = (0..tiny.context as u32 - 4).map(|index| index % 90).collect();
-        assert_eq!(greedy(&mut loaded(tiny), &prompt, 4).len(), 4);
+    let prompt: Vec<u32> = (0..44).collect();
+    for (name, mut model) in every_model(48) {
+        assert_eq!(greedy(&mut model, &prompt, 4).len(), 4, "{name}");
     }
 }
 
@@ -136,11 +198,11 @@ fn inside_candles_own_pool_the_answer_is_the_same() {
 #[test]
 fn the_embedded_model_writes_the_same_text_with_and_without_cache_and_finds_its_own_text_likely() {
     let path = model_files::resolve(None).unwrap();
-    let tokenizer = model_files::ModelFolder::open(&path).unwrap().tokenizer().unwrap();
+    let tokenizer = ModelFolder::open(&path).unwrap().tokenizer().unwrap();
     let mut model = load(&path);
     let prompt = tokenizer.encode("Hello").unwrap();
     let cached = greedy(&mut model, &prompt, 12);
-    let uncached = run(&mut model, &engine_kit::Job { use_cache: false, ..job(&prompt, 12) });
+    let uncached = run(&mut model, &without_cache(&prompt, 12));
     assert_eq!(cached, uncached);
 
     let text = [prompt, cached].concat();

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::shown::shown;
 use crate::tensor::{Tensor, checked_elements};
 
 /// The format's own bound on its header.
@@ -16,7 +17,34 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// The tensors of one file, in the order of their bytes. `file` becomes `Tensor::file`.
 pub fn read_header(path: &Path, file: usize) -> Result<Vec<Tensor>> {
-    read(path, file).with_context(|| format!("`{}`", path.display()))
+    let read = || {
+        let opened = File::open(path)?;
+        let file_bytes = opened.metadata()?.len();
+        parse_header(opened, file_bytes, file)
+    };
+    read().with_context(|| format!("`{}`", path.display()))
+}
+
+/// The same of what a file of so many bytes begins with. Memory grows with what is there, never with what is claimed.
+pub fn parse_header(mut reader: impl Read, file_bytes: u64, file: usize) -> Result<Vec<Tensor>> {
+    ensure!(file_bytes >= 8, "{file_bytes} bytes are too few for a safetensors file");
+    let mut length = [0_u8; 8];
+    reader.read_exact(&mut length)?;
+    let header_bytes = u64::from_le_bytes(length);
+    ensure!(
+        header_bytes <= file_bytes - 8,
+        "the header claims {header_bytes} bytes, and the file holds {} after its length",
+        file_bytes - 8
+    );
+    ensure!(
+        header_bytes <= MAX_HEADER_BYTES,
+        "the header claims {header_bytes} bytes, over the format's bound"
+    );
+    let mut header = Vec::new();
+    let read = reader.take(header_bytes).read_to_end(&mut header)?;
+    ensure!(read as u64 == header_bytes, "the file ends within its header");
+    let Entries(entries) = serde_json::from_slice(&header).context("header")?;
+    place_all(entries, file, 8 + header_bytes, file_bytes)
 }
 
 /// Dtypes and their size in bits.
@@ -45,41 +73,26 @@ const DTYPES: [(&str, u64); 22] = [
     ("C64", 64),
 ];
 
-fn read(path: &Path, file: usize) -> Result<Vec<Tensor>> {
-    let mut reader = File::open(path)?;
-    let file_bytes = reader.metadata()?.len();
-    ensure!(file_bytes >= 8, "{file_bytes} bytes are too few for a safetensors file");
-    let mut length = [0_u8; 8];
-    reader.read_exact(&mut length)?;
-    let header_bytes = u64::from_le_bytes(length);
-    ensure!(
-        header_bytes <= file_bytes - 8,
-        "the header claims {header_bytes} bytes, and the file holds {} after its length",
-        file_bytes - 8
-    );
-    ensure!(
-        header_bytes <= MAX_HEADER_BYTES,
-        "the header claims {header_bytes} bytes, over the format's bound"
-    );
-    let mut header = vec![0_u8; usize::try_from(header_bytes)?];
-    reader.read_exact(&mut header)?;
-    let Entries(entries) = serde_json::from_slice(&header).context("header")?;
-
-    let data_start = 8 + header_bytes;
+/// Every byte after the header belongs to one tensor.
+fn place_all(
+    entries: Vec<(String, Entry)>,
+    file: usize,
+    data_start: u64,
+    file_bytes: u64,
+) -> Result<Vec<Tensor>> {
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
-        let tensor =
-            entry.place(&name, file, data_start, file_bytes).with_context(|| format!("tensor `{name}`"))?;
-        tensors.push(tensor);
+        let tensor = entry.place(&name, file, data_start, file_bytes);
+        tensors.push(tensor.with_context(|| format!("tensor `{}`", shown(&name)))?);
     }
     tensors.sort_by(|a, b| (a.offset, a.bytes, &a.name).cmp(&(b.offset, b.bytes, &b.name)));
     let mut end = data_start;
     for tensor in &tensors {
-        ensure!(tensor.offset >= end, "tensor `{}`: its bytes overlap those of another tensor", tensor.name);
+        let name = shown(&tensor.name);
+        ensure!(tensor.offset >= end, "tensor `{name}`: its bytes overlap those of another tensor");
         ensure!(
             tensor.offset == end,
-            "tensor `{}`: {} bytes before it belong to none",
-            tensor.name,
+            "tensor `{name}`: {} bytes before it belong to none",
             tensor.offset - end
         );
         end += tensor.bytes;
@@ -98,7 +111,7 @@ struct Entry {
 impl Entry {
     fn place(self, name: &str, file: usize, data_start: u64, file_bytes: u64) -> Result<Tensor> {
         let known = DTYPES.iter().find(|(dtype, _)| *dtype == self.dtype);
-        let Some(&(dtype, bits)) = known else { bail!("unknown dtype `{}`", self.dtype.escape_debug()) };
+        let Some(&(dtype, bits)) = known else { bail!("unknown dtype `{}`", shown(&self.dtype)) };
         let (begin, end) = self.data_offsets;
         ensure!(begin <= end, "offsets {begin} to {end} run backwards");
         let data_bytes = file_bytes - data_start;
@@ -137,6 +150,7 @@ impl<'de> Deserialize<'de> for Entries {
                         continue;
                     }
                     if !seen.insert(name.clone()) {
+                        let name = shown(&name);
                         return Err(serde::de::Error::custom(format!("tensor `{name}` stands there twice")));
                     }
                     entries.push((name, map.next_value()?));

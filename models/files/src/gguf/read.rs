@@ -1,96 +1,30 @@
 //! The header of a GGUF file: metadata and the table of tensors. The weights after it are not read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::{Header, TYPES, Value};
+use crate::shown::shown;
 use crate::tensor::{Tensor, checked_elements};
-
-/// What stands before the weights.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Header {
-    pub version: u32,
-    pub metadata: BTreeMap<String, Value>,
-    /// In the order of the file.
-    pub tensors: Vec<Tensor>,
-}
-
-/// A metadata value. Of an array only the length is kept: vocabularies are long, and their readers come later.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    Unsigned(u64),
-    Signed(i64),
-    Float(f64),
-    Bool(bool),
-    Text(String),
-    Array { length: u64 },
-}
-
-impl Value {
-    pub fn as_u64(&self) -> Option<u64> {
-        match *self {
-            Self::Unsigned(value) => Some(value),
-            Self::Signed(value) => u64::try_from(value).ok(),
-            _ => None,
-        }
-    }
-}
 
 /// Reads the header of one file. `file` becomes `Tensor::file`.
 pub fn read_header(path: &Path, file: usize) -> Result<Header> {
     read(path, file).with_context(|| format!("`{}`", path.display()))
 }
 
-/// Tensor types: number, name, elements in a block, bytes of a block.
-const TYPES: [(u32, &str, u64, u64); 33] = [
-    (0, "F32", 1, 4),
-    (1, "F16", 1, 2),
-    (2, "Q4_0", 32, 18),
-    (3, "Q4_1", 32, 20),
-    (6, "Q5_0", 32, 22),
-    (7, "Q5_1", 32, 24),
-    (8, "Q8_0", 32, 34),
-    (9, "Q8_1", 32, 36),
-    (10, "Q2_K", 256, 84),
-    (11, "Q3_K", 256, 110),
-    (12, "Q4_K", 256, 144),
-    (13, "Q5_K", 256, 176),
-    (14, "Q6_K", 256, 210),
-    (15, "Q8_K", 256, 292),
-    (16, "IQ2_XXS", 256, 66),
-    (17, "IQ2_XS", 256, 74),
-    (18, "IQ3_XXS", 256, 98),
-    (19, "IQ1_S", 256, 50),
-    (20, "IQ4_NL", 32, 18),
-    (21, "IQ3_S", 256, 110),
-    (22, "IQ2_S", 256, 82),
-    (23, "IQ4_XS", 256, 136),
-    (24, "I8", 1, 1),
-    (25, "I16", 1, 2),
-    (26, "I32", 1, 4),
-    (27, "I64", 1, 8),
-    (28, "F64", 1, 8),
-    (29, "IQ1_M", 256, 56),
-    (30, "BF16", 1, 2),
-    (34, "TQ1_0", 256, 54),
-    (35, "TQ2_0", 256, 66),
-    (39, "MXFP4", 32, 17),
-    (40, "NVFP4", 64, 36),
-];
-
-/// Arrays of arrays go no deeper: the reader recurses, and a file must not choose its depth.
-const MAX_ARRAY_DEPTH: u32 = 4;
+/// A vocabulary is hundreds of thousands of short texts; a larger buffer passes over most of them without a call.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Today's models have at most 2; ggml itself allows 4.
 const MAX_DIMENSIONS: u32 = 4;
 
 fn read(path: &Path, file: usize) -> Result<Header> {
-    let opened = File::open(path)?;
-    let file_bytes = opened.metadata()?.len();
-    let mut source = Source { reader: BufReader::new(opened), left: file_bytes };
+    let mut source = Source::open(path)?;
+    let file_bytes = source.file_bytes;
     let magic: [u8; 4] = source.bytes()?;
     ensure!(&magic == b"GGUF", "not a GGUF file: it begins with `{}`", magic.escape_ascii());
     let version = source.u32()?;
@@ -105,44 +39,77 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     for index in 0..value_count {
         let key = source.text().with_context(|| format!("key of metadata value {index}"))?;
         let kind = source.u32()?;
-        let value = source.value(kind, 0).with_context(|| format!("metadata `{}`", key.escape_debug()))?;
+        let value = source.value(kind).with_context(|| format!("metadata `{}`", shown(&key)))?;
         ensure!(
             metadata.insert(key.clone(), value).is_none(),
             "metadata `{}` stands there twice",
-            key.escape_debug()
+            shown(&key)
         );
     }
-    let mut entries = Vec::new();
+    let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
     for index in 0..tensor_count {
         let name = source.text().with_context(|| format!("name of tensor {index}"))?;
-        let entry = source.tensor().with_context(|| format!("tensor `{}`", name.escape_debug()))?;
+        ensure!(names.insert(name.clone()), "tensor `{}` stands there twice", shown(&name));
+        let entry = source.tensor().with_context(|| format!("tensor `{}`", shown(&name)))?;
         entries.push((name, entry));
     }
 
     let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
     ensure!((1..=1 << 20).contains(&alignment), "`general.alignment` is {alignment}");
-    let data_start = (file_bytes - source.left).next_multiple_of(alignment);
-    let data_bytes = file_bytes.saturating_sub(data_start);
+    // A file without data may end before the padding does.
+    let data_start = source.position().next_multiple_of(alignment).min(file_bytes);
+    let data_bytes = file_bytes - data_start;
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, (dtype, shape, offset, bytes)) in entries {
         let end = offset.checked_add(bytes).filter(|&end| end <= data_bytes);
         ensure!(
             end.is_some(),
-            "tensor `{name}`: {bytes} bytes at {offset} of the data, and the file holds {data_bytes}"
+            "tensor `{}`: {bytes} bytes at {offset} of the data, and the file holds {data_bytes}",
+            shown(&name)
         );
         tensors.push(Tensor { name, dtype, shape, file, offset: data_start + offset, bytes });
     }
+    check_apart(&tensors)?;
     Ok(Header { version, metadata, tensors })
 }
 
+/// No byte belongs to two tensors: weights that are shared are stored once and named once.
+fn check_apart(tensors: &[Tensor]) -> Result<()> {
+    let mut places: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
+    places.sort_by_key(|tensor| tensor.offset);
+    for pair in places.windows(2) {
+        let (first, second) = (pair[0], pair[1]);
+        ensure!(
+            first.offset + first.bytes <= second.offset,
+            "tensors `{}` and `{}` overlap",
+            shown(&first.name),
+            shown(&second.name)
+        );
+    }
+    Ok(())
+}
+
 /// The file, and how much of it is left to be claimed.
-struct Source {
+pub(super) struct Source {
     reader: BufReader<File>,
+    file_bytes: u64,
     left: u64,
 }
 
 impl Source {
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        // A small file takes a small buffer.
+        let buffer_bytes = usize::try_from(file_bytes)?.clamp(1, BUFFER_BYTES);
+        Ok(Self { reader: BufReader::with_capacity(buffer_bytes, file), file_bytes, left: file_bytes })
+    }
+
+    fn position(&self) -> u64 {
+        self.file_bytes - self.left
+    }
+
+    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
         self.claim(N as u64)?;
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes)?;
@@ -153,20 +120,24 @@ impl Source {
         Ok(u32::from_le_bytes(self.bytes()?))
     }
 
-    fn u64(&mut self) -> Result<u64> {
+    pub(super) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    fn text(&mut self) -> Result<String> {
+    pub(super) fn byte_text(&mut self) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.claim(length)?;
         let mut bytes = vec![0; usize::try_from(length)?];
         self.reader.read_exact(&mut bytes)?;
-        // Some vocabularies hold broken UTF-8; a name or a key that does is still worth showing.
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(bytes)
     }
 
-    fn value(&mut self, kind: u32, depth: u32) -> Result<Value> {
+    fn text(&mut self) -> Result<String> {
+        // A name or a key that holds broken UTF-8 is still worth showing.
+        Ok(String::from_utf8_lossy(&self.byte_text()?).into_owned())
+    }
+
+    fn value(&mut self, kind: u32) -> Result<Value> {
         Ok(match kind {
             0 => Value::Unsigned(u8::from_le_bytes(self.bytes()?).into()),
             1 => Value::Signed(i8::from_le_bytes(self.bytes()?).into()),
@@ -177,7 +148,7 @@ impl Source {
             6 => Value::Float(f32::from_le_bytes(self.bytes()?).into()),
             7 => Value::Bool(self.bytes::<1>()?[0] != 0),
             8 => Value::Text(self.text()?),
-            9 => self.array(depth)?,
+            9 => self.array()?,
             10 => Value::Unsigned(self.u64()?),
             11 => Value::Signed(i64::from_le_bytes(self.bytes()?)),
             12 => Value::Float(f64::from_le_bytes(self.bytes()?)),
@@ -185,32 +156,30 @@ impl Source {
         })
     }
 
-    fn array(&mut self, depth: u32) -> Result<Value> {
-        ensure!(depth < MAX_ARRAY_DEPTH, "arrays nested deeper than {MAX_ARRAY_DEPTH}");
+    /// Passes over the elements and remembers where they stand.
+    fn array(&mut self) -> Result<Value> {
         let (kind, length) = (self.u32()?, self.u64()?);
+        let offset = self.position();
         let fixed = match kind {
-            0 | 1 | 7 => Some(1),
-            2 | 3 => Some(2),
-            4..=6 => Some(4),
-            10..=12 => Some(8),
-            _ => None,
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            10..=12 => 8,
+            // A text takes at least its length.
+            8 => 8,
+            9 => bail!("an array of arrays: nested deeper than models need"),
+            other => bail!("array of unknown value type {other}"),
         };
-        if let Some(bytes) = fixed {
-            self.check_count("array elements", length, bytes)?;
-            self.skip(length * bytes)?;
-            return Ok(Value::Array { length });
-        }
-        // A text takes at least its length, an array its type and length.
-        self.check_count("array elements", length, 8)?;
-        for _ in 0..length {
-            if kind == 8 {
+        self.check_count("array elements", length, fixed)?;
+        if kind == 8 {
+            for _ in 0..length {
                 let bytes = self.u64()?;
                 self.skip(bytes)?;
-            } else {
-                self.value(kind, depth + 1)?;
             }
+        } else {
+            self.skip(length * fixed)?;
         }
-        Ok(Value::Array { length })
+        Ok(Value::Array { kind, length, offset })
     }
 
     fn tensor(&mut self) -> Result<(&'static str, Vec<u64>, u64, u64)> {
@@ -230,17 +199,16 @@ impl Source {
     }
 
     /// Refuses a count that the rest of the file cannot hold, before anything loops over it.
-    fn check_count(&self, what: &str, count: u64, least_bytes_each: u64) -> Result<()> {
+    pub(super) fn check_count(&self, what: &str, count: u64, least_bytes_each: u64) -> Result<()> {
         let fits = count.checked_mul(least_bytes_each).is_some_and(|bytes| bytes <= self.left);
         ensure!(fits, "claims {count} {what}, and {} bytes are left", self.left);
         Ok(())
     }
 
-    fn skip(&mut self, bytes: u64) -> Result<()> {
+    /// Within the buffer this moves an index and calls nothing.
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
         self.claim(bytes)?;
-        let skipped = std::io::copy(&mut self.reader.by_ref().take(bytes), &mut std::io::sink())?;
-        ensure!(skipped == bytes, "the file ends early");
-        Ok(())
+        Ok(self.reader.seek_relative(i64::try_from(bytes)?)?)
     }
 
     fn claim(&mut self, bytes: u64) -> Result<()> {

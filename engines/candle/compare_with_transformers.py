@@ -1,0 +1,94 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.9", "transformers==5.23.0"]
+# ///
+"""Scores of this engine beside those of Hugging Face's transformers, on small models of random weights.
+
+    cargo build --release -p candle-engine
+    uv run engines/candle/compare_with_transformers.py target/release/candle-engine
+
+One line for each model: the largest difference between two log-probabilities, in f32.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+SIZES = dict(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=1,
+             pad_token_id=0)
+LLAMA_3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+               original_max_position_embeddings=128)
+# A window as long as the text hides nothing; the engine's context ends there.
+MODELS = [
+    ("llama", dict()),
+    ("llama", dict(rope_parameters=LLAMA_3, tie_word_embeddings=True)),
+    ("qwen2", dict(tie_word_embeddings=True)),
+    ("qwen3", dict(head_dim=32, tie_word_embeddings=True)),
+    ("qwen3", dict(head_dim=8, attention_bias=True, num_key_value_heads=1)),
+    ("mistral", dict(head_dim=32, sliding_window=None)),
+    ("mistral", dict(sliding_window=300)),
+    ("phi3", dict(sliding_window=300)),
+    ("phi3", dict(partial_rotary_factor=0.5, tie_word_embeddings=True)),
+    ("gemma", dict(head_dim=32, num_key_value_heads=1)),
+    ("gemma", dict(head_dim=16, attention_bias=True, hidden_act="gelu")),
+]
+IDS = [(index * index * 7 + 3 * index) % SIZES["vocab_size"] for index in range(300)]
+BOUND = 1e-3
+
+
+def main(engine):
+    torch.manual_seed(0)
+    differences = []
+    for architecture, own in MODELS:
+        model = random_model(architecture, own)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            found = score_by(engine, folder)
+        difference = float((found - score(model)).abs().max())
+        print(f"{difference:.1e}  {architecture} {own}", flush=True)
+        differences.append(difference)
+    sys.exit(not max(differences) < BOUND)
+
+
+def random_model(architecture, own):
+    config = AutoConfig.for_model(architecture, **{**SIZES, **own})
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    # Weights as transformers draws them are so small that attention and MLP hardly show in what comes out.
+    for name, weights in model.named_parameters():
+        noise = torch.rand_like(weights) - 0.5
+        if "norm" in name:
+            noise = noise / 2 + (0 if architecture == "gemma" else 1)
+        elif "embed" in name:
+            noise = noise * (0.5 if architecture == "gemma" else 2)
+        elif weights.dim() == 2:
+            noise = noise * 4 / weights.shape[1] ** 0.5
+        weights.data.copy_(noise)
+    return model
+
+
+def score(model):
+    with torch.no_grad():
+        logits = model(torch.tensor([IDS])).logits[0].double()  # [length, vocabulary]
+    return torch.log_softmax(logits, -1)[range(len(IDS) - 1), IDS[1:]]
+
+
+def score_by(engine, folder):
+    requests = [{"type": "load", "model": folder, "dtype": "f32"}, {"type": "score", "sequences": [IDS]}]
+    lines = "".join(json.dumps(request) + "\n" for request in requests)
+    answers = subprocess.run([engine], input=lines, capture_output=True, text=True, check=True).stdout
+    for answer in map(json.loads, answers.splitlines()):
+        if answer["type"] == "failed":
+            sys.exit(f"error: {answer['message']}")
+        if answer["type"] == "scored":
+            return torch.tensor(answer["logprobs"][0], dtype=torch.float64)
+    sys.exit(f"error: no `scored` from `{engine}`")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,319 @@
+//! What a load refuses, by its name.
+
+use std::path::Path;
+
+use candle_core::quantized::gguf_file::Value as Metadata;
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Tensor};
+use protocol::Load;
+use serde_json::{Value, json};
+
+use super::tiny::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
+use super::tiny::{write_config, write_gguf, write_tensors};
+use super::{load_with, message};
+
+/// What a load of this folder answers after a field of its config was changed.
+fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    tiny.write_folder(folder.path());
+    let mut config = tiny.config();
+    config.as_object_mut().unwrap().insert(field.into(), value);
+    write_config(folder.path(), &config);
+    refusal_of(folder.path())
+}
+
+/// What a load of this file answers after its metadata, without the architecture's name, was changed.
+fn refusal_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("NAME.gguf");
+    let mut metadata = tiny.metadata();
+    let key = format!("{}.{field}", tiny.architecture);
+    metadata.retain(|(name, _)| *name != key);
+    metadata.push((key, value));
+    write_gguf(&path, &metadata, &tiny.quantized(GgmlDType::F32));
+    refusal_of(&path)
+}
+
+/// With neither the places nor the names that change from run to run.
+fn refusal_of(path: &Path) -> String {
+    let refusal = message(load_with(path, &Load::default()));
+    let name = path.file_stem().unwrap().to_string_lossy();
+    let folder = if path.is_dir() { path } else { path.parent().unwrap() };
+    refusal.replace(&folder.display().to_string(), "FOLDER").replace(&*name, "NAME")
+}
+
+fn ignored(field: &str, found: &str) -> String {
+    format!("unsupported: `NAME` has `{field}` `{found}`, which candle would ignore")
+}
+
+/// In the words of `model_files`.
+fn missing(tensor: &str) -> String {
+    format!("model: model `NAME`: tensor `{tensor}` is missing, which `FOLDER/config.json` asks for")
+}
+
+#[test]
+fn what_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
+    let fault = |what: &str| format!("model: `FOLDER/config.json`: {what}");
+    let cases = [
+        ("rms_norm_eps", Value::Null, fault("`rms_norm_eps` is missing")),
+        ("intermediate_size", Value::Null, fault("`intermediate_size` is missing")),
+        ("max_position_embeddings", Value::Null, fault("`max_position_embeddings` is missing")),
+        (
+            "model_type",
+            json!("gpt2"),
+            "model: architecture `gpt2` of `NAME` is not one of `llama`, `qwen2`, `qwen3`, `mistral`, `phi3`, `gemma`"
+                .into(),
+        ),
+        ("intermediate_size", json!(0), fault("intermediate size: 0 is not a size")),
+        (
+            "head_dim",
+            json!(32),
+            "unsupported: `NAME` has 4 heads of 32 in a hidden size of 64: candle takes them to fill it".into(),
+        ),
+        (
+            "max_position_embeddings",
+            json!(4_000_000_000_u32),
+            fault("a context of 4000000000 tokens is not believed"),
+        ),
+        (
+            "num_hidden_layers",
+            json!(4_000_000_000_u32),
+            fault("4000000000 layers cannot consist of 21 tensors"),
+        ),
+        (
+            "vocab_size",
+            json!(98),
+            "model: model `NAME`: tensor `model.embed_tokens.weight` has the shape [97, 64] in \
+             `FOLDER/model.safetensors`, and `FOLDER/config.json` asks for [98, 64]"
+                .into(),
+        ),
+        (
+            "rope_scaling",
+            json!({"rope_type": "llama3", "factor": 4.0}),
+            fault("`rope_scaling.low_freq_factor` is missing"),
+        ),
+        ("rope_scaling", json!("dynamic"), fault("`rope_scaling`: expected an object, found `\"dynamic\"`")),
+        ("rope_scaling", json!({"rope_type": null, "type": "ntk"}), ignored("rope_scaling", "ntk")),
+        ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), ignored("rope_scaling", "yarn")),
+    ];
+    for (field, value, expected) in cases {
+        assert_eq!(refusal_with(LLAMA, field, value), expected);
+    }
+    let odd = refusal_with(QWEN3, "head_dim", json!(15));
+    assert_eq!(odd, fault("heads of 15: rotation needs pairs"));
+    let head = refusal_with(QWEN2, "tie_word_embeddings", json!(false));
+    assert_eq!(head, missing("lm_head.weight"));
+}
+
+#[test]
+fn features_that_no_model_of_candles_computes_are_refused_for_every_architecture() {
+    for tiny in ALL {
+        for (field, value, found) in [
+            ("hidden_act", json!("relu"), "relu"),
+            ("mlp_bias", json!(true), "true"),
+            ("use_sliding_window", json!(true), "true"),
+            ("use_bidirectional_attention", json!("all"), "all"),
+            ("layer_types", json!(["full_attention", "sliding_attention"]), "sliding_attention"),
+            ("layer_types", json!("chunked_attention"), "chunked_attention"),
+        ] {
+            assert_eq!(refusal_with(tiny, field, value), ignored(field, found), "{}", tiny.architecture);
+        }
+        let scaling = refusal_with(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
+        assert_eq!(scaling, ignored("rope_scaling", "linear"), "{}", tiny.architecture);
+        let quantised = refusal_with(tiny, "quantization_config", json!({"quant_method": "fp8"}));
+        assert!(quantised.contains("has a `quantization_config`"), "{quantised}");
+    }
+}
+
+#[test]
+fn features_that_one_model_of_candles_computes_are_refused_for_the_others() {
+    let llama3 = json!({
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    });
+    for tiny in [QWEN2, QWEN3, MISTRAL, PHI3, GEMMA] {
+        let refusal = refusal_with(tiny, "rope_scaling", llama3.clone());
+        assert_eq!(refusal, ignored("rope_scaling", "llama3"), "{}", tiny.architecture);
+    }
+    for tiny in [LLAMA, QWEN2, QWEN3, MISTRAL, GEMMA] {
+        let expected = ignored("partial_rotary_factor", "0.5");
+        assert_eq!(refusal_with(tiny, "partial_rotary_factor", json!(0.5)), expected);
+        // Newer configs keep it in one place with the base.
+        let rope = json!({"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5});
+        assert_eq!(refusal_with(tiny, "rope_parameters", rope), expected);
+    }
+    for tiny in [LLAMA, MISTRAL, PHI3] {
+        assert_eq!(refusal_with(tiny, "attention_bias", json!(true)), ignored("attention_bias", "true"));
+    }
+    for tiny in [QWEN3, GEMMA] {
+        let refusal = refusal_with(tiny, "attention_bias", json!("on"));
+        assert!(refusal.ends_with("`attention_bias`: expected true or false, found `\"on\"`"), "{refusal}");
+        let refusal = refusal_with(tiny, "attention_bias", json!(true));
+        assert_eq!(refusal, missing("model.layers.0.self_attn.q_proj.bias"));
+    }
+}
+
+#[test]
+fn a_head_that_candle_would_not_make_is_refused() {
+    let refusal = refusal_with(MISTRAL, "tie_word_embeddings", json!(true));
+    assert_eq!(refusal, ignored("tie_word_embeddings", "true"));
+    let refusal = refusal_with(GEMMA, "tie_word_embeddings", json!(false));
+    assert_eq!(refusal, ignored("tie_word_embeddings", "false"));
+}
+
+#[test]
+fn phi3_is_refused_where_candle_computes_its_rotation_otherwise() {
+    let factors = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]});
+    let refusal = refusal_with(PHI3, "rope_scaling", factors);
+    assert_eq!(refusal, "unsupported: `NAME` has `rope_scaling` `longrope`, which candle computes otherwise");
+    let refusal = refusal_with(PHI3, "partial_rotary_factor", json!(0.2));
+    assert_eq!(refusal, "model: `FOLDER/config.json`: `partial_rotary_factor`: 3 of 16 turn");
+    let refusal = refusal_with(PHI3, "partial_rotary_factor", json!(1.5));
+    assert_eq!(
+        refusal,
+        "model: `FOLDER/config.json`: `partial_rotary_factor`: expected a part of 1, found `1.5`"
+    );
+}
+
+#[test]
+fn another_gelu_than_gemmas_is_refused() {
+    let refusal = refusal_with(GEMMA, "hidden_activation", json!("gelu"));
+    assert_eq!(refusal, ignored("hidden_activation", "gelu"));
+    let refusal = refusal_with(GEMMA, "hidden_act", json!("silu"));
+    assert_eq!(refusal, ignored("hidden_act", "silu"));
+}
+
+#[test]
+fn a_language_model_one_level_down_is_looked_at_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut inner = LLAMA.config();
+    inner["mlp_bias"] = json!(true);
+    LLAMA.write_folder(folder.path());
+    write_config(folder.path(), &json!({"text_config": inner}));
+    assert_eq!(refusal_of(folder.path()), ignored("mlp_bias", "true"));
+}
+
+#[test]
+fn a_tensor_that_is_lost_is_named() {
+    for (tiny, lost) in [
+        (LLAMA, "self_attn.k_proj.weight"),
+        (QWEN2, "self_attn.v_proj.bias"),
+        (QWEN3, "self_attn.q_norm.weight"),
+        (MISTRAL, "mlp.up_proj.weight"),
+        (PHI3, "self_attn.qkv_proj.weight"),
+        (GEMMA, "post_attention_layernorm.weight"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        tiny.write_folder(folder.path());
+        let (mut tensors, lost) = (tiny.tensors(), format!("model.layers.1.{lost}"));
+        tensors.remove(&lost).unwrap();
+        write_tensors(folder.path(), &tensors);
+        assert_eq!(refusal_of(folder.path()), missing(&lost));
+    }
+}
+
+/// What a load of a GGUF file answers that holds these tensors.
+fn refusal_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("NAME.gguf");
+    write_gguf(&path, &tiny.metadata(), tensors);
+    refusal_of(&path)
+}
+
+#[test]
+fn a_gguf_without_one_of_its_tensors_is_named_with_the_tensor_that_is_lost() {
+    for tiny in IN_GGUF {
+        let mut tensors = tiny.quantized(GgmlDType::F32);
+        tensors.retain(|(name, _)| name != "blk.1.ffn_down.weight");
+        let expected = "model: model `NAME`: tensor `blk.1.ffn_down.weight` is missing, \
+                        which the metadata of `FOLDER/NAME.gguf` asks for";
+        assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
+    }
+    let refusal = refusal_of_tensors(LLAMA, &[]);
+    assert_eq!(refusal, "model: the metadata of `FOLDER/NAME.gguf`: 2 layers cannot consist of 0 tensors");
+    // candle's quantised phi3 makes no head of the embedding.
+    let refusal = refusal_of_tensors(PHI3, &Tiny { tied: true, ..PHI3 }.quantized(GgmlDType::F32));
+    assert_eq!(
+        refusal,
+        "model: `FOLDER/NAME.gguf`: no tensor `output.weight`, and candle makes no head of the embedding here"
+    );
+}
+
+#[test]
+fn a_gguf_with_a_tensor_of_another_shape_is_refused() {
+    for tiny in IN_GGUF {
+        let tensors = Tiny { vocabulary: 98, ..tiny }.quantized(GgmlDType::F32);
+        let expected = "model: model `NAME`: tensor `token_embd.weight` has the shape [98, 64] in \
+                        `FOLDER/NAME.gguf`, and the metadata of `FOLDER/NAME.gguf` asks for [97, 64]";
+        assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
+    }
+}
+
+#[test]
+fn a_gguf_with_a_tensor_that_candle_would_not_load_is_refused() {
+    for (tiny, name) in [
+        (LLAMA, "blk.0.attn_q.bias"),
+        (QWEN2, "blk.0.attn_output.bias"),
+        (QWEN3, "blk.0.attn_q.bias"),
+        (PHI3, "rope_factors_long.weight"),
+        (QWEN2, "rope_freqs.weight"),
+        (LLAMA, "blk.2.attn_q.weight"),
+    ] {
+        let mut tensors = tiny.quantized(GgmlDType::F32);
+        let another = QTensor::quantize(&tiny.tensors()["model.norm.weight"], GgmlDType::F32).unwrap();
+        tensors.push((name.into(), another));
+        let expected = format!("unsupported: `NAME` has a tensor `{name}`, which candle would ignore");
+        assert_eq!(refusal_of_tensors(tiny, &tensors), expected);
+    }
+}
+
+#[test]
+fn biases_that_candle_would_not_add_are_refused_though_model_files_has_them_as_parts() {
+    for tiny in [LLAMA, QWEN3] {
+        let mut tensors = tiny.quantized(GgmlDType::F32);
+        for layer in 0..tiny.layers {
+            let (q, kv) = (tiny.heads * tiny.head_dim, tiny.kv_heads * tiny.head_dim);
+            for (letter, width) in [("q", q), ("k", kv), ("v", kv), ("output", tiny.hidden)] {
+                let bias = Tensor::zeros(width, DType::F32, &Device::Cpu).unwrap();
+                let bias = QTensor::quantize(&bias, GgmlDType::F32).unwrap();
+                tensors.push((format!("blk.{layer}.attn_{letter}.bias"), bias));
+            }
+        }
+        let expected = "unsupported: `NAME` has a tensor `blk.0.attn_q.bias`, which candle would ignore";
+        assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
+    }
+}
+
+#[test]
+fn metadata_that_candle_would_ignore_is_refused() {
+    for tiny in IN_GGUF {
+        for (field, value, found) in [
+            ("rope.dimension_count", Metadata::U32(8), "8"),
+            ("rope.scaling.type", Metadata::String("yarn".into()), "yarn"),
+            ("rope.scaling.factor", Metadata::F32(4.0), "4"),
+            ("expert_count", Metadata::U32(8), "8"),
+        ] {
+            let expected = ignored(&format!("{}.{field}", tiny.architecture), found);
+            assert_eq!(refusal_of_gguf(tiny, field, value), expected);
+        }
+    }
+    let refusal = refusal_of_gguf(PHI3, "rope.freq_base", Metadata::F32(5e5));
+    assert_eq!(refusal, ignored("phi3.rope.freq_base", "500000"));
+    for tiny in [LLAMA, QWEN2, PHI3] {
+        let expected = "4 heads of 32 in a hidden size of 64: candle takes them to fill it";
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = refusal_of(&Tiny { head_dim: 32, ..tiny }.write_gguf(folder.path(), GgmlDType::F32));
+        assert!(refusal.ends_with(expected), "{refusal}");
+    }
+}
+
+#[test]
+fn an_architecture_that_candle_does_not_compute_from_a_gguf_is_refused_there() {
+    for tiny in [GEMMA, MISTRAL] {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = refusal_of(&tiny.write_gguf(folder.path(), GgmlDType::F32));
+        let expected =
+            format!("unsupported: architecture `{}` in a GGUF: candle computes none", tiny.architecture);
+        assert_eq!(refusal, expected);
+    }
+}

@@ -1,0 +1,53 @@
+//! How many numbers a second one thread takes into and out of each dtype.
+//!
+//! `cargo run --release -p model-files --example block-rates`
+#![expect(clippy::print_stdout, reason = "an example that prints")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use model_files::Dtype;
+use model_files::blocks::{can_narrow, narrow, widen};
+
+/// Fits the second-level cache, so that the arithmetic is measured and not the memory.
+const NUMBERS: usize = 1 << 16;
+
+fn main() -> Result<()> {
+    let values = bells();
+    println!("{:6} {:>16} {:>16}", "", "widen, M/s", "narrow, M/s");
+    for dtype in Dtype::ALL {
+        let mut bytes = vec![0; dtype.bytes(NUMBERS as u64) as usize];
+        let narrowed = if can_narrow(dtype) {
+            format!("{:.0}", rate(|| narrow(dtype, black_box(&values), black_box(&mut bytes)))?)
+        } else {
+            "-".to_owned()
+        };
+        let mut widened = vec![0.0; NUMBERS];
+        let rate = rate(|| widen(dtype, black_box(&bytes), black_box(&mut widened)))?;
+        println!("{:6} {rate:16.0} {narrowed:>16}", dtype.as_str());
+    }
+    Ok(())
+}
+
+/// The best of several tries: others on the machine can only make it slower.
+fn rate(mut once: impl FnMut() -> Result<()>) -> Result<f64> {
+    once()?;
+    let mut best = Duration::MAX;
+    for _ in 0..25 {
+        let start = Instant::now();
+        once()?;
+        best = best.min(start.elapsed());
+    }
+    Ok(NUMBERS as f64 / best.as_secs_f64() / 1e6)
+}
+
+/// Sums of bytes of a small generator, close to a normal distribution, as weights are.
+fn bells() -> Vec<f32> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 32).to_le_bytes()[..4].iter().map(|&byte| f32::from(byte) - 127.5).sum::<f32>()
+    };
+    (0..NUMBERS).map(|_| next() * 1e-4).collect()
+}

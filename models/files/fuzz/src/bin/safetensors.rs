@@ -1,0 +1,11 @@
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    model_files_fuzz::safetensors(bytes);
+});
+
+#[cfg(not(fuzzing))]
+fn main() -> anyhow::Result<()> {
+    model_files_fuzz::repeat(model_files_fuzz::safetensors)
+}

@@ -1,0 +1,6 @@
+//! Writes the seeds into the folder that it is given.
+
+fn main() -> anyhow::Result<()> {
+    let corpus = std::env::args_os().nth(1).ok_or_else(|| anyhow::anyhow!("usage: seeds FOLDER"))?;
+    model_files_fuzz::write_seeds(corpus.as_ref())
+}

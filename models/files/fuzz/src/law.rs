@@ -1,0 +1,121 @@
+//! What must hold: how much may be allocated, and what an accepted model is like.
+
+use std::alloc::System;
+use std::collections::BTreeSet;
+use std::sync::Once;
+
+use anyhow::Result;
+use cap::Cap;
+use model_files::{Config, Dtype, Tensor};
+
+#[global_allocator]
+static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
+
+/// Bytes that reading may hold at once whatever there is to read: buffers, tables, the words of an error.
+const CONSTANT: usize = 64 << 10;
+
+/// What reading gave, its error as people would see it. An allocation that would hold more at once than the constant and
+/// `multiple` times `bytes` fails, which ends the process; libFuzzer keeps what led to it.
+pub fn bounded<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T>) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(let_panics_speak);
+    let bound = MEMORY.allocated() + CONSTANT + multiple * bytes;
+    MEMORY.set_limit(bound).expect("the bound lies above what is allocated");
+    let result = read().map_err(|error| format!("{error:#}"));
+    MEMORY.set_limit(usize::MAX).expect("there is no higher bound");
+    match result {
+        Ok(value) => Some(value),
+        Err(message) => {
+            check_message(&message);
+            None
+        }
+    }
+}
+
+/// A panic's trace takes memory too, and more than reading may.
+fn let_panics_speak() {
+    let speak = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = MEMORY.set_limit(usize::MAX);
+        speak(panic);
+    }));
+}
+
+/// Names in a file are a stranger's: what they hold must not reach a terminal as it is.
+fn check_message(message: &str) {
+    let control = message.chars().find(|&found| found.is_control() && found != '\n');
+    assert!(control.is_none(), "a message holds {control:?}: {message:?}");
+}
+
+/// Tensors of one file, which holds so many bytes.
+pub fn check_tensors(tensors: &[Tensor], file_bytes: u64) {
+    let mut names = BTreeSet::new();
+    for tensor in tensors {
+        assert!(names.insert(&tensor.name), "two tensors of one name: {tensor:?}");
+        let end = tensor.offset.checked_add(tensor.bytes);
+        assert!(
+            end.is_some_and(|end| end <= file_bytes),
+            "beyond the {file_bytes} bytes of its file: {tensor:?}"
+        );
+        let bytes = bytes_of(tensor.dtype, tensor.elements());
+        assert_eq!(bytes, u128::from(tensor.bytes), "its shape takes other bytes: {tensor:?}");
+    }
+}
+
+pub fn check_no_overlap(tensors: &[Tensor]) {
+    let mut places: Vec<_> = tensors.iter().map(|tensor| (tensor.offset, tensor.bytes)).collect();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "two tensors share bytes: {pair:?}");
+    }
+}
+
+/// Engines divide by these.
+pub fn check_config(config: &Config) {
+    let positive = [
+        config.hidden_size,
+        config.layers,
+        config.heads,
+        config.kv_heads,
+        config.head_dim,
+        config.vocabulary_size,
+    ];
+    assert!(!positive.contains(&0), "a zero among {positive:?}");
+    assert!(config.heads.is_multiple_of(config.kv_heads), "{} heads of {}", config.heads, config.kv_heads);
+    assert!(
+        config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0),
+        "{:?}",
+        config.rope_theta
+    );
+}
+
+/// Told another way than the readers do: a dtype's name says how many bits it takes, but for ggml's blocks.
+fn bytes_of(dtype: &str, elements: u64) -> u128 {
+    if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
+        return dtype.bytes(elements).into();
+    }
+    let of_block = match dtype {
+        "BOOL" => return elements.into(),
+        "Q8_1" => (32, 36),
+        "Q8_K" => (256, 292),
+        "IQ2_XXS" => (256, 66),
+        "IQ2_XS" => (256, 74),
+        "IQ3_XXS" => (256, 98),
+        "IQ1_S" => (256, 50),
+        "IQ4_NL" => (32, 18),
+        "IQ3_S" => (256, 110),
+        "IQ2_S" => (256, 82),
+        "IQ4_XS" => (256, 136),
+        "IQ1_M" => (256, 56),
+        "TQ1_0" => (256, 54),
+        "TQ2_0" => (256, 66),
+        "MXFP4" => (32, 17),
+        "NVFP4" => (64, 36),
+        float_or_integer => {
+            let digits = float_or_integer.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
+            let bits = digits.split('_').next().and_then(|bits| bits.parse::<u128>().ok());
+            return u128::from(elements) * bits.expect("a dtype's name has its bits") / 8;
+        }
+    };
+    u128::from(elements) / of_block.0 * of_block.1
+}

@@ -1,0 +1,164 @@
+//! The targets, and how bytes become the files that they read.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use model_files::{Config, ModelFacts, ModelFolder, gguf as gguf_file, safetensors as safetensors_file};
+
+use crate::law::{bounded, check_config, check_no_overlap, check_tensors};
+
+/// Tells whether the bytes were accepted. It panics, or ends the process, where the law does not hold.
+pub type Target = fn(&[u8]) -> bool;
+
+/// Name, which is also its program's, and function.
+pub const TARGETS: [(&str, Target); 4] =
+    [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
+
+/// Headers: an entry of some twenty bytes becomes a tensor of about a hundred, held twice while lists grow.
+const OF_HEADERS: usize = 32;
+
+/// JSON as a tree: an object of one entry takes eight bytes and becomes a map's node of 632.
+const OF_TREES: usize = 128;
+
+/// What a network should consist of: a layer that takes one tensor's entry in a header asks for a dozen tensors by name.
+const OF_PARTS: usize = 512;
+
+/// Stands in no UTF-8, so that no JSON is cut in two.
+pub const BETWEEN_FILES: u8 = 0xff;
+
+/// Four bytes that say how much follows in the file, then what it begins with. The highest bit says that the header's
+/// length is put right, so that changes to the header itself are not all refused for the length before it.
+pub fn safetensors(bytes: &[u8]) -> bool {
+    let Some((word, rest)) = bytes.split_first_chunk() else { return false };
+    let word = u32::from_le_bytes(*word);
+    let mut begins = rest.to_vec();
+    if word >> 31 == 1 && begins.len() >= 8 {
+        let header_bytes = begins.len() as u64 - 8;
+        begins[..8].copy_from_slice(&header_bytes.to_le_bytes());
+    }
+    let file_bytes = begins.len() as u64 + u64::from(word & !(1 << 31));
+    let read = || safetensors_file::parse_header(begins.as_slice(), file_bytes, 0);
+    let Some(tensors) = bounded(OF_HEADERS, begins.len(), read) else { return false };
+    check_tensors(&tensors, file_bytes);
+    check_no_overlap(&tensors);
+    true
+}
+
+/// Two bytes that say how many zeros end the file, then what it begins with.
+pub fn gguf(bytes: &[u8]) -> bool {
+    static FILE: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
+        let path = scratch("gguf").join("x.gguf");
+        let file = File::create(&path).expect("a file can be made in the folder for temporary files");
+        (path, file)
+    });
+    let Some((word, begins)) = bytes.split_first_chunk() else { return false };
+    let file_bytes = begins.len() as u64 + u64::from(u16::from_le_bytes(*word));
+    let (path, file) = &*FILE;
+    // The shorter length first, so that what follows is zeros and not what an earlier input left there.
+    let write = || {
+        file.write_all_at(begins, 0)?;
+        file.set_len(begins.len() as u64)?;
+        file.set_len(file_bytes)
+    };
+    write().expect("the file can be written");
+    let file_size = usize::try_from(file_bytes).expect("files are small");
+    let Some(header) = bounded(OF_HEADERS, file_size, || gguf_file::read_header(path, 0)) else {
+        return false;
+    };
+    check_tensors(&header.tensors, file_bytes);
+    let Some(opened) = bounded(OF_HEADERS, file_size, || ModelFolder::open(path)) else { return false };
+    check_folder(&opened, file_size);
+    true
+}
+
+/// config.json, and generation_config.json where there is more.
+pub fn config(bytes: &[u8]) -> bool {
+    let mut parts = bytes.splitn(2, |&byte| byte == BETWEEN_FILES);
+    let config = parts.next().unwrap_or_default();
+    let Some(config) = bounded(OF_TREES, bytes.len(), || Config::parse(config, parts.next())) else {
+        return false;
+    };
+    check_config(&config);
+    true
+}
+
+/// The files of a folder, one after the other: config, generation config, index, and two files of weights, each of which
+/// is two bytes that say how many zeros follow its header, and the header. A file of no bytes is not there.
+pub fn folder(bytes: &[u8]) -> bool {
+    const FILES: [&str; 5] = [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors.index.json",
+        "model.safetensors",
+        "b.safetensors",
+    ];
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| scratch("folder"));
+    let mut parts = bytes.splitn(FILES.len(), |&byte| byte == BETWEEN_FILES);
+    let mut file_bytes = 0;
+    for name in FILES {
+        let content = parts.next().unwrap_or_default();
+        let content = if name.ends_with(".safetensors") { weights(content) } else { content.to_vec() };
+        file_bytes += content.len();
+        let path = FOLDER.join(name);
+        let written = match content.as_slice() {
+            [] => fs::remove_file(path).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+            content => fs::write(path, content),
+        };
+        written.expect("a file can be made or removed in the folder for temporary files");
+    }
+    let Some(opened) = bounded(OF_TREES, file_bytes, || ModelFolder::open(&*FOLDER)) else { return false };
+    check_folder(&opened, file_bytes);
+    for (file, path) in opened.weights.iter().enumerate() {
+        let tensors: Vec<_> = opened.tensors.iter().filter(|it| it.file == file).cloned().collect();
+        check_tensors(&tensors, fs::metadata(path).map_or(0, |found| found.len()));
+    }
+    true
+}
+
+fn weights(part: &[u8]) -> Vec<u8> {
+    let Some((zeros, header)) = part.split_first_chunk() else { return Vec::new() };
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    file.resize(file.len() + usize::from(u16::from_le_bytes(*zeros)), 0);
+    file
+}
+
+fn check_folder(opened: &ModelFolder, file_bytes: usize) {
+    check_config(&opened.config);
+    assert_eq!(opened.dtypes().values().sum::<u64>(), opened.weights_bytes());
+    let _ = opened.parameters();
+    assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
+    // What `model info` tells: known or refused, and no more memory than the files have a right to.
+    if let Some(facts) = bounded(OF_PARTS, file_bytes, || ModelFacts::of(opened)) {
+        let told: u64 = facts.places.iter().map(|place| place.bytes).sum();
+        assert!(
+            told <= facts.weights_bytes,
+            "parts of {told} bytes in {} bytes of weights",
+            facts.weights_bytes
+        );
+        let _ = facts.memory_bytes(u64::MAX);
+    }
+}
+
+/// Removes what the targets wrote. libFuzzer leaves without a word; there it is scripts/fuzz that removes it.
+pub fn sweep() -> io::Result<()> {
+    let folder = place();
+    if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) }
+}
+
+fn place() -> PathBuf {
+    std::env::temp_dir().join(format!("model-files-fuzz-{}", std::process::id()))
+}
+
+/// A folder of this process and a target.
+fn scratch(target: &str) -> PathBuf {
+    let folder = place().join(target);
+    fs::create_dir_all(&folder).expect("a folder can be made among temporary files");
+    folder
+}

@@ -1,0 +1,23 @@
+//! The seeds are good files, and what they become when they are cut or a byte of them is changed is read or refused.
+
+use model_files_fuzz::{TARGETS, seeds, sweep};
+
+/// Deterministic and quick; scripts/fuzz goes on from here with libFuzzer.
+#[test]
+fn seeds_hold_the_law_whole_cut_and_with_a_byte_changed() {
+    for (name, target) in TARGETS {
+        for (number, seed) in seeds(name).unwrap().into_iter().enumerate() {
+            assert!(target(&seed), "`{name}` refuses its seed {number}");
+            let step = seed.len().div_ceil(60);
+            for at in (0..seed.len()).step_by(step) {
+                target(&seed[..at]);
+                let mut changed = seed.clone();
+                for other in [0xff, seed[at] ^ 1] {
+                    changed[at] = other;
+                    target(&changed);
+                }
+            }
+        }
+    }
+    sweep().unwrap();
+}

@@ -1,0 +1,110 @@
+//! Llama and those who follow it: Mistral, Qwen 2 and 3, Gemma. They differ in biases, norms and in how GGUF orders them.
+
+use anyhow::{Context, Result};
+
+use super::{Order, Part, Parts, Place, names};
+use crate::Config;
+
+pub(super) fn llama(config: &Config) -> Result<Vec<Part>> {
+    let bias = config.attention_bias;
+    let biases =
+        Flavour { qkv_bias: bias, output_bias: bias, mlp_bias: config.mlp_bias, ..Flavour::default() };
+    parts(config, &Flavour { in_pairs: true, ..biases })
+}
+
+pub(super) fn mistral(config: &Config) -> Result<Vec<Part>> {
+    parts(config, &Flavour { in_pairs: true, ..Flavour::default() })
+}
+
+pub(super) fn qwen2(config: &Config) -> Result<Vec<Part>> {
+    parts(config, &Flavour { qkv_bias: true, ..Flavour::default() })
+}
+
+pub(super) fn qwen3(config: &Config) -> Result<Vec<Part>> {
+    let bias = config.attention_bias;
+    parts(config, &Flavour { qk_norms: true, qkv_bias: bias, output_bias: bias, ..Flavour::default() })
+}
+
+pub(super) fn gemma(config: &Config) -> Result<Vec<Part>> {
+    let bias = config.attention_bias;
+    let mut parts = parts(config, &Flavour { qkv_bias: bias, output_bias: bias, ..Flavour::default() })?;
+    for norm in parts.iter_mut().filter(|part| part.place == Place::Norms) {
+        norm.order = Order::PlusOne;
+    }
+    // It enters multiplied by the root of the hidden size. Were it as large as other matrices, each token would be followed
+    // by itself.
+    for embedding in parts.iter_mut().filter(|part| part.place == Place::Embedding) {
+        embedding.fan_in *= u64::from(config.hidden_size);
+    }
+    Ok(parts)
+}
+
+#[derive(Default)]
+struct Flavour {
+    /// GGUF keeps the rows of queries and keys as pairs.
+    in_pairs: bool,
+    qkv_bias: bool,
+    output_bias: bool,
+    mlp_bias: bool,
+    /// Queries and keys are normalised head by head.
+    qk_norms: bool,
+}
+
+fn parts(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
+    let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
+    let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
+    let (queries, keys) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);
+    let mut parts = Parts::new();
+    parts.matrix(
+        Place::Embedding,
+        names("model.embed_tokens.weight", "token_embd.weight"),
+        vocabulary,
+        hidden,
+    );
+    for layer in 0..config.layers {
+        let named = |theirs: &str, gguf: &str, end: &str| {
+            (format!("model.layers.{layer}.{theirs}.{end}"), format!("blk.{layer}.{gguf}.{end}"))
+        };
+        parts.norm(named("input_layernorm", "attn_norm", "weight"), hidden);
+        let projections =
+            [("q", queries, heads, true), ("k", keys, kv_heads, true), ("v", keys, kv_heads, false)];
+        for (letter, outputs, heads, rotated) in projections {
+            let (theirs, gguf) = (format!("self_attn.{letter}_proj"), format!("attn_{letter}"));
+            let order = match flavour.in_pairs && rotated {
+                true => Order::Pairs { heads: u64::from(heads) },
+                false => Order::Same,
+            };
+            parts.matrix(Place::Attention, named(&theirs, &gguf, "weight"), outputs, hidden).order = order;
+            if flavour.qkv_bias {
+                parts.bias(Place::Attention, named(&theirs, &gguf, "bias"), outputs, hidden).order = order;
+            }
+        }
+        if flavour.qk_norms {
+            parts.norm(named("self_attn.q_norm", "attn_q_norm", "weight"), head_dim);
+            parts.norm(named("self_attn.k_norm", "attn_k_norm", "weight"), head_dim);
+        }
+        parts.matrix(Place::Attention, named("self_attn.o_proj", "attn_output", "weight"), hidden, queries);
+        if flavour.output_bias {
+            parts.bias(Place::Attention, named("self_attn.o_proj", "attn_output", "bias"), hidden, queries);
+        }
+        parts.norm(named("post_attention_layernorm", "ffn_norm", "weight"), hidden);
+        let feed_forward = [("gate", inner, hidden), ("up", inner, hidden), ("down", hidden, inner)];
+        for (word, outputs, inputs) in feed_forward {
+            let (theirs, gguf) = (format!("mlp.{word}_proj"), format!("ffn_{word}"));
+            parts.matrix(Place::FeedForward, named(&theirs, &gguf, "weight"), outputs, inputs);
+            if flavour.mlp_bias {
+                parts.bias(Place::FeedForward, named(&theirs, &gguf, "bias"), outputs, inputs);
+            }
+        }
+    }
+    parts.norm(names("model.norm.weight", "output_norm.weight"), hidden);
+    if !config.tie_word_embeddings {
+        parts.matrix(Place::Output, names("lm_head.weight", "output.weight"), vocabulary, hidden);
+    }
+    Ok(parts.into_list())
+}
+
+/// So many heads side by side.
+pub(super) fn width(heads: u32, head_dim: u32) -> Result<u32> {
+    heads.checked_mul(head_dim).with_context(|| format!("{heads} heads of {head_dim} are too wide"))
+}

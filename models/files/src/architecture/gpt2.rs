@@ -1,0 +1,42 @@
+//! GPT-2: learned positions, LayerNorm with biases, matrices stored as inputs by outputs, output tied to the embedding.
+
+use anyhow::{Context, Result};
+
+use super::{Order, Part, Parts, Place, names};
+use crate::Config;
+
+/// The name that some checkpoints have for a tensor of GPT-2. The names of no other architecture begin so.
+pub(crate) fn longer_name(name: &str) -> Option<String> {
+    let own = ["wte.", "wpe.", "h.", "ln_f."].iter().any(|start| name.starts_with(start));
+    own.then(|| format!("transformer.{name}"))
+}
+
+pub(super) fn parts(config: &Config) -> Result<Vec<Part>> {
+    let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
+    let context = config.context_tokens.context("`n_positions` is missing")?;
+    let inner = config.intermediate_size.unwrap_or(hidden.saturating_mul(4));
+    let mut parts = Parts::new();
+    parts.matrix(Place::Embedding, names("wte.weight", "token_embd.weight"), vocabulary, hidden);
+    parts.matrix(Place::Positions, names("wpe.weight", "position_embd.weight"), context, hidden);
+    for layer in 0..config.layers {
+        let named = |theirs: &str, gguf: &str, end: &str| {
+            (format!("h.{layer}.{theirs}.{end}"), format!("blk.{layer}.{gguf}.{end}"))
+        };
+        let mut linear = |place, theirs: &str, gguf: &str, outputs: u32, inputs: u32| {
+            let matrix = parts.matrix(place, named(theirs, gguf, "weight"), inputs, outputs);
+            (matrix.order, matrix.fan_in) = (Order::Transposed, u64::from(inputs));
+            parts.bias(place, named(theirs, gguf, "bias"), outputs, inputs);
+        };
+        linear(Place::Attention, "attn.c_attn", "attn_qkv", hidden.saturating_mul(3), hidden);
+        linear(Place::Attention, "attn.c_proj", "attn_output", hidden, hidden);
+        linear(Place::FeedForward, "mlp.c_fc", "ffn_up", inner, hidden);
+        linear(Place::FeedForward, "mlp.c_proj", "ffn_down", hidden, inner);
+        for (theirs, gguf) in [("ln_1", "attn_norm"), ("ln_2", "ffn_norm")] {
+            parts.norm(named(theirs, gguf, "weight"), hidden);
+            parts.norm_bias(named(theirs, gguf, "bias"), hidden);
+        }
+    }
+    parts.norm(names("ln_f.weight", "output_norm.weight"), hidden);
+    parts.norm_bias(names("ln_f.bias", "output_norm.bias"), hidden);
+    Ok(parts.into_list())
+}

@@ -1,0 +1,208 @@
+//! A config as config.json says it and as GGUF's metadata says it. One table for each family of architectures; what a
+//! table does not name is not carried over, so every field that changes what is computed must be in one, or refused.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+
+use super::{Architecture, Layout, rope};
+use crate::Config;
+use crate::gguf::{self, MetadataValue};
+
+/// A field under both its names.
+#[derive(Debug)]
+pub struct Key {
+    config: &'static str,
+    gguf: &'static str,
+    /// A number with a fraction, which GGUF keeps in f32.
+    real: bool,
+}
+
+const fn whole(config: &'static str, gguf: &'static str) -> Key {
+    Key { config, gguf, real: false }
+}
+
+const fn real(config: &'static str, gguf: &'static str) -> Key {
+    Key { config, gguf, real: true }
+}
+
+pub(super) const DECODER: &[Key] = &[
+    whole("hidden_size", "embedding_length"),
+    whole("intermediate_size", "feed_forward_length"),
+    whole("num_hidden_layers", "block_count"),
+    whole("num_attention_heads", "attention.head_count"),
+    whole("num_key_value_heads", "attention.head_count_kv"),
+    whole("head_dim", "attention.key_length"),
+    whole("head_dim", "attention.value_length"),
+    whole("head_dim", "rope.dimension_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("max_position_embeddings", "context_length"),
+    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    real("rope_theta", "rope.freq_base"),
+];
+
+pub(super) const PHI3: &[Key] = &[
+    whole("hidden_size", "embedding_length"),
+    whole("intermediate_size", "feed_forward_length"),
+    whole("num_hidden_layers", "block_count"),
+    whole("num_attention_heads", "attention.head_count"),
+    whole("num_key_value_heads", "attention.head_count_kv"),
+    whole("head_dim", "rope.dimension_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("max_position_embeddings", "context_length"),
+    whole("original_max_position_embeddings", "rope.scaling.original_context_length"),
+    whole("sliding_window", "attention.sliding_window"),
+    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    real("rope_theta", "rope.freq_base"),
+];
+
+pub(super) const GPT2: &[Key] = &[
+    whole("n_embd", "embedding_length"),
+    whole("n_inner", "feed_forward_length"),
+    whole("n_layer", "block_count"),
+    whole("n_head", "attention.head_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("n_positions", "context_length"),
+    real("layer_norm_epsilon", "attention.layer_norm_epsilon"),
+];
+
+impl Architecture {
+    /// The metadata that GGUF wants of a config.json, the tokenizer's apart.
+    pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
+        // Models of several modalities keep their language model's numbers one level down.
+        let raw = config.raw.get("text_config").unwrap_or(&config.raw);
+        let raw = raw.as_object().context("expected an object")?;
+        self.refuse_what_gguf_lacks(config, raw)?;
+        let mut said: Vec<(String, MetadataValue)> =
+            vec![("general.architecture".into(), MetadataValue::Text(self.gguf.into()))];
+        for key in self.keys {
+            let Some(value) = field(config, raw, key.config)? else { continue };
+            let value = if key.real {
+                MetadataValue::F32(value as f32)
+            } else {
+                // Every whole number was read as one of 32 bits, or computed from such.
+                MetadataValue::U32(value as u32)
+            };
+            said.push((format!("{}.{}", self.gguf, key.gguf), value));
+        }
+        said.extend(rope::to_gguf(self.gguf, config)?);
+        Ok(said)
+    }
+
+    /// The config.json that GGUF's metadata stands for.
+    pub(crate) fn to_config_json(
+        &self,
+        config: &Config,
+        header: &gguf::Header,
+        scaling: Option<Value>,
+    ) -> Result<Value> {
+        let mut fields = Map::new();
+        fields.insert("architectures".into(), json!([self.class]));
+        fields.insert("model_type".into(), self.name.into());
+        for key in self.keys {
+            let value = match header.metadata.get(&format!("{}.{}", self.gguf, key.gguf)) {
+                Some(gguf::Value::Float(value)) => Some(json!(shortest(*value as f32))),
+                Some(value) => value.as_u64().map(Value::from),
+                None => None,
+            };
+            fields.extend(value.map(|value| (key.config.to_string(), value)));
+        }
+        let computed = [
+            ("vocab_size", Some(config.vocabulary_size)),
+            ("head_dim", Some(config.head_dim)),
+            ("num_key_value_heads", Some(config.kv_heads)),
+            ("bos_token_id", config.bos_id),
+            ("eos_token_id", config.eos_ids.first().copied()),
+        ];
+        for (name, value) in computed {
+            let known = self.keys.iter().any(|key| key.config == name) || name.ends_with("_id");
+            if let Some(value) = value.filter(|_| known && !fields.contains_key(name)) {
+                fields.insert(name.into(), value.into());
+            }
+        }
+        let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
+        fields.extend(constants);
+        if config.attention_bias && fields.contains_key("attention_bias") {
+            fields.insert("attention_bias".into(), true.into());
+        }
+        if config.mlp_bias && fields.contains_key("mlp_bias") {
+            fields.insert("mlp_bias".into(), true.into());
+        }
+        fields.extend(scaling.map(|scaling| ("rope_scaling".to_string(), scaling)));
+        fields.insert("tie_word_embeddings".into(), config.tie_word_embeddings.into());
+        Ok(Value::Object(fields))
+    }
+
+    fn refuse_what_gguf_lacks(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
+        let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
+        for (name, meant) in &constants {
+            // Biases are tensors, and their presence says it. Gemma's config says `gelu` and means the other one.
+            if name.ends_with("_bias") || (self.name == "gemma" && name.starts_with("hidden_act")) {
+                continue;
+            }
+            let said = raw.get(name).filter(|said| !said.is_null());
+            ensure!(
+                said.is_none_or(|said| said == meant),
+                "`{name}` is `{}`, which GGUF's `{}` does not have",
+                said.unwrap_or(meant),
+                self.gguf
+            );
+        }
+        // llama.cpp knows these of its `llama` alone.
+        ensure!(
+            !config.attention_bias || self.name == "llama",
+            "`attention_bias` is `true`, which GGUF's `{}` does not have",
+            self.gguf
+        );
+        let partial = raw.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
+        ensure!(partial == 1.0, "`partial_rotary_factor` {partial}: only whole heads are written");
+        let window = raw.get("sliding_window").and_then(Value::as_u64);
+        let windowed = raw.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
+        let context = config.context_tokens.map_or(0, u64::from);
+        let carried = self.keys.iter().any(|key| key.config == "sliding_window");
+        ensure!(
+            carried || !windowed || window.is_none_or(|window| window >= context),
+            "`sliding_window` {} is narrower than the context of {context}, which GGUF's `{}` does not have",
+            window.unwrap_or_default(),
+            self.gguf
+        );
+        Ok(())
+    }
+}
+
+/// A number of config.json, or what its absence stands for.
+fn field(config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
+    let computed = match name {
+        "num_key_value_heads" => Some(f64::from(config.kv_heads)),
+        "head_dim" => Some(f64::from(config.head_dim)),
+        "rope_theta" => config.rope_theta.or(Some(10_000.0)),
+        "n_inner" => {
+            Some(f64::from(config.intermediate_size.unwrap_or(config.hidden_size.saturating_mul(4))))
+        }
+        "rms_norm_eps" => Some(1e-6),
+        "layer_norm_epsilon" => Some(1e-5),
+        _ => None,
+    };
+    let said = match name {
+        "rope_theta" => None,
+        name => raw.get(name).filter(|value| !value.is_null()),
+    };
+    match said {
+        None => Ok(computed),
+        Some(value) => {
+            let number = value.as_f64().filter(|number| number.is_finite());
+            number.map(Some).with_context(|| format!("`{name}`: expected a number, found `{value}`"))
+        }
+    }
+}
+
+/// The shortest decimal that is this number in f32, so that 1e-5 comes back as 1e-5.
+pub(crate) fn shortest(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
+}
+
+impl Config {
+    /// Which side's names `raw` and `architecture` have.
+    pub fn layout(&self) -> Layout {
+        if self.raw.get("general.architecture").is_some() { Layout::Gguf } else { Layout::HuggingFace }
+    }
+}

@@ -1,0 +1,138 @@
+//! How positions are stretched beyond the context that a model was trained with, in both formats.
+//!
+//! config.json names a rule and its numbers. GGUF has names for some rules; Llama 3's it has as a tensor of factors.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::metadata::shortest;
+use crate::Config;
+use crate::gguf::{self, MetadataValue};
+use crate::shown::shown;
+
+/// GGUF's tensor with a divisor for each frequency.
+pub const FACTORS: &str = "rope_freqs.weight";
+
+/// Llama 3.1 and later: slow waves are stretched by `factor`, fast ones are left, those between are mixed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Llama3 {
+    pub factor: f64,
+    pub low: f64,
+    pub high: f64,
+    pub original_context: f64,
+}
+
+impl Llama3 {
+    /// One divisor for each pair of a head's dimensions.
+    pub fn factors(&self, theta: f64, head_dim: u32) -> Vec<f32> {
+        let pairs = 0..head_dim / 2;
+        let factors = pairs.map(|pair| {
+            // libm's own power: every machine must come to the same last bit.
+            let turn = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
+            let waves = self.original_context / (turn * std::f64::consts::TAU);
+            let kept = (waves - self.low) / (self.high - self.low);
+            let kept = kept.clamp(0.0, 1.0);
+            (1.0 / ((1.0 - kept) / self.factor + kept)) as f32
+        });
+        factors.collect()
+    }
+}
+
+/// What GGUF says in metadata, and refuses what it has no word for.
+pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
+    let Some((kind, rule)) = rule(config) else { return Ok(Vec::new()) };
+    let own = |name: &str, value| (format!("{prefix}.rope.scaling.{name}"), value);
+    let number = |name: &str| {
+        let value = rule.get(name).and_then(Value::as_f64);
+        value.with_context(|| format!("rope scaling `{kind}`: `{name}` is missing"))
+    };
+    match kind {
+        // The tensor says it.
+        "llama3" => llama3(config).map(|_| Vec::new()),
+        "linear" => Ok(vec![
+            own("type", MetadataValue::Text("linear".into())),
+            own("factor", MetadataValue::F32(number("factor")? as f32)),
+        ]),
+        "yarn" => Ok(vec![
+            own("type", MetadataValue::Text("yarn".into())),
+            own("factor", MetadataValue::F32(number("factor")? as f32)),
+            own(
+                "original_context_length",
+                MetadataValue::U32(number("original_max_position_embeddings")? as u32),
+            ),
+        ]),
+        other => bail!("rope scaling `{}` cannot be written to GGUF here", shown(other)),
+    }
+}
+
+/// The rule of Llama 3, where a config.json has it.
+pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
+    let Some(("llama3", rule)) = rule(config) else { return Ok(None) };
+    let number = |name: &str| {
+        let value = rule.get(name).and_then(Value::as_f64).filter(|value| *value > 0.0 && value.is_finite());
+        value.with_context(|| format!("rope scaling `llama3`: `{name}` is missing or no number above 0"))
+    };
+    Ok(Some(Llama3 {
+        factor: number("factor")?,
+        low: number("low_freq_factor")?,
+        high: number("high_freq_factor")?,
+        original_context: number("original_max_position_embeddings")?,
+    }))
+}
+
+/// `rope_scaling` for config.json, out of GGUF's metadata and its tensor of factors.
+pub(crate) fn to_config_json(
+    config: &Config,
+    header: &gguf::Header,
+    factors: Option<&[f32]>,
+) -> Result<Option<Value>> {
+    if let Some(factors) = factors {
+        return find_llama3(config, factors).map(Some);
+    }
+    let own = |name: &str| header.metadata.get(&format!("{}.rope.scaling.{name}", config.architecture));
+    let Some(gguf::Value::Text(kind)) = own("type") else { return Ok(None) };
+    let factor = match own("factor") {
+        Some(gguf::Value::Float(factor)) => Some(shortest(*factor as f32)),
+        _ => None,
+    };
+    let factor = || factor.context("metadata `rope.scaling.factor` is missing");
+    match kind.as_str() {
+        "none" => Ok(None),
+        "linear" => Ok(Some(json!({ "rope_type": "linear", "factor": factor()? }))),
+        "yarn" => {
+            let original = own("original_context_length").and_then(gguf::Value::as_u64);
+            let original = original.context("metadata `rope.scaling.original_context_length` is missing")?;
+            Ok(Some(json!({
+                "rope_type": "yarn", "factor": factor()?, "original_max_position_embeddings": original
+            })))
+        }
+        other => bail!("rope scaling `{}` is not known here", shown(other)),
+    }
+}
+
+/// The numbers of Llama 3's rule are not in GGUF, only what they lead to. All models that use it share three of them.
+fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
+    let factor = factors.iter().copied().fold(1.0_f32, f32::max);
+    let rule = Llama3 { factor: shortest(factor), low: 1.0, high: 4.0, original_context: 8192.0 };
+    let expected = rule.factors(config.rope_theta.unwrap_or(10_000.0), config.head_dim);
+    let near = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
+    if expected.len() != factors.len() || !factors.iter().zip(&expected).all(near) {
+        bail!(
+            "tensor `{FACTORS}`: its {} factors follow no rule that config.json has a name for",
+            factors.len()
+        );
+    }
+    Ok(json!({
+        "rope_type": "llama3", "factor": rule.factor, "low_freq_factor": rule.low,
+        "high_freq_factor": rule.high, "original_max_position_embeddings": rule.original_context as u64
+    }))
+}
+
+/// The rule's name and its numbers, unless positions are left as they are.
+fn rule(config: &Config) -> Option<(&str, &Value)> {
+    let rule = ["rope_scaling", "rope_parameters"]
+        .iter()
+        .find_map(|name| config.raw.get(name).filter(|value| value.is_object()))?;
+    let kind = rule.get("rope_type").or_else(|| rule.get("type"))?.as_str()?;
+    (kind != "default").then_some((kind, rule))
+}

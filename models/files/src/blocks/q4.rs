@@ -1,0 +1,56 @@
+//! Q4_0 and Q4_1: 32 numbers of 4 bits, one scale, in Q4_1 also the number that 0 stands for.
+//!
+//! ```text
+//! Q4_0   byte  0  d       f16
+//!              2  q[16]   two of 4 bits     number i = (q_i - 8) * d
+//!
+//! Q4_1   byte  0  d       f16
+//!              2  m       f16
+//!              4  q[16]   two of 4 bits     number i = q_i * d + m
+//!
+//! q_i, for i < 16, is the lower half of byte i of q, and q_(i + 16) the upper half.
+//! ```
+//!
+//! Into Q4_0: `d` is the number of largest magnitude, the first of several, / -8, so that it falls on 0 whatever its
+//! sign; `d` is negative where that number is positive. Each `q` is the number times 1/d, plus 8.5, cut to an integer, at
+//! most 15. The quotient uses the `d` of f32, before it is rounded to f16. These are the bytes of ggml's reference. Where
+//! 1/d overflows, which no f16 could hold anyway, the block is all zeros.
+
+use super::float::{f16_from_f32, f32_from_f16};
+use super::largest_magnitude;
+use super::q8_0::reference_inverse;
+
+pub fn widen_0([d0, d1, quants @ ..]: &[u8; 18], values: &mut [f32; 32]) {
+    let d = f32_from_f16(u16::from_le_bytes([*d0, *d1]));
+    let (lower, upper) = values.split_at_mut(16);
+    for ((lower, upper), quant) in lower.iter_mut().zip(upper).zip(quants) {
+        *lower = (f32::from(quant & 15) - 8.0) * d;
+        *upper = (f32::from(quant >> 4) - 8.0) * d;
+    }
+}
+
+pub fn widen_1([d0, d1, m0, m1, quants @ ..]: &[u8; 20], values: &mut [f32; 32]) {
+    let d = f32_from_f16(u16::from_le_bytes([*d0, *d1]));
+    let m = f32_from_f16(u16::from_le_bytes([*m0, *m1]));
+    let (lower, upper) = values.split_at_mut(16);
+    for ((lower, upper), quant) in lower.iter_mut().zip(upper).zip(quants) {
+        *lower = f32::from(quant & 15) * d + m;
+        *upper = f32::from(quant >> 4) * d + m;
+    }
+}
+
+pub fn narrow_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 18]) -> Option<()> {
+    let magnitude = largest_magnitude(values)?;
+    // All zeros, of whichever sign, count as positive.
+    let first = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
+    let d = first.copied().unwrap_or(0.0) / -8.0;
+    let inverse = reference_inverse(d);
+    let quantise = |value: f32| ((value * inverse + 8.5) as i32).min(15) as u8;
+    let (lower, upper) = values.split_at(16);
+    for ((quant, lower), upper) in quants.iter_mut().zip(lower).zip(upper) {
+        *quant = quantise(*lower) | quantise(*upper) << 4;
+    }
+    let scale = f16_from_f32(d);
+    [*d0, *d1] = scale.to_le_bytes();
+    f32_from_f16(scale).is_finite().then_some(())
+}

@@ -1,0 +1,216 @@
+//! Q6_K: 256 numbers of 6 bits in 16 runs of 16, each with a scale of 8 bits. 6.5625 bits a number.
+//!
+//! ```text
+//! byte  0  q[128]  two of 4 bits, the lower bits
+//!     128  h[64]   four of 2 bits, the upper bits
+//!     192  s[16]   i8, the scales of the runs
+//!     208  d       f16           number i = (d * scale of run i / 16) * (q_i - 32)
+//!
+//! Of the 128 numbers of each half, with 64 bytes of q and 32 of h: number 32 k + l is in byte 32 (k % 2) + l of q, in its
+//! lower half for k < 2 and its upper half otherwise, and in byte l of h at bit 2 k.
+//! ```
+//!
+//! The format defines how it is read; how to choose scales is ours, and aims at the least squared error:
+//!
+//! 1. For each run alone, a scale of any size: the number of largest magnitude is put near -32, whatever its sign, with
+//!    several steps around that, each followed by the least-squares scale for the integers that it gives.
+//! 2. `d` is the scale of largest magnitude / -128, rounded away from zero to f16.
+//! 3. For each run, the three integers next to the wish, by true error.
+//! 4. Given all integers, `d` by least squares once more; kept if that made the error smaller.
+
+use super::fit::{Rows, inverse_of, lanes, nearest, rows};
+use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
+use super::largest_magnitude;
+
+const RUNS: usize = 16;
+const LENGTH: usize = 16;
+type Lanes = [f32; RUNS];
+
+pub fn widen(block: &[u8; 210], values: &mut [f32; 256]) {
+    let d = f32_from_f16(u16::from_le_bytes([block[208], block[209]]));
+    for (run, values) in values.as_chunks_mut::<LENGTH>().0.iter_mut().enumerate() {
+        let scale = d * f32::from(block[192 + run].cast_signed());
+        let place = Place::of(run);
+        let (lower, upper) = (&block[place.lower..], &block[128 + place.upper..]);
+        for ((value, lower), upper) in values.iter_mut().zip(lower).zip(upper) {
+            let quant = lower >> place.lower_bit & 15 | (upper >> place.upper_bit & 3) << 4;
+            *value = scale * (f32::from(quant) - 32.0);
+        }
+    }
+}
+
+pub fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
+    // Squares of the numbers are summed below; what is refused here is far beyond what `d` can hold.
+    largest_magnitude(values).filter(|magnitude| *magnitude < 1e15)?;
+    let rows: Rows<RUNS, LENGTH> = rows(values);
+    let steps = fit_runs(&rows);
+    let peak = peak(steps.into_iter());
+    let d = f16_at_least(peak.abs() / 128.0)?;
+    let d = if peak > 0.0 { -d } else { d };
+    let mut best = Chosen::near(&rows, d, steps);
+    let refined = best.refined(&rows);
+    if refined.error < best.error {
+        best = refined;
+    }
+    best.write(&rows, block);
+    Some(())
+}
+
+/// Where the bits of a run's 16 numbers are: the first of 16 bytes, and the bit in each.
+struct Place {
+    lower: usize,
+    lower_bit: usize,
+    upper: usize,
+    upper_bit: usize,
+}
+
+impl Place {
+    fn of(run: usize) -> Self {
+        let (half, k, odd) = (run / 8, run % 8 / 2, run % 2);
+        Self {
+            lower: half * 64 + k % 2 * 32 + odd * 16,
+            lower_bit: k / 2 * 4,
+            upper: half * 32 + odd * 16,
+            upper_bit: k * 2,
+        }
+    }
+}
+
+/// The first number of largest magnitude.
+fn peak(values: impl Iterator<Item = f32>) -> f32 {
+    values.fold(0.0, |peak: f32, value| if value.abs() > peak.abs() { value } else { peak })
+}
+
+/// For each run the step, x = step * q, that fits best while it can be any number.
+fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
+    let mut peak = [0.0_f32; RUNS];
+    for row in rows {
+        for run in 0..RUNS {
+            peak[run] = if row[run].abs() > peak[run].abs() { row[run] } else { peak[run] };
+        }
+    }
+    // In units in which that number is -32, so that neither size nor sign matters below.
+    let unit = peak.map(|peak| peak / -32.0);
+    let inverse = unit.map(inverse_of);
+    let mut told = *rows;
+    for row in &mut told {
+        for run in 0..RUNS {
+            row[run] *= inverse[run];
+        }
+    }
+    let mut best = Steps { step: [0.0; RUNS], gain: [0.0; RUNS] };
+    for more in FINER {
+        best.consider(&told, [1.0 + more / 32.0; RUNS]);
+    }
+    best.consider(&told, best.step.map(inverse_of));
+    lanes(|run| best.step[run] * unit[run])
+}
+
+/// By how much of a step more than 32, or fewer, the largest number is first divided into.
+const FINER: [f32; 9] = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8];
+
+/// For each run the step that fits best so far, and what it takes off the sum of squares.
+struct Steps {
+    step: Lanes,
+    gain: Lanes,
+}
+
+impl Steps {
+    /// Takes the least-squares step for the integers that `inverse` gives, in the runs where it is better.
+    #[inline(always)]
+    fn consider(&mut self, rows: &Rows<RUNS, LENGTH>, inverse: Lanes) {
+        let (mut qq, mut xq) = ([0.0; RUNS], [0.0; RUNS]);
+        for row in rows {
+            for run in 0..RUNS {
+                let q = nearest((row[run] * inverse[run]).clamp(-32.0, 31.0));
+                qq[run] += q * q;
+                xq[run] += row[run] * q;
+            }
+        }
+        for run in 0..RUNS {
+            let step = if qq[run] > 0.0 { xq[run] / qq[run] } else { 0.0 };
+            let gain = step * xq[run];
+            let better = gain > self.gain[run];
+            self.gain[run] = if better { gain } else { self.gain[run] };
+            self.step[run] = if better { step } else { self.step[run] };
+        }
+    }
+}
+
+/// The integers that are tried for a scale, from the one wished for.
+const BESIDE: [f32; 2] = [-1.0, 1.0];
+
+/// A block but for its numbers.
+struct Chosen {
+    d: f32,
+    scales: Lanes,
+    error: f32,
+}
+
+impl Chosen {
+    /// The integers near the wishes that are best for this `d`.
+    fn near(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
+        let per_d = inverse_of(d);
+        let wish: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
+        let mut scales = wish;
+        let mut error = errors(rows, d, wish);
+        for by in BESIDE {
+            let scale: Lanes = lanes(|run| (wish[run] + by).clamp(-128.0, 127.0));
+            let found = errors(rows, d, scale);
+            for run in 0..RUNS {
+                let better = found[run] < error[run];
+                error[run] = if better { found[run] } else { error[run] };
+                scales[run] = if better { scale[run] } else { scales[run] };
+            }
+        }
+        Self { d, scales, error: error.iter().sum() }
+    }
+
+    /// The same integers with the `d` that fits them best.
+    fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
+        let inverse: Lanes = lanes(|run| inverse_of(self.d * self.scales[run]));
+        let (mut aa, mut ax) = ([0.0; RUNS], [0.0; RUNS]);
+        for row in rows {
+            for run in 0..RUNS {
+                let a = self.scales[run] * nearest((row[run] * inverse[run]).clamp(-32.0, 31.0));
+                aa[run] += a * a;
+                ax[run] += a * row[run];
+            }
+        }
+        let aa: f32 = aa.iter().sum();
+        let ax: f32 = ax.iter().sum();
+        let d = f32_from_f16(f16_from_f32(if aa > 0.0 { ax / aa } else { 0.0 }));
+        let error = errors(rows, d, self.scales).iter().sum();
+        Self { d, error, ..*self }
+    }
+
+    fn write(&self, rows: &Rows<RUNS, LENGTH>, block: &mut [u8; 210]) {
+        let inverse: Lanes = lanes(|run| inverse_of(self.d * self.scales[run]));
+        block.fill(0);
+        for run in 0..RUNS {
+            let place = Place::of(run);
+            for (i, row) in rows.iter().enumerate() {
+                let quant = (nearest((row[run] * inverse[run]).clamp(-32.0, 31.0)) + 32.0) as u8;
+                block[place.lower + i] |= (quant & 15) << place.lower_bit;
+                block[128 + place.upper + i] |= quant >> 4 << place.upper_bit;
+            }
+            block[192 + run] = (self.scales[run] as i8).cast_unsigned();
+        }
+        block[208..].copy_from_slice(&f16_from_f32(self.d).to_le_bytes());
+    }
+}
+
+/// The squared error of each run, its numbers rounded to the nearest that can be told.
+#[inline(always)]
+fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, scales: Lanes) -> Lanes {
+    let step: Lanes = lanes(|run| d * scales[run]);
+    let inverse = step.map(inverse_of);
+    let mut error = [0.0; RUNS];
+    for row in rows {
+        for run in 0..RUNS {
+            let off = step[run] * nearest((row[run] * inverse[run]).clamp(-32.0, 31.0)) - row[run];
+            error[run] += off * off;
+        }
+    }
+    error
+}

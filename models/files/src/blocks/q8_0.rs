@@ -1,0 +1,37 @@
+//! Q8_0: 32 numbers, one scale. 8.5 bits a number.
+//!
+//! ```text
+//! byte  0  d       f16
+//!       2  q[32]   i8       number i = q[i] * d
+//! ```
+//!
+//! `d` is the largest magnitude / 127, and each `q` the number times 1/d rounded to the nearest integer, halves away from
+//! zero. The quotient uses the `d` of f32, before it is rounded to f16; that is how ggml's reference does it, whose bytes
+//! these are. Where `d` is so small that 1/d overflows, which no f16 could hold anyway, the block is all zeros.
+
+use super::float::{f16_from_f32, f32_from_f16};
+use super::largest_magnitude;
+
+pub fn widen([d0, d1, quants @ ..]: &[u8; 34], values: &mut [f32; 32]) {
+    let d = f32_from_f16(u16::from_le_bytes([*d0, *d1]));
+    for (value, quant) in values.iter_mut().zip(quants) {
+        *value = f32::from(quant.cast_signed()) * d;
+    }
+}
+
+pub fn narrow(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 34]) -> Option<()> {
+    let d = largest_magnitude(values)? / 127.0;
+    let inverse = reference_inverse(d);
+    for (quant, value) in quants.iter_mut().zip(values) {
+        *quant = ((value * inverse).round() as i8).cast_unsigned();
+    }
+    let scale = f16_from_f32(d);
+    [*d0, *d1] = scale.to_le_bytes();
+    f32_from_f16(scale).is_finite().then_some(())
+}
+
+/// 1/d as the reference takes it, but 0 also where it overflows; what happens there is not defined in the reference.
+pub fn reference_inverse(d: f32) -> f32 {
+    let inverse = 1.0 / d;
+    if inverse.is_finite() { inverse } else { 0.0 }
+}

@@ -1,0 +1,235 @@
+//! Conversions that were made for engines which need another form, kept by content: the same weights in the same form are
+//! written once, whatever folder they came from.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::convert::convert;
+use crate::write::model::Goal;
+use crate::write::{Watch, part_name, remove_abandoned};
+use crate::{Dtype, Format, ModelFolder};
+
+/// What is kept unless the user says otherwise.
+pub const DEFAULT_LIMIT_BYTES: u64 = 20_000_000_000;
+
+/// One model in one form.
+#[derive(Debug, Clone)]
+pub struct Conversion {
+    /// What was converted, as it was called.
+    pub model: String,
+    pub format: String,
+    pub dtype: String,
+    pub folder: PathBuf,
+    pub bytes: u64,
+    pub used: SystemTime,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Label {
+    model: String,
+    format: String,
+    dtype: String,
+}
+
+/// Written last into a conversion's folder, and again whenever it is used.
+const LABEL: &str = "conversion.json";
+const LIMIT: &str = "limit";
+
+/// The model in this form: from the cache, else converted into it.
+pub fn converted(model: &ModelFolder, format: Format, dtype: Dtype, watch: Watch) -> Result<PathBuf> {
+    let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
+    let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_beside(model), format.as_str());
+    let folder = cache.join(&entry);
+    let label = Label { model: model.name.clone(), format: format.as_str().into(), dtype: name };
+    match model_in(&folder) {
+        Some(_) => label.write(&folder)?,
+        None => make(model, format, dtype, &label, &folder, watch)?,
+    }
+    shrink(limit()?, Some(&folder))?;
+    model_in(&folder).with_context(|| format!("`{}` has gone while it was used", folder.display()))
+}
+
+/// Names what stands beside the weights: the same weights under another config are another model.
+fn digest_beside(model: &ModelFolder) -> String {
+    let mut content = model.config.raw.to_string().into_bytes();
+    for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+        // What is not there, or cannot be read, is not carried over either.
+        content.extend(std::fs::read(model.folder().join(name)).unwrap_or_default());
+    }
+    if model.format == Format::Gguf {
+        content.extend(header_bytes(model).unwrap_or_default());
+    }
+    places::digest(&content)[..8].to_string()
+}
+
+/// All that stands before the first tensor: a vocabulary among it, of which a config keeps the length alone.
+fn header_bytes(model: &ModelFolder) -> Option<Vec<u8>> {
+    let ends = model.tensors.iter().map(|tensor| tensor.offset).min()?;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(model.weights.first()?).ok()?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, ends), &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// It gets its name when it is whole, so that another run takes it whole or makes its own.
+fn make(
+    model: &ModelFolder,
+    format: Format,
+    dtype: Dtype,
+    label: &Label,
+    folder: &Path,
+    watch: Watch,
+) -> Result<()> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let part = folder.with_file_name(part_name(&name));
+    let out = match format {
+        Format::Safetensors => part.join(model.short_name()),
+        Format::Gguf => part.join(format!("{}-{}.gguf", model.short_name(), label.dtype)),
+    };
+    let made = convert(model, &Goal { format, dtype, out }, watch).and_then(|_| {
+        label.write(&part)?;
+        if model_in(folder).is_none() {
+            // What has the name and no label was cut off, or somebody took things out of it.
+            let _ = std::fs::remove_dir_all(folder);
+            let named = std::fs::rename(&part, folder);
+            named.with_context(|| format!("cannot write `{}`", folder.display()))?;
+        }
+        Ok(())
+    });
+    // Not there any more, but for a failure and for a run that was faster.
+    let _ = std::fs::remove_dir_all(&part);
+    made
+}
+
+impl Label {
+    fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(LABEL);
+        std::fs::write(&path, serde_json::to_vec(self)?)
+            .with_context(|| format!("cannot write `{}`", path.display()))
+    }
+}
+
+/// What is kept, most recently used first.
+pub fn list() -> Result<Vec<Conversion>> {
+    let mut found = Vec::new();
+    for entry in read_folder(&cache()?)? {
+        let folder = entry.path();
+        let Ok(text) = std::fs::read(folder.join(LABEL)) else { continue };
+        let Ok(label) = serde_json::from_slice::<Label>(&text) else { continue };
+        let used = folder.join(LABEL).metadata().and_then(|metadata| metadata.modified());
+        found.push(Conversion {
+            model: label.model,
+            format: label.format,
+            dtype: label.dtype,
+            bytes: size(&folder)?,
+            used: used.unwrap_or(SystemTime::UNIX_EPOCH),
+            folder,
+        });
+    }
+    found.sort_by_key(|conversion| std::cmp::Reverse(conversion.used));
+    Ok(found)
+}
+
+/// How much is kept.
+pub fn limit() -> Result<u64> {
+    let path = cache()?.join(LIMIT);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().with_context(|| format!("`{}`", path.display())),
+        Err(_) => Ok(DEFAULT_LIMIT_BYTES),
+    }
+}
+
+/// Keeps no more than this from now on. Gives the bytes that went.
+pub fn set_limit(bytes: u64) -> Result<u64> {
+    let cache = cache()?;
+    std::fs::create_dir_all(&cache).with_context(|| format!("cannot write `{}`", cache.display()))?;
+    let path = cache.join(LIMIT);
+    std::fs::write(&path, format!("{bytes}\n"))
+        .with_context(|| format!("cannot write `{}`", path.display()))?;
+    shrink(bytes, None)
+}
+
+/// Removes everything. Gives the bytes that went.
+pub fn clear() -> Result<u64> {
+    let mut removed = 0;
+    // Also what has no label: a conversion that was cut off.
+    for entry in read_folder(&cache()?)?.iter().filter(|entry| entry.path().is_dir()) {
+        removed += size(&entry.path())?;
+        remove(&entry.path())?;
+    }
+    Ok(removed)
+}
+
+/// Removes what was not used for longest, never what is asked to stay.
+fn shrink(limit: u64, stays: Option<&Path>) -> Result<u64> {
+    remove_abandoned(&cache()?, None);
+    let (mut held, mut removed) = (0, 0);
+    for conversion in list()? {
+        held += conversion.bytes;
+        if held > limit && stays != Some(conversion.folder.as_path()) {
+            remove(&conversion.folder)?;
+            held -= conversion.bytes;
+            removed += conversion.bytes;
+        }
+    }
+    Ok(removed)
+}
+
+fn cache() -> Result<PathBuf> {
+    Ok(places::data_dir()?.join("conversions"))
+}
+
+/// A whole conversion's. It may have been made from a folder of another name.
+fn model_in(folder: &Path) -> Option<PathBuf> {
+    let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL).is_file())?;
+    entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL.as_ref()))
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<std::fs::DirEntry>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let read = || std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>();
+    read().with_context(|| format!("`{}`", folder.display()))
+}
+
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in read_folder(folder)? {
+        let metadata = entry.metadata().with_context(|| format!("`{}`", entry.path().display()))?;
+        bytes += if metadata.is_dir() { size(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove `{}`", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Goal, Shape, synthesise};
+
+    #[test]
+    fn another_vocabulary_within_a_gguf_file_is_another_model() {
+        let folder = std::env::temp_dir().join(format!("model-files-conversions-{}", std::process::id()));
+        let out = folder.join("x.gguf");
+        let goal = Goal { format: Format::Gguf, dtype: Dtype::F32, out: out.clone() };
+        synthesise(&Shape::named("tiny-gpt2").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
+        let digest = || digest_beside(&ModelFolder::open(&out).unwrap());
+        let before = digest();
+        assert_eq!(digest(), before);
+        let mut bytes = std::fs::read(&out).unwrap();
+        // Two tokens of one letter each, one after the other, change places.
+        let letters = b"\x01\0\0\0\0\0\0\0a\x01\0\0\0\0\0\0\0b";
+        let at = bytes.windows(letters.len()).position(|window| window == letters).unwrap();
+        bytes.swap(at + 8, at + 17);
+        std::fs::write(&out, bytes).unwrap();
+        assert_ne!(digest(), before);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

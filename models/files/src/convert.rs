@@ -1,0 +1,125 @@
+//! A model in another format or dtype. Exact where the dtype is the same: names, orders and metadata are translated,
+//! numbers are not touched.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
+use crate::shown::shown;
+use crate::weights::FileWeights;
+use crate::write::model::{self, Content, Goal, Written};
+use crate::write::{Watch, dtype_of};
+use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf};
+
+/// Writes `model` as `goal` says. Without a dtype of its own the goal's is that of most bytes: see `own_dtype`.
+pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written> {
+    model::check(goal.format, goal.dtype)?;
+    let parts = model.parts()?;
+    let weights = FileWeights::open(model)?;
+    let dtypes = parts.iter().map(|part| dtype_in(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
+    let content = content(model, &weights, goal.format)?;
+    let mut written = model::write(&content, &parts, &dtypes, &weights, goal, watch)?;
+    written.notes.extend(left_out(model, &parts));
+    Ok(written)
+}
+
+/// Tensors that are no part of the network as its config describes it. The formats have no place for them.
+fn left_out(model: &ModelFolder, parts: &[Part]) -> Option<String> {
+    let layout = Layout::of(model.format);
+    let names = parts.iter().map(|part| part.name_in(layout));
+    let known: HashSet<String> =
+        names.flat_map(|name| [Some(name.to_string()), longer_name(name)]).flatten().collect();
+    let is_left_out = |name: &str| {
+        // Checkpoints carry what follows from the config too, and an output that is the embedding once more.
+        let follows = COMPUTED.iter().any(|end| name.ends_with(end));
+        let tied = model.config.tie_word_embeddings && name == "lm_head.weight";
+        !(follows || tied || known.contains(name))
+    };
+    let names: Vec<_> =
+        model.tensors.iter().map(|tensor| tensor.name.as_str()).filter(|name| is_left_out(name)).collect();
+    let first = names.first()?;
+    let count = match names.len() {
+        1 => "1 tensor".to_string(),
+        several => format!("{several} tensors"),
+    };
+    Some(format!("left out: {count} that the config does not ask for, such as `{}`", shown(first)))
+}
+
+const COMPUTED: [&str; 4] = [rope::FACTORS, ".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
+
+/// The dtype that the model's matrices have, where all of them have one.
+pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
+    let most = model.dtypes().into_iter().max_by_key(|(_, bytes)| *bytes);
+    let (name, _) = most.with_context(|| format!("model `{}` has no tensors", model.name))?;
+    Dtype::named(name).with_context(|| format!("`{name}` cannot be read here"))
+}
+
+fn dtype_in(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
+    let asked = dtype_of(part, goal.dtype, goal.format);
+    // What GGUF always has in f32 may have been f32 before: it is narrowed only when nothing is lost.
+    if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
+        let values = weights.values(part)?;
+        let (mut bytes, mut again) = (vec![0; values.len() * asked.block().1], vec![0.0; values.len()]);
+        let kept = blocks::narrow(asked, &values, &mut bytes)
+            .and_then(|()| blocks::widen(asked, &bytes, &mut again))
+            .is_ok_and(|()| again == values);
+        return Ok(if kept { asked } else { Dtype::F32 });
+    }
+    Ok(asked)
+}
+
+fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Content> {
+    let architecture = model.architecture()?;
+    let named = |name: &str| Some(model.folder().join(name)).filter(|path| path.is_file());
+    let (config, generation) = match model.format {
+        Format::Safetensors => {
+            let generation = named("generation_config.json").map(|path| crate::config::read_json(&path));
+            (model.config.clone(), generation.transpose()?)
+        }
+        Format::Gguf => {
+            let config = config_of_gguf(model, architecture, weights)?;
+            let ends = json!({ "bos_token_id": model.config.bos_id, "eos_token_id": model.config.eos_ids });
+            (config, Some(ends))
+        }
+    };
+    // Between folders the tokenizer goes along as it is; all else is read and written anew.
+    let copied = model.format == Format::Safetensors && to == Format::Safetensors;
+    let beside = match copied {
+        true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
+            .iter()
+            .filter_map(|name| named(name))
+            .collect(),
+        false => Vec::new(),
+    };
+    crate::facts::tokenizer_facts(model)?;
+    let read = !copied && model.has_tokenizer();
+    let tokenizer = read.then(|| model.tokenizer_tables()).transpose()?;
+    Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, beside })
+}
+
+/// The config.json that stands for this file, read back so that both say the same.
+fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &FileWeights) -> Result<Config> {
+    let path = model.weights.first().context("a GGUF file without a file")?;
+    let header = gguf::read_header(path, 0)?;
+    let factors = weights.values_of(rope::FACTORS)?;
+    let scaling = rope::to_config_json(&model.config, &header, factors.as_deref())?;
+    let raw = architecture.to_config_json(&model.config, &header, scaling)?;
+    let config = Config::from_json(raw, &Value::Null)?;
+    let same = architecture.parts(&config)? == architecture.parts(&model.config)?;
+    ensure!(same, "`{}`: its metadata does not describe its tensors", path.display());
+    Ok(config)
+}
+
+impl ModelFolder {
+    /// Its name without whose it is, for a file of that name: `tiny` of `someone/tiny`.
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+
+    pub fn architecture(&self) -> Result<&'static Architecture> {
+        Architecture::of(&self.config, Layout::of(self.format))
+            .with_context(|| format!("model `{}`", self.name))
+    }
+}

@@ -1,0 +1,153 @@
+//! What a model is, in numbers that a benchmark needs: from its config and headers, never from its weights.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use crate::architecture::{Architecture, Layout, Place};
+use crate::shown::shown;
+use crate::tokenizer::TokenizerFacts;
+use crate::{Format, ModelFolder};
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelFacts {
+    pub name: String,
+    pub path: PathBuf,
+    pub format: &'static str,
+    pub files: usize,
+    pub architecture: String,
+    /// What said so.
+    pub architecture_from: &'static str,
+    pub parameters: u64,
+    pub weights_bytes: u64,
+    /// Bytes by dtype.
+    pub dtypes: BTreeMap<&'static str, u64>,
+    pub layers: u32,
+    pub hidden_size: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub vocabulary_size: u32,
+    pub context_tokens: Option<u32>,
+    pub tied_output: bool,
+    pub tokenizer: Option<TokenizerFacts>,
+    /// Empty where the architecture is not known here.
+    pub places: Vec<PlaceFacts>,
+    /// Weights that one token of a decode reads, without a cache of keys and values.
+    pub weight_bytes_per_token: u64,
+    /// Keys and values of one position, in 16 bits.
+    pub kv_bytes_per_position: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct PlaceFacts {
+    pub place: &'static str,
+    pub parameters: u64,
+    pub bytes: u64,
+}
+
+impl ModelFacts {
+    /// Refuses a model whose config and tensors do not agree. An architecture that is not known here is told as far as
+    /// its headers tell it.
+    pub fn of(model: &ModelFolder) -> Result<Self> {
+        let config = &model.config;
+        let kv = u64::from(config.kv_heads) * u64::from(config.head_dim);
+        let mut facts = Self {
+            name: model.name.clone(),
+            path: model.path.clone(),
+            format: model.format.as_str(),
+            files: model.weights.len(),
+            architecture: config.architecture.clone(),
+            architecture_from: model.architecture_from,
+            parameters: model.parameters(),
+            weights_bytes: model.weights_bytes(),
+            dtypes: model.dtypes(),
+            layers: config.layers,
+            hidden_size: config.hidden_size,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            vocabulary_size: config.vocabulary_size,
+            context_tokens: config.context_tokens,
+            tied_output: config.tie_word_embeddings,
+            tokenizer: tokenizer_facts(model)?,
+            places: Vec::new(),
+            weight_bytes_per_token: model.weights_bytes(),
+            // Two of each, two bytes a number.
+            kv_bytes_per_position: kv.saturating_mul(4).saturating_mul(u64::from(config.layers)),
+            identity: model.known_identity(),
+        };
+        if Architecture::of(config, Layout::of(model.format)).is_ok() {
+            facts.add_places(model)?;
+        }
+        Ok(facts)
+    }
+
+    /// Weights, and keys and values of so many positions: what must be in memory at least.
+    pub fn memory_bytes(&self, context_tokens: u64) -> u64 {
+        self.weights_bytes.saturating_add(self.kv_bytes_per_position.saturating_mul(context_tokens))
+    }
+
+    fn add_places(&mut self, model: &ModelFolder) -> Result<()> {
+        let layout = Layout::of(model.format);
+        let bytes: std::collections::HashMap<_, _> =
+            model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
+        let mut places: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
+        (self.weight_bytes_per_token, self.parameters) = (0, 0);
+        for part in model.parts()? {
+            let bytes = crate::weights::find(&bytes, part.name_in(layout)).copied().unwrap_or_default();
+            self.parameters += part.elements();
+            let place = places.entry(part.place).or_default();
+            (place.0, place.1) = (place.0 + part.elements(), place.1 + bytes);
+            // Of a table one row is looked up; an embedding that is the output too is read as a whole for that.
+            let looked_up = match part.place {
+                Place::Embedding => !self.tied_output,
+                Place::Positions => true,
+                _ => false,
+            };
+            self.weight_bytes_per_token += if looked_up { bytes / part.shape[0] } else { bytes };
+        }
+        let told = |place: Place| {
+            let (parameters, bytes) = *places.get(&place)?;
+            Some(PlaceFacts { place: place.as_str(), parameters, bytes })
+        };
+        self.places = Place::ALL.into_iter().filter_map(told).collect();
+        Ok(())
+    }
+}
+
+/// Ids that the model has no embedding for make it the tokenizer of another model.
+pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFacts>> {
+    let Some(facts) = model.tokenizer_facts()? else { return Ok(None) };
+    let vocabulary = model.config.vocabulary_size;
+    let beyond = facts.highest_id.filter(|highest| *highest >= vocabulary);
+    ensure!(
+        beyond.is_none(),
+        "`{}`: the tokenizer is of another vocabulary: its {} entries go up to id {}, and the model's vocabulary has {vocabulary}",
+        facts.source.display(),
+        facts.entries,
+        beyond.unwrap_or_default()
+    );
+    Ok(Some(facts))
+}
+
+impl ModelFolder {
+    /// The user's own word for what the model is, held against what it says.
+    pub fn expect_architecture(&self, expected: &str) -> Result<()> {
+        let found = self.config.architecture.as_str();
+        // Some architectures have another name in GGUF.
+        let shared = self.format == Format::Gguf
+            && Architecture::named(expected).is_some_and(|architecture| architecture.gguf == found);
+        ensure!(
+            expected.eq_ignore_ascii_case(found) || shared,
+            "model type mismatch: expected `{}`, found `{}`",
+            shown(expected),
+            shown(found)
+        );
+        Ok(())
+    }
+}

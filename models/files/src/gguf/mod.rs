@@ -1,0 +1,105 @@
+//! GGUF: one file with metadata, a table of tensors, and their bytes.
+
+mod arrays;
+mod read;
+mod write;
+
+use std::collections::BTreeMap;
+
+pub(crate) use arrays::{f32s, i32s, texts};
+pub use arrays::{read_byte_texts, read_f32s, read_i32s, read_texts};
+pub use read::read_header;
+pub(crate) use write::plan;
+
+use crate::Tensor;
+
+/// Where a text ends too, beside `eos_token_id`, as llama.cpp understands it: at the end of a turn or of a message.
+pub(crate) const OTHER_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+
+/// What stands before the weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    pub version: u32,
+    pub metadata: BTreeMap<String, Value>,
+    /// In the order of the file.
+    pub tensors: Vec<Tensor>,
+}
+
+/// A metadata value. Of an array only its place is kept: vocabularies are long, and `read_texts` and its like come later.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Bool(bool),
+    Text(String),
+    Array {
+        /// The type of its elements, as GGUF numbers types of values.
+        kind: u32,
+        length: u64,
+        /// Where its first element begins in the file.
+        offset: u64,
+    },
+}
+
+/// A metadata value to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetadataValue {
+    U32(u32),
+    I32(i32),
+    U64(u64),
+    F32(f32),
+    Bool(bool),
+    Text(String),
+    Texts(Vec<String>),
+    I32s(Vec<i32>),
+    F32s(Vec<f32>),
+    U32s(Vec<u32>),
+}
+
+impl Value {
+    pub fn as_u64(&self) -> Option<u64> {
+        match *self {
+            Self::Unsigned(value) => Some(value),
+            Self::Signed(value) => u64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+}
+
+/// Tensor types: number, name, elements in a block, bytes of a block.
+pub(crate) const TYPES: [(u32, &str, u64, u64); 33] = [
+    (0, "F32", 1, 4),
+    (1, "F16", 1, 2),
+    (2, "Q4_0", 32, 18),
+    (3, "Q4_1", 32, 20),
+    (6, "Q5_0", 32, 22),
+    (7, "Q5_1", 32, 24),
+    (8, "Q8_0", 32, 34),
+    (9, "Q8_1", 32, 36),
+    (10, "Q2_K", 256, 84),
+    (11, "Q3_K", 256, 110),
+    (12, "Q4_K", 256, 144),
+    (13, "Q5_K", 256, 176),
+    (14, "Q6_K", 256, 210),
+    (15, "Q8_K", 256, 292),
+    (16, "IQ2_XXS", 256, 66),
+    (17, "IQ2_XS", 256, 74),
+    (18, "IQ3_XXS", 256, 98),
+    (19, "IQ1_S", 256, 50),
+    (20, "IQ4_NL", 32, 18),
+    (21, "IQ3_S", 256, 110),
+    (22, "IQ2_S", 256, 82),
+    (23, "IQ4_XS", 256, 136),
+    (24, "I8", 1, 1),
+    (25, "I16", 1, 2),
+    (26, "I32", 1, 4),
+    (27, "I64", 1, 8),
+    (28, "F64", 1, 8),
+    (29, "IQ1_M", 256, 56),
+    (30, "BF16", 1, 2),
+    (34, "TQ1_0", 256, 54),
+    (35, "TQ2_0", 256, 66),
+    (39, "MXFP4", 32, 17),
+    (40, "NVFP4", 64, 36),
+];

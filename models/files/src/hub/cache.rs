@@ -1,0 +1,282 @@
+//! The cache that the programs of the hub share. A repository's folder holds `blobs/` (each file's bytes, named by their
+//! hash), `refs/` (a file for each branch or tag that says its commit) and `snapshots/` (for each commit a folder of links
+//! to blobs: that is the model folder).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::repository::{MAIN, Repository, is_commit};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    pub folder: PathBuf,
+}
+
+/// A model that lies in the cache.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Snapshot {
+    pub repository: Repository,
+    pub folder: PathBuf,
+}
+
+impl Cache {
+    /// `$HF_HUB_CACHE`, else `hub` in the home of the hub's programs.
+    pub fn from_environment() -> Result<Self> {
+        let set = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
+        let folder = match set {
+            Some(folder) => PathBuf::from(folder),
+            None => home()?.join("hub"),
+        };
+        Ok(Self { folder })
+    }
+
+    /// Where a repository's snapshot lies, if it was pulled. The revision may be the beginning of a commit.
+    pub fn find(&self, repository: &Repository) -> Option<PathBuf> {
+        let own = self.folder_of(repository);
+        let (snapshots, revision) = (own.join("snapshots"), repository.revision.as_str());
+        let commit = match read_commit(&own.join("refs").join(revision)) {
+            Some(commit) => commit,
+            None if (SHORT_COMMIT..=COMMIT).contains(&revision.len()) => {
+                let begins = |name: &String| is_commit(name) && name.starts_with(revision);
+                let commits: Vec<_> = names_in(&snapshots).into_iter().filter(begins).collect();
+                <[String; 1]>::try_from(commits).ok()?.into_iter().next()?
+            }
+            None => return None,
+        };
+        Some(snapshots.join(commit)).filter(|folder| folder.is_dir())
+    }
+
+    /// `OWNER/NAME`, `OWNER/NAME@REVISION`, or one of several GGUF files: `OWNER/NAME/FILE.gguf`.
+    pub fn find_named(&self, name: &str) -> Option<PathBuf> {
+        if let Some(folder) = Repository::parse(name).ok().and_then(|it| self.find(&it)) {
+            return Some(folder);
+        }
+        let (slash, _) = name.match_indices('/').nth(1)?;
+        let (repository, file) = (&name[..slash], &name[slash + 1..]);
+        let is_inside =
+            file.ends_with(".gguf") && file.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        let folder = self.find(&Repository::parse(repository).ok()?)?;
+        Some(folder.join(file)).filter(|path| is_inside && path.is_file())
+    }
+
+    /// Every snapshot of every model, under each of its names; one that no name points to is called by its commit.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let mut found = BTreeSet::new();
+        for name in names_in(&self.folder) {
+            let Some(repository) = Repository::of_folder_name(&name) else { continue };
+            let own = self.folder.join(&name);
+            let mut named = BTreeSet::new();
+            for revision in revisions_in(&own.join("refs"), "", DEEPEST_REVISION) {
+                let Ok(repository) = Repository::parse(&format!("{}@{revision}", repository.id)) else {
+                    continue;
+                };
+                if let Some(folder) = self.find(&repository) {
+                    named.insert(folder.clone());
+                    found.insert(Snapshot { repository, folder });
+                }
+            }
+            for commit in names_in(&own.join("snapshots")).into_iter().filter(|name| is_commit(name)) {
+                let folder = own.join("snapshots").join(&commit);
+                if !named.contains(&folder) && folder.is_dir() {
+                    let revision = commit[..SHORT_COMMIT].to_string();
+                    let repository = Repository { revision, ..repository.clone() };
+                    found.insert(Snapshot { repository, folder });
+                }
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    pub(super) fn folder_of(&self, repository: &Repository) -> PathBuf {
+        self.folder.join(repository.folder_name())
+    }
+}
+
+impl Snapshot {
+    /// The models in it, each with the name by which it is found, its path and its bytes. Usually it is one; a folder with
+    /// several GGUF files holds several.
+    pub fn models(&self) -> Vec<(String, PathBuf, u64)> {
+        let files = files_under(&self.folder, "", DEEPEST_FOLDER);
+        let ends = |end: &str| files.iter().filter(|(name, _)| name.ends_with(end)).collect::<Vec<_>>();
+        let ggufs = ends(".gguf");
+        if ggufs.len() < 2 || ends(".safetensors").iter().any(|(name, _)| !name.contains('/')) {
+            let bytes = files.iter().map(|(_, bytes)| bytes).sum();
+            return vec![(self.repository.to_string(), self.folder.clone(), bytes)];
+        }
+        let each = |(name, bytes): &(String, u64)| {
+            (format!("{}/{name}", self.repository), self.folder.join(name), *bytes)
+        };
+        ggufs.into_iter().map(each).collect()
+    }
+}
+
+/// What a snapshot is called by people, when this is the path of one, or of a file in one: its folder's own name is a commit.
+pub fn name_of(path: &Path) -> Option<String> {
+    let path = std::path::absolute(path).ok()?;
+    let (folder, file) = match path.extension() {
+        Some(_) if !is_commit(path.file_name()?.to_str()?) => (path.parent()?, path.file_stem()),
+        _ => (path.as_path(), None),
+    };
+    let commit = folder.file_name()?.to_str().filter(|name| is_commit(name))?;
+    let snapshots = folder.parent().filter(|it| it.ends_with("snapshots"))?;
+    let own = snapshots.parent()?;
+    let repository = Repository::of_folder_name(own.file_name()?.to_str()?)?;
+    if let Some(file) = file {
+        return Some(format!("{}/{}", repository.id, file.to_str()?));
+    }
+    let is_main = read_commit(&own.join("refs").join(MAIN)).is_some_and(|main| main == commit);
+    Some(if is_main { repository.id } else { format!("{}@{}", repository.id, &commit[..SHORT_COMMIT]) })
+}
+
+/// The home of the hub's programs: `$HF_HOME`, else `~/.cache/huggingface`.
+pub(super) fn home() -> Result<PathBuf> {
+    variable("HF_HOME")
+        .map(PathBuf::from)
+        .or_else(|| variable("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("huggingface")))
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache/huggingface")))
+        .context("no home directory: set `HF_HOME` to a folder to keep models in")
+}
+
+pub(super) fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// As many digits of a commit as people write, and all of them.
+const SHORT_COMMIT: usize = 8;
+const COMMIT: usize = 40;
+/// Revisions such as `refs/pr/1` lie in folders of their own.
+const DEEPEST_REVISION: usize = 4;
+const DEEPEST_FOLDER: usize = 16;
+/// A file of one commit; a longer one is something else.
+const LONGEST_REF: u64 = 100;
+
+fn read_commit(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok()?;
+    if !metadata.is_file() || metadata.len() > LONGEST_REF {
+        return None;
+    }
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_string()).filter(|text| is_commit(text))
+}
+
+/// Of a folder that is not there: none.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn revisions_in(folder: &Path, prefix: &str, deeper: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in names_in(folder) {
+        let (path, revision) = (folder.join(&name), format!("{prefix}{name}"));
+        match path.is_dir() {
+            true if deeper > 0 => found.extend(revisions_in(&path, &format!("{revision}/"), deeper - 1)),
+            true => {}
+            false => found.push(revision),
+        }
+    }
+    found
+}
+
+/// Files with their bytes, wherever links lead; links that lead nowhere are left out.
+fn files_under(folder: &Path, prefix: &str, deeper: usize) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for name in names_in(folder) {
+        let (path, full) = (folder.join(&name), format!("{prefix}{name}"));
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() && deeper > 0 => {
+                found.extend(files_under(&path, &format!("{full}/"), deeper - 1));
+            }
+            Ok(metadata) if metadata.is_file() => found.push((full, metadata.len())),
+            _ => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "0123456789abcdef0123456789abcdef01234567";
+    const OTHER: &str = "89abcdef0123456789abcdef0123456789abcdef";
+
+    /// A cache with `o/n`: one commit under two names, another one under none.
+    fn cache(name: &str) -> Cache {
+        let folder = std::env::temp_dir().join(format!("model-files-{name}-{}", std::process::id()));
+        let own = folder.join("models--o--n");
+        for path in ["refs/refs/pr", "blobs", &format!("snapshots/{ONE}"), &format!("snapshots/{OTHER}")] {
+            std::fs::create_dir_all(own.join(path)).unwrap();
+        }
+        for revision in ["main", "refs/pr/1"] {
+            std::fs::write(own.join("refs").join(revision), format!("{ONE}\n")).unwrap();
+        }
+        std::fs::write(own.join("blobs/b"), b"12345").unwrap();
+        std::os::unix::fs::symlink("../../blobs/b", own.join(format!("snapshots/{ONE}/config.json")))
+            .unwrap();
+        Cache { folder }
+    }
+
+    #[test]
+    fn a_snapshot_is_found_by_branch_and_by_commit_and_by_nothing_else() {
+        let cache = cache("find");
+        let find = |name: &str| cache.find(&Repository::parse(name).unwrap());
+        let snapshots = cache.folder.join("models--o--n/snapshots");
+        assert_eq!(find("o/n"), Some(snapshots.join(ONE)));
+        assert_eq!(find("o/n@refs/pr/1"), Some(snapshots.join(ONE)));
+        assert_eq!(find(&format!("o/n@{OTHER}")), Some(snapshots.join(OTHER)));
+        assert_eq!(find("o/n@89abcdef"), Some(snapshots.join(OTHER)));
+        assert_eq!(find("o/n@ffffffff"), None);
+        assert_eq!((find("o/n@v2"), find("o/m"), find("n")), (None, None, None));
+        // A ref that leads elsewhere leads nowhere.
+        std::fs::write(cache.folder.join("models--o--n/refs/main"), "../../..").unwrap();
+        assert_eq!(find("o/n"), None);
+        std::fs::remove_dir_all(&cache.folder).unwrap();
+    }
+
+    #[test]
+    fn every_snapshot_is_listed_under_its_names() {
+        let cache = cache("list");
+        std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(ONE)).unwrap();
+        let listed = cache.snapshots();
+        let names: Vec<_> = listed.iter().map(|it| it.repository.to_string()).collect();
+        assert_eq!(names, ["o/n@89abcdef", "o/n", "o/n@refs/pr/1"]);
+        assert_eq!(listed[1].models(), [("o/n".into(), listed[1].folder.clone(), 5)]);
+        assert_eq!(Cache { folder: cache.folder.join("none") }.snapshots(), []);
+        std::fs::remove_dir_all(&cache.folder).unwrap();
+    }
+
+    #[test]
+    fn each_of_several_gguf_files_is_a_model() {
+        let cache = cache("gguf");
+        let folder = cache.find(&Repository::parse("o/n").unwrap()).unwrap();
+        std::fs::create_dir(folder.join("more")).unwrap();
+        std::fs::write(folder.join("a.gguf"), b"1").unwrap();
+        let models = |cache: &Cache| cache.snapshots()[1].models();
+        assert_eq!(models(&cache), [("o/n".into(), folder.clone(), 6)]);
+        std::fs::write(folder.join("more/b.gguf"), b"22").unwrap();
+        let expected = ["a.gguf", "more/b.gguf"]
+            .map(|name| (format!("o/n/{name}"), folder.join(name), name.len() as u64 / 5));
+        assert_eq!(models(&cache), expected);
+        assert_eq!(cache.find_named("o/n/more/b.gguf"), Some(folder.join("more/b.gguf")));
+        assert_eq!(cache.find_named("o/n@main/a.gguf"), Some(folder.join("a.gguf")));
+        for name in ["o/n/none.gguf", "o/n/../a.gguf", "o/n/config.json", "o/n//a.gguf"] {
+            assert_eq!(cache.find_named(name), None, "{name}");
+        }
+        std::fs::remove_dir_all(&cache.folder).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_is_called_by_its_repository() {
+        let cache = cache("name");
+        let snapshots = cache.folder.join("models--o--n/snapshots");
+        assert_eq!(name_of(&snapshots.join(ONE)).as_deref(), Some("o/n"));
+        assert_eq!(name_of(&snapshots.join(OTHER)).as_deref(), Some("o/n@89abcdef"));
+        assert_eq!(name_of(&snapshots.join(OTHER).join("n-Q4_K.gguf")).as_deref(), Some("o/n/n-Q4_K"));
+        assert_eq!(name_of(&cache.folder), None);
+        std::fs::remove_dir_all(&cache.folder).unwrap();
+    }
+}

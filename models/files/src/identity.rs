@@ -1,0 +1,133 @@
+//! A name for weights that they keep in every format: the same before and after a conversion that changes no number.
+//!
+//! SHA-256 over every part's name, shape, dtype and numbers, in GGUF's order, which each format can be brought into. Parts
+//! that GGUF has in f32 alone are hashed so. What follows from the config, such as rotation factors, is left out.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::architecture::{Layout, Order, Part};
+use crate::weights::{FileWeights, Weights};
+use crate::{Dtype, ModelFolder};
+
+/// Numbers that are hashed at once.
+const STEP: u64 = 1 << 20;
+
+impl ModelFolder {
+    /// Read from all weights, or remembered from the last time that these very files were read.
+    pub fn identity(&self) -> Result<String> {
+        let remembered = Remembered::of(self)?;
+        if let Some(identity) = remembered.find() {
+            return Ok(identity);
+        }
+        let identity = self.compute_identity()?;
+        remembered.keep(&identity);
+        Ok(identity)
+    }
+
+    /// The name if it is known without reading the weights.
+    pub fn known_identity(&self) -> Option<String> {
+        Remembered::of(self).ok()?.find()
+    }
+
+    fn compute_identity(&self) -> Result<String> {
+        let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
+        let unknown = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
+        let (next, hashes) = (AtomicUsize::new(0), Mutex::new(unknown));
+        // The largest first, so that no thread is left alone with it at the end.
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&part| std::cmp::Reverse(parts[part].elements()));
+        let work = || {
+            while let Some(&part) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let hash = hash_of(&parts[part], &weights);
+                let mut hashes = hashes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                hashes[part] = Some(hash);
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        });
+        let mut whole = Sha256::new();
+        let hashes = hashes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for hash in hashes {
+            whole.update(hash.context("a part was not hashed")??);
+        }
+        // Half of it is plenty to tell models apart, and can be read aloud.
+        Ok(hex(&whole.finalize()[..16]))
+    }
+}
+
+fn hash_of(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
+    let dtype = if part.is_f32_in_gguf() { Dtype::F32 } else { weights.dtype(part)? };
+    let shape: Vec<_> = part.shape_in(Layout::Gguf).iter().map(u64::to_string).collect();
+    let mut hash = Sha256::new();
+    hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
+    let (rows, columns) = part.rows_in(Layout::Gguf);
+    let at_once = if part.order == Order::Transposed { rows } else { (STEP / columns).clamp(1, rows) };
+    let (mut first, mut bytes) = (0, Vec::new());
+    while first < rows {
+        let end = (first + at_once).min(rows);
+        bytes.resize(usize::try_from(dtype.bytes((end - first) * columns))?, 0);
+        weights.encode(part, Layout::Gguf, first..end, dtype, &mut bytes)?;
+        hash.update(&bytes);
+        first = end;
+    }
+    Ok(hash.finalize().into())
+}
+
+/// What was found out about these files, kept where the program keeps such things.
+struct Remembered {
+    note: PathBuf,
+    files: Vec<(PathBuf, u64, u128)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    files: Vec<(PathBuf, u64, u128)>,
+    identity: String,
+}
+
+impl Remembered {
+    fn of(model: &ModelFolder) -> Result<Self> {
+        let mut files = Vec::new();
+        for path in &model.weights {
+            let path = path.canonicalize().with_context(|| format!("`{}`", path.display()))?;
+            let metadata = path.metadata().with_context(|| format!("`{}`", path.display()))?;
+            let changed = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+            files.push((path, metadata.len(), changed));
+        }
+        let first = files.first().map(|(path, ..)| path.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = format!("{}.json", places::digest(first.as_bytes()));
+        Ok(Self { note: places::data_dir()?.join("identities").join(name), files })
+    }
+
+    fn find(&self) -> Option<String> {
+        let note: Note = serde_json::from_slice(&std::fs::read(&self.note).ok()?).ok()?;
+        (note.files == self.files).then_some(note.identity)
+    }
+
+    /// Best effort: without it the weights are read again.
+    fn keep(&self, identity: &str) {
+        let note = Note { files: self.files.clone(), identity: identity.into() };
+        let write = || -> Option<()> {
+            std::fs::create_dir_all(self.note.parent()?).ok()?;
+            let half = self.note.with_extension(format!("part-{}", std::process::id()));
+            std::fs::write(&half, serde_json::to_vec(&note).ok()?).ok()?;
+            std::fs::rename(&half, &self.note).ok()
+        };
+        let _ = write();
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

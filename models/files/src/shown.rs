@@ -1,0 +1,21 @@
+//! Names out of a stranger's file, for a message.
+
+/// Without what a terminal would act on, and no longer than a line: a length that lies makes a name of half a file.
+pub(crate) fn shown(name: &str) -> String {
+    let mut characters = name.chars();
+    let begins: String = characters.by_ref().take(LONGEST).flat_map(char::escape_debug).collect();
+    if characters.next().is_some() { format!("{begins}…") } else { begins }
+}
+
+const LONGEST: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn names_are_escaped_and_cut() {
+        assert_eq!(shown("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
+        assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
+    }
+}

@@ -1,0 +1,14 @@
+//! How much room a disk has.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// What a user without privileges can still write to the disk that holds this folder, or will hold it.
+pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
+    let folder = std::path::absolute(folder)?;
+    let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let disk = nix::sys::statvfs::statvfs(there)
+        .with_context(|| format!("cannot ask for the free space of `{}`", there.display()))?;
+    Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
+}

@@ -1,0 +1,277 @@
+//! Tables as GGUF metadata and back, with llama.cpp's meaning of each key.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::tables::{ids_by_token, padding_name};
+use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
+use crate::gguf::{Header, MetadataValue, Value, f32s, i32s, texts};
+use crate::shown::shown;
+
+const MODEL: &str = "tokenizer.ggml.model";
+const PRE: &str = "tokenizer.ggml.pre";
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const TYPES: &str = "tokenizer.ggml.token_type";
+const MERGES: &str = "tokenizer.ggml.merges";
+const SCORES: &str = "tokenizer.ggml.scores";
+const BOS: &str = "tokenizer.ggml.bos_token_id";
+const EOS: &str = "tokenizer.ggml.eos_token_id";
+const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+const PADDING: &str = "tokenizer.ggml.padding_token_id";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
+const TEMPLATE: &str = "tokenizer.chat_template";
+
+impl TokenizerTables {
+    /// The keys that llama.cpp reads. It wants a token for each of the model's ids: those that have none get a name.
+    pub fn to_gguf(&self, vocabulary: u32) -> Result<Vec<(String, MetadataValue)>> {
+        self.check()?;
+        let length = vocabulary as usize;
+        ensure!(
+            self.tokens.len() <= length,
+            "the tokenizer has {} tokens, the model {vocabulary}",
+            self.tokens.len()
+        );
+        // llama.cpp has one beginning and one end of a text, and a switch for each.
+        let (bos, eos) = (self.add_bos.or(self.bos), self.add_eos.or(self.eos));
+        let mut tokens = self.tokens.clone();
+        tokens.extend((self.tokens.len() as u32..vocabulary).map(padding_name));
+        let mut types: Vec<i32> = self.types.iter().map(|&kind| kind as i32).collect();
+        types.resize(length, TokenType::Unused as i32);
+        let mut entries = Vec::new();
+        let mut put = |key: &str, value| entries.push((key.to_string(), value));
+        match &self.kind {
+            TokenizerKind::ByteLevel { pre, .. } => {
+                put(MODEL, MetadataValue::Text("gpt2".into()));
+                put(PRE, MetadataValue::Text(pre.name().into()));
+                put(MERGES, MetadataValue::Texts(self.merge_texts()?));
+            }
+            TokenizerKind::SentencePiece { space_prefix, scores } => {
+                let lowest = scores.iter().copied().fold(0.0, f32::min);
+                let mut scores = scores.clone();
+                scores.resize(length, lowest);
+                put(MODEL, MetadataValue::Text("llama".into()));
+                put(PRE, MetadataValue::Text("default".into()));
+                put(SCORES, MetadataValue::F32s(scores));
+                put(ADD_SPACE, MetadataValue::Bool(*space_prefix));
+            }
+        }
+        put(TOKENS, MetadataValue::Texts(tokens));
+        put(TYPES, MetadataValue::I32s(types));
+        for (key, id) in [(BOS, bos), (EOS, eos), (UNKNOWN, self.unknown), (PADDING, self.padding)] {
+            if let Some(id) = id {
+                put(key, MetadataValue::U32(id));
+            }
+        }
+        // Said even where it is the default: defaults differ from one `pre` to the next.
+        put(ADD_BOS, MetadataValue::Bool(self.add_bos.is_some()));
+        put(ADD_EOS, MetadataValue::Bool(self.add_eos.is_some()));
+        if let Some(template) = &self.chat_template {
+            put(TEMPLATE, MetadataValue::Text(template.clone()));
+        }
+        Ok(entries)
+    }
+
+    fn merge_texts(&self) -> Result<Vec<String>> {
+        let text = |(index, &(left, right)): (usize, &(u32, u32))| {
+            let (left, right) = (self.token("merge", left)?, self.token("merge", right)?);
+            ensure!(!left.contains(' ') && !right.contains(' '), "merge {index} holds a space");
+            Ok(format!("{left} {right}"))
+        };
+        self.merges.iter().enumerate().map(text).collect()
+    }
+}
+
+/// The tables of a GGUF file, whose header has been read.
+pub fn from_gguf(path: &Path, header: &Header) -> Result<TokenizerTables> {
+    let tables = Tables { path, header }.read();
+    tables.with_context(|| format!("`{}`", path.display()))
+}
+
+struct Tables<'a> {
+    path: &'a Path,
+    header: &'a Header,
+}
+
+/// What llama.cpp takes where the file says nothing.
+struct Defaults {
+    adds_bos: bool,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    unknown: Option<u32>,
+}
+
+impl Tables<'_> {
+    fn read(&self) -> Result<TokenizerTables> {
+        let mut tokens = texts(self.path, self.header, TOKENS)?;
+        for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
+            *token = format!("[EMPTY_{id}]"); // As llama.cpp calls it. No text leads there.
+        }
+        self.check_vocabulary(tokens.len())?;
+        ids_by_token(&tokens).with_context(|| format!("metadata `{TOKENS}`"))?;
+        let types = self.types(tokens.len())?;
+        let tables = match self.text(MODEL)?.with_context(|| format!("metadata `{MODEL}` is missing"))? {
+            "gpt2" => self.byte_level(tokens, types)?,
+            "llama" => self.sentence_piece(tokens, types)?,
+            other => {
+                bail!("metadata `{MODEL}` is `{}`; this program reads `gpt2` and `llama`", shown(other))
+            }
+        };
+        tables.check()?;
+        Ok(tables)
+    }
+
+    fn byte_level(&self, tokens: Vec<String>, types: Vec<TokenType>) -> Result<TokenizerTables> {
+        let name = self.text(PRE)?.unwrap_or("default");
+        let pre = Pre::named(name);
+        let pre =
+            pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", shown(name)))?;
+        let merges = byte_level_merges(&texts(self.path, self.header, MERGES)?, &tokens)
+            .with_context(|| format!("metadata `{MERGES}`"))?;
+        // llama.cpp takes id 11 for beginning and end, which is Falcon's; here a file has to say what it adds.
+        let defaults = Defaults { adds_bos: pre.adds_bos, bos: None, eos: None, unknown: None };
+        self.finish(TokenizerKind::ByteLevel { pre, nfc: pre.nfc }, tokens, types, merges, defaults)
+    }
+
+    fn sentence_piece(&self, tokens: Vec<String>, types: Vec<TokenType>) -> Result<TokenizerTables> {
+        let scores = f32s(self.path, self.header, SCORES)?;
+        ensure!(
+            scores.len() == tokens.len(),
+            "metadata `{SCORES}` has {} entries, `{TOKENS}` {}",
+            scores.len(),
+            tokens.len()
+        );
+        let merges = merges_by_score(&tokens, &types, &scores)?;
+        let space_prefix = self.bool(ADD_SPACE)?.unwrap_or(true);
+        let defaults = Defaults { adds_bos: true, bos: Some(1), eos: Some(2), unknown: Some(0) };
+        self.finish(TokenizerKind::SentencePiece { space_prefix, scores }, tokens, types, merges, defaults)
+    }
+
+    fn finish(
+        &self,
+        kind: TokenizerKind,
+        tokens: Vec<String>,
+        types: Vec<TokenType>,
+        merges: Vec<(u32, u32)>,
+        defaults: Defaults,
+    ) -> Result<TokenizerTables> {
+        let length = tokens.len();
+        let (bos, eos) = (self.id(BOS, defaults.bos, length)?, self.id(EOS, defaults.eos, length)?);
+        let added = |switch: &str, default: bool, key: &str, id: Option<u32>| -> Result<Option<u32>> {
+            if !self.bool(switch)?.unwrap_or(default) {
+                return Ok(None);
+            }
+            id.with_context(|| format!("`{switch}` holds and metadata `{key}` is missing")).map(Some)
+        };
+        Ok(TokenizerTables {
+            kind,
+            types,
+            merges,
+            bos,
+            eos,
+            unknown: self.id(UNKNOWN, defaults.unknown, length)?,
+            padding: self.id(PADDING, None, length)?,
+            add_bos: added(ADD_BOS, defaults.adds_bos, BOS, bos)?,
+            add_eos: added(ADD_EOS, false, EOS, eos)?,
+            chat_template: self.text(TEMPLATE)?.map(str::to_string),
+            tokens,
+        })
+    }
+
+    fn id(&self, key: &str, default: Option<u32>, tokens: usize) -> Result<Option<u32>> {
+        let is_token = |id: &u32| (*id as usize) < tokens;
+        let Some(value) = self.header.metadata.get(key) else { return Ok(default.filter(is_token)) };
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).filter(is_token);
+        id.with_context(|| format!("metadata `{key}` is {value:?}, and there are {tokens} tokens")).map(Some)
+    }
+
+    /// The file's own matrix has a row for each token.
+    fn check_vocabulary(&self, tokens: usize) -> Result<()> {
+        let embedding = self.header.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
+        let rows = embedding.and_then(|tensor| tensor.shape.first());
+        ensure!(
+            rows.is_none_or(|&rows| rows == tokens as u64),
+            "metadata `{TOKENS}` has {tokens} entries, tensor `token_embd.weight` {} rows",
+            rows.copied().unwrap_or_default()
+        );
+        Ok(())
+    }
+
+    fn types(&self, tokens: usize) -> Result<Vec<TokenType>> {
+        if !self.header.metadata.contains_key(TYPES) {
+            return Ok(vec![TokenType::Normal; tokens]);
+        }
+        let numbers = i32s(self.path, self.header, TYPES)?;
+        ensure!(
+            numbers.len() == tokens,
+            "metadata `{TYPES}` has {} entries, `{TOKENS}` {tokens}",
+            numbers.len()
+        );
+        // A type that nobody has defined is an ordinary token to llama.cpp too.
+        let named = |number: i32| TokenType::ALL.into_iter().find(|&kind| kind as i32 == number);
+        Ok(numbers.into_iter().map(|number| named(number).unwrap_or(TokenType::Normal)).collect())
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&str>> {
+        match self.header.metadata.get(key) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(other) => bail!("metadata `{key}`: expected a text, found {other:?}"),
+        }
+    }
+
+    fn bool(&self, key: &str) -> Result<Option<bool>> {
+        match self.header.metadata.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            Some(other) => bail!("metadata `{key}`: expected true or false, found {other:?}"),
+        }
+    }
+}
+
+/// `left right`; a token may begin with a space, though none of this kind should.
+fn byte_level_merges(merges: &[String], tokens: &[String]) -> Result<Vec<(u32, u32)>> {
+    let ids = ids_by_token(tokens)?;
+    let mut found = Vec::with_capacity(merges.len());
+    for (index, merge) in merges.iter().enumerate() {
+        let (left, right) = merge.split_once(' ').with_context(|| format!("merge {index}: one text"))?;
+        let id = |token: &str| {
+            let id = ids.get(token).copied();
+            id.with_context(|| format!("merge {index} names `{}`, which is no token", shown(token)))
+        };
+        id(&format!("{left}{right}"))?;
+        found.push((id(left)?, id(right)?));
+    }
+    Ok(found)
+}
+
+/// llama.cpp has no list of merges for this kind: any two neighbours whose texts make a token may become it, the best
+/// score first. So each way of cutting a token in two is a merge. Between tokens of one score llama.cpp takes the
+/// leftmost in the text and this list the lowest id; vocabularies of SentencePiece give each token its own score.
+fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Result<Vec<(u32, u32)>> {
+    let ids = ids_by_token(tokens)?;
+    let is_piece = |id: u32| matches!(types[id as usize], TokenType::Normal | TokenType::UserDefined);
+    let piece = |text: &str| ids.get(text).copied().filter(|&id| is_piece(id));
+    let mut order: Vec<u32> = (0_u32..).take(tokens.len()).filter(|&id| is_piece(id)).collect();
+    order.sort_by(|&left, &right| scores[right as usize].total_cmp(&scores[left as usize]));
+    let mut merges = Vec::new();
+    for id in order {
+        let token = tokens[id as usize].as_str();
+        // Ways of cutting a token take the square of its length.
+        ensure!(
+            token.len() <= LONGEST_PIECE,
+            "token {id} is {} bytes long; {LONGEST_PIECE} are read",
+            token.len()
+        );
+        for (cut, _) in token.char_indices().skip(1) {
+            let (left, right) = token.split_at(cut);
+            merges.extend(piece(left).zip(piece(right)));
+        }
+    }
+    Ok(merges)
+}
+
+/// In bytes. The longest of llama 2 has 48, of gemma 93.
+const LONGEST_PIECE: usize = 1024;

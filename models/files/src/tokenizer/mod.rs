@@ -1,0 +1,93 @@
+//! Text to ids and back, as the model's own tokenizer does it; and tokenizers as tables, for models that are made or
+//! converted.
+//!
+//! There is one encoder, that of the crate `tokenizers`. Tables from GGUF reach it as a `tokenizer.json`.
+
+mod facts;
+mod gguf;
+mod json;
+mod pre;
+mod read_json;
+mod steps;
+mod synthesise;
+mod tables;
+mod train;
+
+use crate::shown::shown;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+pub use facts::TokenizerFacts;
+pub(crate) use facts::{facts_of_gguf, facts_of_json};
+pub use gguf::from_gguf;
+pub use pre::Pre;
+pub use read_json::from_json;
+pub use synthesise::synthesise;
+pub use tables::{Special, TokenType, TokenizerKind, TokenizerTables};
+
+/// A model's tokenizer.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+}
+
+impl Tokenizer {
+    /// Truncation and padding that the file may ask for are switched off: a prompt is measured at the length it has.
+    pub fn open(path: &Path) -> Result<Self> {
+        let read = tokenizers::Tokenizer::from_file(path).map_err(|error| anyhow!("{error}"));
+        read.and_then(Self::ready).with_context(|| format!("`{}`", path.display()))
+    }
+
+    pub fn from_tables(tables: &TokenizerTables) -> Result<Self> {
+        let json = tables.to_json()?;
+        Self::ready(tokenizers::Tokenizer::from_bytes(json).map_err(|error| anyhow!("{error}"))?)
+    }
+
+    fn ready(mut inner: tokenizers::Tokenizer) -> Result<Self> {
+        inner.with_truncation(None).map_err(|error| anyhow!("{error}"))?;
+        inner.with_padding(None);
+        let tokenizer = Self { inner };
+        // Its tables are built by the first text that needs them; that belongs to opening, not to the first prompt.
+        tokenizer.encode("It's one text, with 2 numbers (42) and a line's end:\n")?;
+        Ok(tokenizer)
+    }
+
+    /// With special tokens as the tokenizer adds them by default, and never a chat template.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding =
+            self.inner.encode_fast(text, true).map_err(|error| anyhow!("cannot tokenise: {error}"))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Text for people: special tokens are left out, ids that mean nothing are skipped.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        self.inner.decode(ids, true).unwrap_or_default()
+    }
+
+    /// Added tokens included. The model's own vocabulary may be padded to more.
+    pub fn vocabulary_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// Refuses a tokenizer of another model: an id that the model has no embedding for.
+    pub fn check_fits(&self, vocabulary: u32) -> Result<()> {
+        let beyond = self.inner.get_vocab(true).into_iter().filter(|&(_, id)| id >= vocabulary);
+        let highest = beyond.max_by_key(|&(_, id)| id);
+        ensure!(
+            highest.is_none(),
+            "the tokenizer is of another vocabulary: {}, and the model's vocabulary has {vocabulary}",
+            highest.map_or_else(String::new, |(token, id)| format!(
+                "id {id} is `{}` among its {} tokens",
+                shown(&token),
+                self.vocabulary_size()
+            ))
+        );
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Tokenizer").field("vocabulary_size", &self.vocabulary_size()).finish()
+    }
+}

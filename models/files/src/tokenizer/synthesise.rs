@@ -1,0 +1,171 @@
+//! A working tokenizer of any size for a model whose weights mean nothing.
+//!
+//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text of its own that encodes to that id alone, so that
+//! an engine which gives back text can be checked, and so that encoding costs what it costs with a real one. The first
+//! tokens are learnt from a text of this project; when it has nothing more to teach, words are composed from them.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Result, bail, ensure};
+
+use super::train::{Learnt, alphabet, learn};
+use super::{Pre, Special, TokenType, TokenizerKind, TokenizerTables};
+use crate::embedded;
+
+/// Larger than any vocabulary there is; a config that asks for more is broken.
+const MAX_VOCABULARY: u32 = 1 << 20;
+
+/// Nobody's word is longer. A space in front counts.
+const LONGEST_WORD: usize = 16;
+
+/// Byte-level tables with so many ids, the given ones among them, for text that is cut in this way. Neither `bos` nor `add_bos` is set: the caller knows.
+pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> Result<TokenizerTables> {
+    let ordinary = check(vocabulary, specials)?;
+    let taken: HashSet<&str> = specials.iter().map(|special| special.content.as_str()).collect();
+    let mut learnt = learn(&embedded::heldout_text()?, pre, ordinary, &taken)?;
+    compose(&mut learnt, ordinary, &taken)?;
+
+    let mut tokens: Vec<Option<String>> = vec![None; vocabulary as usize];
+    let mut types = vec![TokenType::Normal; vocabulary as usize];
+    for special in specials {
+        tokens[special.id as usize] = Some(special.content.clone());
+        types[special.id as usize] = TokenType::Control;
+    }
+    // Ordinary tokens take the ids that are left, in their order.
+    let mut ids = Vec::with_capacity(ordinary);
+    let mut texts = learnt.texts.into_iter();
+    for (id, slot) in (0_u32..).zip(&mut tokens) {
+        if slot.is_none() {
+            *slot = texts.next();
+            ids.push(id);
+        }
+    }
+    let merges = learnt.merges.iter().map(|&(left, right)| (ids[left as usize], ids[right as usize]));
+    Ok(TokenizerTables {
+        kind: TokenizerKind::ByteLevel { pre, nfc: pre.nfc },
+        merges: merges.collect(),
+        tokens: tokens.into_iter().flatten().collect(),
+        types,
+        bos: None,
+        eos: None,
+        unknown: None,
+        padding: None,
+        add_bos: None,
+        add_eos: None,
+        chat_template: None,
+    })
+}
+
+/// The number of ordinary tokens.
+fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
+    ensure!(vocabulary <= MAX_VOCABULARY, "a vocabulary of {vocabulary} is more than {MAX_VOCABULARY}");
+    let (mut ids, mut contents) = (HashSet::new(), HashSet::new());
+    for Special { id, content } in specials {
+        ensure!(*id < vocabulary, "special token `{content}` has id {id} in a vocabulary of {vocabulary}");
+        ensure!(ids.insert(id), "two special tokens have id {id}");
+        ensure!(contents.insert(content), "two special tokens are `{content}`");
+        ensure!(content.chars().count() > 1, "special token {id} is `{content}`, which ordinary text needs");
+    }
+    let least = specials.len() + 256;
+    ensure!(
+        vocabulary as usize >= least,
+        "a vocabulary of {vocabulary} is too small: 256 bytes and {} special tokens need {least}",
+        specials.len()
+    );
+    Ok(vocabulary as usize - specials.len())
+}
+
+/// Adds words made of a stem and an ending until there are `limit` tokens: every stem with the first ending, then with
+/// the second, and when the endings are used up, the words so made are stems.
+///
+/// A merge comes last in rank, so it changes no token that was there before; and a word is taken only where merging its
+/// bytes arrives at stem and ending, so that the new merge completes it. Hence each token's text encodes to its id.
+fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<()> {
+    if learnt.texts.len() >= limit {
+        return Ok(());
+    }
+    let mut known: HashSet<String> = learnt.texts.iter().cloned().collect();
+    known.extend(taken.iter().map(|text| text.to_string()));
+    let mut encoder = Encoder::new(learnt);
+    let all = 0..learnt.texts.len();
+    let is_word = |index: &usize| is_stem(&learnt.texts[*index]);
+    let mut stems: Vec<usize> = all.clone().filter(is_word).collect();
+    let mut endings: Vec<usize> = all.filter(|&index| is_ending(&learnt.texts[index])).collect();
+    // Syllables before single letters.
+    endings.sort_by_key(|&index| learnt.texts[index].len() == 1);
+    while !stems.is_empty() {
+        let first_new = learnt.texts.len();
+        for &ending in &endings {
+            for &stem in &stems {
+                let (left, right) = (&learnt.texts[stem], &learnt.texts[ending]);
+                if left.chars().count() + right.len() > LONGEST_WORD || !can_be_spoken(left, right) {
+                    continue;
+                }
+                let (word, pair) = (format!("{left}{right}"), (stem as u32, ending as u32));
+                if known.contains(&word) || encoder.encode(&word) != [pair.0, pair.1] {
+                    continue;
+                }
+                encoder.add(pair, learnt.texts.len() as u32);
+                known.insert(word.clone());
+                learnt.merges.push(pair);
+                learnt.texts.push(word);
+                if learnt.texts.len() == limit {
+                    return Ok(());
+                }
+            }
+        }
+        stems = (first_new..learnt.texts.len()).collect();
+    }
+    bail!("only {} distinct tokens can be made, and {limit} are asked for", learnt.texts.len())
+}
+
+/// At least two letters, perhaps with a space in front (`Ġ`) or a capital.
+fn is_stem(text: &str) -> bool {
+    let letters = text.strip_prefix('Ġ').unwrap_or(text);
+    let mut characters = letters.chars();
+    letters.len() > 1
+        && characters.next().is_some_and(|first| first.is_ascii_alphabetic())
+        && characters.all(|next| next.is_ascii_lowercase())
+}
+
+fn is_ending(text: &str) -> bool {
+    text.len() <= 6 && text.chars().all(|character| character.is_ascii_lowercase())
+}
+
+/// A vowel meets a consonant at the seam: `north` and `er`, not `north` and `nd`.
+fn can_be_spoken(stem: &str, ending: &str) -> bool {
+    let is_vowel = |letter: Option<u8>| letter.is_some_and(|letter| b"aeiouyAEIOUY".contains(&letter));
+    is_vowel(stem.bytes().next_back()) != is_vowel(ending.bytes().next())
+}
+
+/// Merges a word's bytes as every BPE does: the pair of lowest rank first, the leftmost of equals.
+struct Encoder {
+    numbers: HashMap<char, u32>,
+    /// To what a pair is merged. Tokens are made in the order of their merges, so a lower number is a lower rank.
+    made: HashMap<(u32, u32), u32>,
+    symbols: Vec<u32>,
+}
+
+impl Encoder {
+    fn new(learnt: &Learnt) -> Self {
+        let made = learnt.merges.iter().copied().zip(256..).collect();
+        Self { numbers: alphabet().into_iter().zip(0..).collect(), made, symbols: Vec::new() }
+    }
+
+    fn add(&mut self, pair: (u32, u32), made: u32) {
+        self.made.insert(pair, made);
+    }
+
+    fn encode(&mut self, word: &str) -> &[u32] {
+        self.symbols.clear();
+        self.symbols.extend(word.chars().filter_map(|character| self.numbers.get(&character)));
+        loop {
+            let pairs = self.symbols.windows(2).enumerate();
+            let merges =
+                pairs.filter_map(|(place, pair)| Some((*self.made.get(&(pair[0], pair[1]))?, place)));
+            let Some((made, place)) = merges.min() else { return &self.symbols };
+            self.symbols[place] = made;
+            self.symbols.remove(place + 1);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A tokenizer as tables: what `tokenizer.json` and GGUF metadata both say, in neither's words.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Pre;
+use crate::shown::shown;
+
+/// A token that a model was given, as opposed to one that was learnt from text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Special {
+    pub id: u32,
+    pub content: String,
+}
+
+/// What a token is for, with the numbers of GGUF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenType {
+    Normal = 1,
+    Unknown = 2,
+    /// Such as the beginning of a text: left out of text for people.
+    Control = 3,
+    /// Recognised in a text before anything is merged, and shown.
+    UserDefined = 4,
+    /// An id that the model has and no text leads to.
+    Unused = 5,
+    /// `<0x0A>`: stands for a byte where no token stands for the character.
+    Byte = 6,
+}
+
+impl TokenType {
+    pub const ALL: [Self; 6] =
+        [Self::Normal, Self::Unknown, Self::Control, Self::UserDefined, Self::Unused, Self::Byte];
+
+    /// Taken out of a text before anything else happens to it.
+    pub fn is_added(self) -> bool {
+        matches!(self, Self::Unknown | Self::Control | Self::UserDefined)
+    }
+}
+
+/// The two families of BPE that llama.cpp and `tokenizers` have in common.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenizerKind {
+    /// Text is cut into words, words into bytes; each character of a token stands for a byte.
+    ByteLevel {
+        pre: &'static Pre,
+        /// Texts are brought into Unicode's composed form first. llama.cpp leaves that out.
+        nfc: bool,
+    },
+    /// Spaces become U+2581 and the whole text is merged; characters without a token fall back to bytes.
+    SentencePiece {
+        /// A text gets a space in front.
+        space_prefix: bool,
+        /// One for each token: the pair that makes the best token is merged first.
+        scores: Vec<f32>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenizerTables {
+    pub kind: TokenizerKind,
+    /// By id.
+    pub tokens: Vec<String>,
+    /// By id.
+    pub types: Vec<TokenType>,
+    /// In the order in which they are applied; the two texts together are a token's text.
+    pub merges: Vec<(u32, u32)>,
+    pub bos: Option<u32>,
+    pub eos: Option<u32>,
+    pub unknown: Option<u32>,
+    pub padding: Option<u32>,
+    /// Stands before every text.
+    pub add_bos: Option<u32>,
+    /// Stands after every text.
+    pub add_eos: Option<u32>,
+    pub chat_template: Option<String>,
+}
+
+impl TokenizerTables {
+    pub fn specials(&self) -> Vec<Special> {
+        let ids = (0_u32..).zip(self.tokens.iter().zip(&self.types));
+        ids.filter(|(_, (_, kind))| kind.is_added())
+            .map(|(id, (content, _))| Special { id, content: content.clone() })
+            .collect()
+    }
+
+    /// The token of an id that must have one; `what` says who named it.
+    pub(super) fn token(&self, what: &str, id: u32) -> Result<&str> {
+        let found = self.tokens.get(id as usize);
+        let found = found.with_context(|| format!("{what} is id {id}, and there are {}", self.tokens.len()));
+        found.map(String::as_str)
+    }
+
+    /// Every table is as long as it should be and every id in it stands for a token.
+    pub fn check(&self) -> Result<()> {
+        let length = self.tokens.len();
+        ensure!(self.types.len() == length, "{length} tokens and {} types", self.types.len());
+        if let TokenizerKind::SentencePiece { scores, .. } = &self.kind {
+            ensure!(scores.len() == length, "{length} tokens and {} scores", scores.len());
+        }
+        let named = [
+            ("bos", self.bos),
+            ("eos", self.eos),
+            ("unknown", self.unknown),
+            ("padding", self.padding),
+            ("add_bos", self.add_bos),
+            ("add_eos", self.add_eos),
+        ];
+        for (what, id) in named {
+            id.map_or(Ok(""), |id| self.token(what, id))?;
+        }
+        for (index, &(left, right)) in self.merges.iter().enumerate() {
+            self.token(&format!("merge {index}"), left.max(right))?;
+        }
+        ids_by_token(&self.tokens).map(|_| ())
+    }
+}
+
+/// Which id a token has. Two ids for one text are an error: no text could say which is meant.
+pub(super) fn ids_by_token(tokens: &[String]) -> Result<HashMap<&str, u32>> {
+    let mut ids = HashMap::with_capacity(tokens.len());
+    for (id, token) in (0_u32..).zip(tokens) {
+        let other = ids.insert(token.as_str(), id);
+        ensure!(
+            other.is_none(),
+            "token `{}` has the ids {} and {id}",
+            shown(token),
+            other.unwrap_or_default()
+        );
+    }
+    Ok(ids)
+}
+
+/// What an id is called that the model has and the tokenizer does not.
+pub(super) fn padding_name(id: u32) -> String {
+    format!("[PAD{id}]")
+}

@@ -1,0 +1,178 @@
+//! Where weights come from while a model is written or named: a model on disk here, a generator in `synth`.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::architecture::{Layout, Order, Part, longer_name};
+use crate::{Dtype, Format, ModelFolder, Tensor, blocks};
+
+/// Every number of every part, in either layout and in any dtype.
+pub trait Weights: Sync {
+    /// Writes these rows, as `layout` orders them and in `dtype`, to `bytes`, which has just their size. Parts that the
+    /// layouts have transposed are asked for whole.
+    fn encode(
+        &self,
+        part: &Part,
+        layout: Layout,
+        rows: Range<u64>,
+        dtype: Dtype,
+        bytes: &mut [u8],
+    ) -> Result<()>;
+}
+
+/// The weights of a model on disk, read where they are asked for.
+pub struct FileWeights {
+    layout: Layout,
+    files: Vec<(std::path::PathBuf, File)>,
+    tensors: HashMap<String, Tensor>,
+}
+
+impl Layout {
+    pub fn of(format: Format) -> Self {
+        match format {
+            Format::Safetensors => Self::HuggingFace,
+            Format::Gguf => Self::Gguf,
+        }
+    }
+}
+
+impl FileWeights {
+    pub fn open(model: &ModelFolder) -> Result<Self> {
+        let open = |path: &std::path::PathBuf| {
+            let file = File::open(path).with_context(|| format!("`{}`", path.display()))?;
+            Ok((path.clone(), file))
+        };
+        let tensors = model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.clone()));
+        Ok(Self {
+            layout: Layout::of(model.format),
+            files: model.weights.iter().map(open).collect::<Result<_>>()?,
+            tensors: tensors.collect(),
+        })
+    }
+
+    pub fn tensor(&self, part: &Part) -> Result<&Tensor> {
+        find(&self.tensors, part.name_in(self.layout))
+            .with_context(|| format!("tensor `{}` is missing", part.name_in(self.layout)))
+    }
+
+    pub fn dtype(&self, part: &Part) -> Result<Dtype> {
+        let tensor = self.tensor(part)?;
+        Dtype::named(tensor.dtype)
+            .with_context(|| format!("tensor `{}`: `{}` cannot be read here", tensor.name, tensor.dtype))
+    }
+
+    /// All of a small part, as numbers, in its own layout.
+    pub fn values(&self, part: &Part) -> Result<Vec<f32>> {
+        let (rows, _) = part.rows_in(self.layout);
+        let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
+        self.encode(part, self.layout, 0..rows, Dtype::F32, &mut bytes)?;
+        widened(Dtype::F32, &bytes)
+    }
+
+    /// The numbers of a tensor that is no part of the network.
+    pub fn values_of(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
+        let dtype =
+            Dtype::named(tensor.dtype).with_context(|| format!("tensor `{name}`: `{}`", tensor.dtype))?;
+        let mut bytes = vec![0; usize::try_from(tensor.bytes)?];
+        self.read(tensor, 0, &mut bytes)?;
+        widened(dtype, &bytes).map(Some)
+    }
+
+    /// Rows as they are stored, each taken from where the other layout has it.
+    fn read_rows(
+        &self,
+        part: &Part,
+        layout: Layout,
+        rows: Range<u64>,
+        dtype: Dtype,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        let tensor = self.tensor(part)?;
+        let (_, columns) = part.rows_in(layout);
+        let row_bytes = dtype.bytes(columns);
+        let whole = matches!(part.order, Order::Same | Order::PlusOne | Order::Transposed);
+        if whole || layout == self.layout {
+            return self.read(tensor, rows.start * row_bytes, bytes);
+        }
+        // A vector has its rows in its columns: one number each.
+        let (row_bytes, rows) =
+            if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
+        for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
+            self.read(tensor, part.row_in_other_layout(row, layout) * row_bytes, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, tensor: &Tensor, at: u64, bytes: &mut [u8]) -> Result<()> {
+        ensure!(
+            at + bytes.len() as u64 <= tensor.bytes,
+            "tensor `{}` has another size than its part",
+            tensor.name
+        );
+        let (path, file) = &self.files[tensor.file];
+        file.read_exact_at(bytes, tensor.offset + at).with_context(|| format!("`{}`", path.display()))
+    }
+}
+
+impl Weights for FileWeights {
+    fn encode(
+        &self,
+        part: &Part,
+        layout: Layout,
+        rows: Range<u64>,
+        dtype: Dtype,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        let stored = self.dtype(part)?;
+        let changed = layout != self.layout && matches!(part.order, Order::Transposed | Order::PlusOne);
+        if stored == dtype && !changed {
+            return self.read_rows(part, layout, rows, dtype, bytes);
+        }
+        let (_, columns) = part.rows_in(layout);
+        let count = (rows.end - rows.start) * columns;
+        let mut raw = vec![0; usize::try_from(stored.bytes(count))?];
+        self.read_rows(part, layout, rows, stored, &mut raw)?;
+        let mut values = widened(stored, &raw)?;
+        if changed {
+            match part.order {
+                Order::Transposed => values = transposed(&values, part.rows_in(self.layout))?,
+                Order::PlusOne => {
+                    let one = if layout == Layout::Gguf { 1.0 } else { -1.0 };
+                    values.iter_mut().for_each(|value| *value += one);
+                }
+                Order::Same | Order::Pairs { .. } => {}
+            }
+        }
+        blocks::narrow(dtype, &values, bytes)
+            .with_context(|| format!("tensor `{}`", part.name_in(self.layout)))
+    }
+}
+
+/// By its name, or by the longer one that some checkpoints of GPT-2 use.
+pub(crate) fn find<'a, T>(tensors: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
+    tensors.get(name).or_else(|| tensors.get(&longer_name(name)?))
+}
+
+fn widened(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {
+    let (elements, block_bytes) = dtype.block();
+    let mut values = vec![0.0; bytes.len() / block_bytes * elements];
+    blocks::widen(dtype, bytes, &mut values)?;
+    Ok(values)
+}
+
+/// Columns become rows.
+pub(crate) fn transposed(values: &[f32], (rows, columns): (u64, u64)) -> Result<Vec<f32>> {
+    let (rows, columns) = (usize::try_from(rows)?, usize::try_from(columns)?);
+    let mut turned = vec![0.0; values.len()];
+    for (row, line) in values.chunks_exact(columns).enumerate() {
+        for (column, value) in line.iter().enumerate() {
+            turned[column * rows + row] = *value;
+        }
+    }
+    Ok(turned)
+}

@@ -1,0 +1,220 @@
+//! A whole model: its weights, and everything that stands beside them in each format.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{FilePlan, Staged, Watch, dtype_of, fill};
+use crate::architecture::{Architecture, Layout, Part, rope};
+use crate::gguf::MetadataValue;
+use crate::tokenizer::TokenizerTables;
+use crate::weights::Weights;
+use crate::{Config, Dtype, Format, gguf, safetensors};
+
+/// What is to be written, wherever it comes from.
+pub(crate) struct Content {
+    pub name: String,
+    pub architecture: &'static Architecture,
+    /// As config.json says it.
+    pub config: Config,
+    pub generation: Option<Value>,
+    pub tokenizer: Option<TokenizerTables>,
+    /// Files that go along as they are, into a folder of safetensors.
+    pub beside: Vec<PathBuf>,
+}
+
+/// Where a model goes and in which form.
+#[derive(Debug, Clone)]
+pub struct Goal {
+    pub format: Format,
+    /// Of the matrices.
+    pub dtype: Dtype,
+    /// A folder; for GGUF the file, or a folder to put it into.
+    pub out: PathBuf,
+}
+
+/// What was written, and what of it is not as one may have thought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub notes: Vec<String>,
+}
+
+/// `dtypes` are those of the parts, as they are to be written.
+pub(crate) fn write(
+    content: &Content,
+    parts: &[Part],
+    dtypes: &[Dtype],
+    weights: &dyn Weights,
+    goal: &Goal,
+    watch: Watch,
+) -> Result<Written> {
+    match goal.format {
+        Format::Safetensors => write_folder(content, parts, dtypes, weights, goal, watch),
+        Format::Gguf => write_gguf(content, parts, dtypes, weights, goal, watch),
+    }
+}
+
+fn write_folder(
+    content: &Content,
+    parts: &[Part],
+    dtypes: &[Dtype],
+    weights: &dyn Weights,
+    goal: &Goal,
+    watch: Watch,
+) -> Result<Written> {
+    let staged = Staged::beside(&goal.out)?;
+    let (files, index) = safetensors::plan(parts, dtypes)?;
+    staged.write("config.json", pretty(&with_dtype(&content.config.raw, goal.dtype)))?;
+    if let Some(generation) = &content.generation {
+        staged.write("generation_config.json", pretty(generation))?;
+    }
+    for path in &content.beside {
+        let name = path.file_name().with_context(|| format!("`{}` is no file", path.display()))?;
+        std::fs::copy(path, staged.folder().join(name)).with_context(|| format!("`{}`", path.display()))?;
+    }
+    if let Some(tokenizer) = &content.tokenizer {
+        staged.write("tokenizer.json", tokenizer.to_json()?)?;
+        staged.write("tokenizer_config.json", tokenizer.to_config_json(content.config.context_tokens)?)?;
+    }
+    if let Some(index) = index {
+        staged.write(safetensors::INDEX, index)?;
+    }
+    fill(staged.folder(), &files, parts, Layout::HuggingFace, weights, watch)?;
+    staged.finish()?;
+    Ok(Written { path: goal.out.clone(), bytes: size(&files), notes: Vec::new() })
+}
+
+fn write_gguf(
+    content: &Content,
+    parts: &[Part],
+    dtypes: &[Dtype],
+    weights: &dyn Weights,
+    goal: &Goal,
+    watch: Watch,
+) -> Result<Written> {
+    let path = gguf_path(content, goal);
+    let staged = Staged::beside(&path)?;
+    let mut literals = Vec::new();
+    if let Some(rule) = rope::llama3(&content.config)? {
+        let theta = content.config.rope_theta.unwrap_or(10_000.0);
+        literals.push((rope::FACTORS, rule.factors(theta, content.config.head_dim)));
+    }
+    let metadata = metadata(content, goal.dtype)?;
+    let file = gguf::plan(FILE.into(), &metadata, parts, dtypes, &literals);
+    let files = [file];
+    fill(staged.folder(), &files, parts, Layout::Gguf, weights, watch)?;
+    staged.finish_file(FILE)?;
+    Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
+}
+
+/// Its name while it is written.
+const FILE: &str = "model.gguf";
+
+fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
+    let is_file = goal.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    if is_file {
+        return goal.out.clone();
+    }
+    // A repository's name has its owner in front.
+    let name = content.name.rsplit('/').next().unwrap_or(&content.name);
+    goal.out.join(format!("{name}-{}.gguf", goal.dtype.as_str().to_ascii_lowercase()))
+}
+
+fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
+    let mut metadata = content.architecture.to_gguf(&content.config)?;
+    metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
+    metadata.extend(file_type(dtype).map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
+    if !dtype.is_float() {
+        // The layout of blocks that ggml has had since 2023.
+        metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
+    }
+    if let Some(tokenizer) = &content.tokenizer {
+        metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
+        // A text may end in several ways; the tokenizer's tables know the first.
+        let others = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_ENDS);
+        metadata.extend(others.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
+    }
+    Ok(metadata)
+}
+
+/// What llama.cpp calls a file whose matrices are mostly of this dtype.
+fn file_type(dtype: Dtype) -> Option<u32> {
+    let known = [
+        (Dtype::F32, 0),
+        (Dtype::F16, 1),
+        (Dtype::Q4_0, 2),
+        (Dtype::Q8_0, 7),
+        (Dtype::Q4K, 14),
+        (Dtype::Q6K, 18),
+        (Dtype::BF16, 32),
+    ];
+    known.into_iter().find(|(of, _)| *of == dtype).map(|(_, kind)| kind)
+}
+
+/// What is not in the dtype that was asked for, though one might think so.
+fn notes(parts: &[Part], dtypes: &[Dtype], asked: Dtype) -> Vec<String> {
+    let other = parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != asked && !part.is_f32_in_gguf());
+    let other: Vec<_> = other.map(|(part, dtype)| (part.rows_in(Layout::Gguf).1, *dtype)).collect();
+    let Some((columns, dtype)) = other.first() else { return Vec::new() };
+    vec![format!(
+        "{} of {} matrices are {} and not {}: rows of {columns} do not divide into blocks of {}",
+        other.len(),
+        parts.iter().filter(|part| !part.is_f32_in_gguf()).count(),
+        dtype.as_str(),
+        asked.as_str(),
+        asked.block().0
+    )]
+}
+
+/// The parts' dtypes when every matrix is asked for in one.
+pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
+    check(goal.format, goal.dtype)?;
+    let numbers = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.elements()));
+    ensure!(
+        numbers.is_some_and(|numbers| numbers <= MAX_NUMBERS),
+        "its sizes make more weights than any computer holds"
+    );
+    Ok(parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect())
+}
+
+/// So that no sum of their bytes overflows.
+const MAX_NUMBERS: u64 = 1 << 56;
+
+/// What this crate writes in each format.
+pub fn check(format: Format, dtype: Dtype) -> Result<()> {
+    let name = dtype.as_str().to_ascii_lowercase();
+    if format == Format::Safetensors && !dtype.is_float() {
+        bail!(
+            "`{name}` in safetensors: the format has no name for blocks with shared scales, and each library packs them \
+             in a way of its own"
+        );
+    }
+    ensure!(crate::blocks::can_narrow(dtype), "`{name}` is read here and not written");
+    Ok(())
+}
+
+fn with_dtype(config: &Value, dtype: Dtype) -> Value {
+    let name = match dtype {
+        Dtype::BF16 => "bfloat16",
+        Dtype::F16 => "float16",
+        _ => "float32",
+    };
+    let mut config = config.clone();
+    if let Some(fields) = config.as_object_mut() {
+        // The newer name of the same field; two that disagree would be worse than one.
+        fields.remove("dtype");
+        fields.insert("torch_dtype".into(), json!(name));
+    }
+    config
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn size(files: &[FilePlan]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
+}

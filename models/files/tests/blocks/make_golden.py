@@ -1,0 +1,85 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["gguf==0.19.0", "numpy==2.2.6"]
+# ///
+"""Makes the files beside it, with the package that llama.cpp publishes: `uv run make_golden.py`.
+
+widen/DTYPE.bin     blocks of 1024 numbers, made of random bits with finite scales of all sizes and signs, and then the
+                    numbers as f32 that `gguf.quants.dequantize` reads from them
+narrow/numbers.bin  8192 numbers as f32, in rows of different kinds
+narrow/DTYPE.bin    what `gguf.quants.quantize` makes of them
+"""
+
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from gguf.constants import GGML_QUANT_SIZES
+from gguf.quants import dequantize, quantize
+
+HERE = Path(__file__).parent
+
+# Where each block has an f16.
+SCALES = {
+    Type.Q4_0: [0],
+    Type.Q4_1: [0, 2],
+    Type.Q5_0: [0],
+    Type.Q5_1: [0, 2],
+    Type.Q8_0: [0],
+    Type.Q2_K: [80, 82],
+    Type.Q3_K: [108],
+    Type.Q4_K: [0, 2],
+    Type.Q5_K: [0, 2],
+    Type.Q6_K: [208],
+    Type.F16: [0],
+    Type.BF16: [],
+}
+
+
+def finite_halves(generator: np.random.Generator, count: int) -> np.ndarray:
+    sign, exponent = generator.integers(0, 2, count), generator.integers(0, 31, count)
+    halves = sign << 15 | exponent << 10 | generator.integers(0, 1024, count)
+    return halves.astype("<u2").view(np.uint8).reshape(count, 2)
+
+
+def blocks(generator: np.random.Generator, dtype: Type, numbers: int) -> np.ndarray:
+    numbers_of_block, bytes_of_block = GGML_QUANT_SIZES[dtype]
+    count = numbers // numbers_of_block
+    found = generator.integers(0, 256, (count, bytes_of_block)).astype(np.uint8)
+    for at in SCALES[dtype]:
+        found[:, at : at + 2] = finite_halves(generator, count)
+    return found.reshape(1, -1)
+
+
+def rows(generator: np.random.Generator) -> np.ndarray:
+    shape = (8, 256)
+    bells = generator.normal(0, 0.02, shape)
+    tails = generator.standard_t(2, shape)
+    sizes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
+    # Halves and quarters of a step, where rounding shows; the largest of each block is both 127 and -127.
+    ties = generator.integers(-508, 509, shape) / 4
+    ties[:, ::32], ties[:, 1::32] = 127, -127
+    everything = np.concatenate([bells, tails, sizes, ties]).astype("<f4")
+    everything[3, 32:64] = 0
+    everything[4, 7] = 1000
+    everything[5, 64:96] = 0.125
+    everything[6, 96:128] = -0.125
+    return everything
+
+
+def main() -> None:
+    generator = np.random.default_rng(20)
+    (HERE / "widen").mkdir(exist_ok=True)
+    (HERE / "narrow").mkdir(exist_ok=True)
+    for dtype in SCALES:
+        packed = blocks(generator, dtype, 1024)
+        numbers = dequantize(packed, dtype).astype("<f4", copy=False)
+        (HERE / "widen" / f"{dtype.name}.bin").write_bytes(packed.tobytes() + numbers.tobytes())
+    numbers = rows(generator)
+    (HERE / "narrow" / "numbers.bin").write_bytes(numbers.tobytes())
+    for dtype in [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0]:
+        (HERE / "narrow" / f"{dtype.name}.bin").write_bytes(quantize(numbers, dtype).tobytes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+//! GGUF files in the making, true and lying ones.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::PathBuf;
+
+use model_files::gguf::MetadataValue;
+
+use crate::tiny::folder;
+
+/// A file in the making.
+pub struct Gguf(pub Vec<u8>);
+
+impl Gguf {
+    pub fn begin(version: u32, tensors: u64, values: u64) -> Self {
+        Self(b"GGUF".to_vec()).u32(version).u64(tensors).u64(values)
+    }
+
+    pub fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    pub fn text(self, text: &str) -> Self {
+        self.u64(text.len() as u64).bytes(text.as_bytes())
+    }
+
+    pub fn number(self, key: &str, value: u32) -> Self {
+        self.text(key).u32(4).u32(value)
+    }
+
+    pub fn value(self, key: &str, value: &MetadataValue) -> Self {
+        let file = self.text(key);
+        let array = |file: Self, kind: u32, length: usize| file.u32(9).u32(kind).u64(length as u64);
+        match value {
+            MetadataValue::U32(value) => file.u32(4).u32(*value),
+            MetadataValue::I32(value) => file.u32(5).bytes(&value.to_le_bytes()),
+            MetadataValue::U64(value) => file.u32(10).u64(*value),
+            MetadataValue::F32(value) => file.u32(6).bytes(&value.to_le_bytes()),
+            MetadataValue::Bool(value) => file.u32(7).bytes(&[u8::from(*value)]),
+            MetadataValue::Text(value) => file.u32(8).text(value),
+            MetadataValue::Texts(values) => {
+                values.iter().fold(array(file, 8, values.len()), |f, v| f.text(v))
+            }
+            MetadataValue::U32s(values) => values.iter().fold(array(file, 4, values.len()), |f, v| f.u32(*v)),
+            MetadataValue::I32s(values) => {
+                values.iter().fold(array(file, 5, values.len()), |f, v| f.bytes(&v.to_le_bytes()))
+            }
+            MetadataValue::F32s(values) => {
+                values.iter().fold(array(file, 6, values.len()), |f, v| f.bytes(&v.to_le_bytes()))
+            }
+        }
+    }
+
+    pub fn tensor(self, name: &str, dimensions: &[u64], kind: u32, offset: u64) -> Self {
+        let shaped = self.text(name).u32(dimensions.len() as u32);
+        dimensions.iter().fold(shaped, |file, &size| file.u64(size)).u32(kind).u64(offset)
+    }
+
+    pub fn data(mut self, bytes: usize) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(32) + bytes, 0);
+        self
+    }
+
+    pub fn write(&self, name: &str) -> PathBuf {
+        let path = folder(&format!("gguf-{name}")).join("x.gguf");
+        std::fs::write(&path, &self.0).unwrap();
+        path
+    }
+}
+
+/// A model of nothing but a tokenizer: its config, these values, and an embedding with a row for each token.
+pub fn with_tokenizer(values: &[(String, MetadataValue)], vocabulary: u32) -> Gguf {
+    let config = [
+        ("llama.context_length", 512),
+        ("llama.embedding_length", 1),
+        ("llama.block_count", 1),
+        ("llama.attention.head_count", 1),
+        ("llama.attention.head_count_kv", 1),
+        ("llama.feed_forward_length", 1),
+    ];
+    let count = (1 + config.len() + values.len()) as u64;
+    let file = Gguf::begin(3, 1, count).text("general.architecture").u32(8).text("llama");
+    let file = config.iter().fold(file, |file, (key, value)| file.number(key, *value));
+    let file = values.iter().fold(file, |file, (key, value)| file.value(key, value));
+    file.tensor("token_embd.weight", &[1, u64::from(vocabulary)], 24, 0).data(vocabulary as usize)
+}

@@ -1,0 +1,115 @@
+//! Which tensors a model must have, and what is said of one that lacks them.
+#![expect(clippy::unwrap_used, reason = "tests panic and print")]
+
+mod gguf_file;
+mod tiny;
+
+use std::path::{Path, PathBuf};
+
+use gguf_file::with_tokenizer;
+use model_files::gguf::MetadataValue;
+use model_files::{Architecture, Config, ModelFolder};
+use serde_json::{Value, json};
+use tiny::{folder, safetensors, write_json};
+
+/// What the files of a model hold: name and shape.
+type Tensors = Vec<(String, Vec<u64>)>;
+
+fn tensors_of(config: &Value) -> Tensors {
+    let config = Config::parse(config.to_string().as_bytes(), None).unwrap();
+    let parts = Architecture::named(&config.architecture).unwrap().parts(&config).unwrap();
+    parts.into_iter().map(|part| (part.name, part.shape)).collect()
+}
+
+fn write(name: &str, config: &Value, tensors: &Tensors) -> PathBuf {
+    let path = folder(&format!("parts-{name}"));
+    write_json(&path.join("config.json"), config);
+    let bytes = |shape: &[u64]| 4 * shape.iter().product::<u64>();
+    let tensors: Vec<_> =
+        tensors.iter().map(|(name, shape)| (name.as_str(), "F32", shape.clone(), bytes(shape))).collect();
+    std::fs::write(path.join("model.safetensors"), safetensors(&tensors)).unwrap();
+    path
+}
+
+/// With neither the places nor the names that change from run to run.
+fn refusal(path: &Path) -> String {
+    let model = ModelFolder::open(path).unwrap();
+    let refused = format!("{:#}", model.parts().unwrap_err());
+    refused.replace(&model.folder().display().to_string(), "FOLDER").replace(&model.name, "NAME")
+}
+
+fn gpt2() -> Value {
+    json!({
+        "model_type": "gpt2", "n_embd": 4, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 64
+    })
+}
+
+#[test]
+fn a_model_that_has_all_of_them_tells_its_parts_in_the_order_of_the_network() {
+    for (name, config) in [("llama", tiny::config()), ("gpt2", gpt2())] {
+        let tensors = tensors_of(&config);
+        let reversed = tensors.iter().rev().cloned().collect();
+        let parts = ModelFolder::open(write(name, &config, &reversed)).unwrap().parts().unwrap();
+        let told: Tensors = parts.into_iter().map(|part| (part.name, part.shape)).collect();
+        assert_eq!(told, tensors);
+    }
+}
+
+#[test]
+fn a_tensor_that_is_lost_is_named_with_the_config_that_asks_for_it() {
+    let mut tensors = tensors_of(&tiny::config());
+    tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");
+    assert_eq!(
+        refusal(&write("lost", &tiny::config(), &tensors)),
+        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` asks for"
+    );
+}
+
+#[test]
+fn a_tensor_of_another_shape_is_named_with_its_file_and_with_what_asks_for_another() {
+    let mut config = tiny::config();
+    let tensors = tensors_of(&config);
+    config["vocab_size"] = json!(65);
+    assert_eq!(
+        refusal(&write("shape", &config, &tensors)),
+        "model `NAME`: tensor `model.embed_tokens.weight` has the shape [64, 4] in `FOLDER/model.safetensors`, \
+         and `FOLDER/config.json` asks for [65, 4]"
+    );
+    // In a GGUF one file says both.
+    let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
+    let values = values.map(|(key, value)| (key.to_string(), MetadataValue::U32(value)));
+    assert_eq!(
+        refusal(&with_tokenizer(&values, 64).write("shape")),
+        "model `NAME`: tensor `token_embd.weight` has the shape [64, 1] in `FOLDER/NAME.gguf`, \
+         and the metadata of `FOLDER/NAME.gguf` asks for [65, 1]"
+    );
+}
+
+#[test]
+fn more_layers_than_tensors_are_refused_before_a_list_is_made_of_them() {
+    let mut config = tiny::config();
+    let tensors = tensors_of(&config);
+    config["num_hidden_layers"] = json!(u32::MAX);
+    assert_eq!(
+        refusal(&write("layers", &config, &tensors)),
+        format!("`FOLDER/config.json`: {} layers cannot consist of {} tensors", u32::MAX, tensors.len())
+    );
+}
+
+#[test]
+fn the_tensors_of_another_architecture_are_told_as_such() {
+    assert_eq!(
+        refusal(&write("another", &tiny::config(), &tensors_of(&gpt2()))),
+        "model type mismatch: `FOLDER/config.json` says `llama`, and its tensors are those of `gpt2`"
+    );
+}
+
+#[test]
+fn only_gpt2_is_found_by_its_longer_names() {
+    for (name, config) in [("longer-gpt2", gpt2()), ("longer-llama", tiny::config())] {
+        let longer =
+            tensors_of(&config).into_iter().map(|(name, shape)| (format!("transformer.{name}"), shape));
+        let found = ModelFolder::open(write(name, &config, &longer.collect())).unwrap().parts();
+        assert_eq!(found.is_ok(), name == "longer-gpt2", "{name}: {found:?}");
+    }
+}

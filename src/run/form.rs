@@ -1,0 +1,104 @@
+//! A model in a form that the engine reads. An engine that reads another format than the model's is given a conversion of
+//! it, made before its clock starts and kept for the next run; the record says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
+use protocol::HelloFacts;
+use tokio::sync::mpsc;
+
+use super::{Run, Stop};
+use crate::engine::{Cause, Fault, Stage};
+use crate::event::Event;
+use crate::record::Converted;
+
+impl Run<'_> {
+    /// The model's path for a configuration: its own, or that of its conversion.
+    pub(super) fn model_path(&self, configuration: usize) -> &str {
+        let own = &self.plan.configurations[configuration].model.path;
+        self.converted.get(&configuration).map_or(own, |converted| &converted.path)
+    }
+
+    /// Converts the model when the engine reads no format that it is in. True when it was converted just now.
+    pub(super) async fn convert_for(&mut self, index: usize, hello: &HelloFacts) -> Result<bool, Stop> {
+        let configuration = &self.plan.configurations[index];
+        let formats = &hello.capabilities.formats;
+        let read = |format: &str| formats.iter().any(|it| it == format);
+        let Some(has) = configuration.model.format.as_deref() else { return Ok(false) };
+        if self.converted.contains_key(&index) || formats.is_empty() || read(has) {
+            return Ok(false);
+        }
+        let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| read(format.as_str()));
+        let refused = |why: String| {
+            let cause = Cause::Unsupported(why);
+            Stop::Fault(Fault { when: Stage::Load, cause, stderr: Vec::new() })
+        };
+        let Some(to) = to else {
+            let formats = formats.join("`, `");
+            return Err(refused(format!("reads `{formats}`, and the model is `{has}`")));
+        };
+        let (path, label) = (configuration.model.path.clone(), configuration.label.clone());
+        let asked = configuration.dtype.clone();
+        let converted = self.convert(&label, path, to, asked).await;
+        let converted = converted.map_err(|error| {
+            refused(format!("reads `{}`, and the model cannot be converted to it: {error:#}", to.as_str()))
+        })?;
+        self.converted.insert(index, converted);
+        Ok(true)
+    }
+
+    async fn convert(
+        &mut self,
+        label: &str,
+        path: String,
+        to: Format,
+        asked: Option<String>,
+    ) -> Result<Converted> {
+        let stop = Stopping(Arc::new(AtomicBool::new(false)));
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let stopping = Arc::clone(&stop.0);
+        let work = tokio::task::spawn_blocking(move || {
+            let model = ModelFolder::open(&path)?;
+            let dtype = dtype(&model, to, asked.as_deref())?;
+            let path = conversions::converted(&model, to, dtype, &|done, total| {
+                if stopping.load(Ordering::Relaxed) {
+                    bail!("interrupted");
+                }
+                // Nobody listens any more when the run was interrupted.
+                let _ = tell.send(done as f64 / total as f64);
+                Ok(())
+            })?;
+            anyhow::Ok(Converted {
+                format: to.as_str().into(),
+                dtype: dtype.as_str().to_ascii_lowercase(),
+                path: path.to_string_lossy().into_owned(),
+            })
+        });
+        while let Some(fraction) = told.recv().await {
+            let phase = format!("converting the model to {}", to.as_str());
+            (self.listener)(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
+        }
+        work.await?
+    }
+}
+
+/// What the conversion is written in: what was asked for where the format holds it, else what the model has, else the one
+/// in which no number changes.
+fn dtype(model: &ModelFolder, to: Format, asked: Option<&str>) -> Result<Dtype> {
+    let asked = asked.and_then(Dtype::named);
+    let own = own_dtype(model)?;
+    let kept = [asked, Some(own)].into_iter().flatten();
+    let mut kept = kept.filter(|dtype| model_files::check_writable(to, *dtype).is_ok());
+    Ok(kept.next().unwrap_or(Dtype::F32))
+}
+
+/// A run that ends while a model is converted ends the conversion too.
+struct Stopping(Arc<AtomicBool>);
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

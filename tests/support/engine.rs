@@ -1,0 +1,232 @@
+//! The engines in the tree, talked to as the protocol says and through nothing of the orchestrator's.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model_files::{Format, embedded};
+use protocol::{
+    Facts, Failed, Generate, Generated, Hello, HelloFacts, IgnoreEos, Load, Message, Output, Request, Score,
+};
+
+use super::{Running, Scratch, finish, root};
+
+/// One test at a time: engines that share the cores wait for one another's threads, and slowly.
+static ALONE: Mutex<()> = Mutex::new(());
+
+pub fn alone() -> MutexGuard<'static, ()> {
+    // A test that failed while it was alone has left nothing that matters.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An engine under way.
+pub struct Engine {
+    pub name: String,
+    /// What it says that it is and can do.
+    pub hello: HelloFacts,
+    process: Running,
+    /// Ends the engine, and what it leaves.
+    _scratch: Scratch,
+}
+
+/// What a load came to, and what the engine said on the way.
+#[derive(Debug)]
+pub struct LoadOutcome {
+    pub facts: Facts,
+    notes: Vec<String>,
+}
+
+impl LoadOutcome {
+    /// The engine loaded a model that it does not compute in full, and said so.
+    pub fn says_that_it_drifts(&self) -> bool {
+        self.notes.iter().any(|note| note.contains("drift"))
+    }
+}
+
+impl Engine {
+    pub fn start(name: &str) -> Self {
+        let scratch = Scratch::new();
+        let mut command = at_home(scratch.marked(binary(name)));
+        command.env("ORCHESTRATE_THREADS", "1");
+        let process = Running::start(command.stdin(Stdio::piped()));
+        let mut engine = Self { name: name.into(), hello: HelloFacts::default(), process, _scratch: scratch };
+        engine.send(&Request::Hello(Hello { protocol: protocol::version::CURRENT }));
+        engine.hello = match engine.message() {
+            Message::Hello(facts) => facts,
+            other => panic!("{name}: {other:?}"),
+        };
+        engine
+    }
+
+    /// Every engine in the tree, the reference first.
+    pub fn all() -> Vec<Self> {
+        in_tree().iter().map(|name| Self::start(name)).collect()
+    }
+
+    /// With the embedded model, in f32.
+    pub fn loaded(name: &str) -> Self {
+        let mut engine = Self::start(name);
+        let outcome = engine.load(&embedded::folder().unwrap(), Some("f32"));
+        let outcome = outcome.unwrap_or_else(|failed| panic!("{name}: {failed:?}"));
+        assert_eq!(outcome.facts.compute_dtype.as_deref(), Some("f32"), "{name}");
+        engine
+    }
+
+    /// Another model in place of the one that was there, with one thread.
+    pub fn load(&mut self, model: &Path, dtype: Option<&str>) -> Result<LoadOutcome, Failed> {
+        let model = model.to_string_lossy().into_owned();
+        let dtype = dtype.map(str::to_string);
+        self.send(&Request::Load(Load { model, dtype, threads: Some(1), ..Load::default() }));
+        let mut notes = Vec::new();
+        loop {
+            match self.message() {
+                Message::Progress(progress) => notes.extend(progress.note),
+                Message::Loaded(loaded) => return Ok(LoadOutcome { facts: loaded.facts, notes }),
+                Message::Failed(failed) => return Err(failed),
+                other => panic!("{}: {other:?}", self.name),
+            }
+        }
+    }
+
+    /// 48 greedy tokens, whatever they are.
+    pub fn generate(&mut self, prompt: &[u32]) -> Vec<u32> {
+        self.continued(prompt, 48)
+    }
+
+    /// The likeliest token.
+    pub fn next(&mut self, prompt: &[u32]) -> u32 {
+        self.continued(prompt, 1)[0]
+    }
+
+    fn continued(&mut self, prompt: &[u32], max_new_tokens: u32) -> Vec<u32> {
+        let prompt_ids = Some(prompt.into());
+        self.tokens(Generate { prompt_ids, max_new_tokens, ignore_eos: true, ..Generate::default() }).1
+    }
+
+    /// Whether it can be asked for an exact number of tokens after given ids, and names those that come.
+    pub fn speaks_ids(&self) -> bool {
+        let can = &self.hello.capabilities;
+        can.prompt_ids && can.ignore_eos == IgnoreEos::Exact && self.hello.output == Output::Ids
+    }
+
+    pub fn claims(&self, architecture: &str) -> bool {
+        self.hello.capabilities.architectures.iter().any(|claimed| claimed == architecture)
+    }
+
+    pub fn reads(&self, format: Format) -> bool {
+        self.hello.capabilities.formats.iter().any(|claimed| claimed == format.as_str())
+    }
+
+    pub fn scores(&self) -> bool {
+        self.hello.capabilities.score
+    }
+
+    /// How many tokens the prompt has, and those that follow it.
+    pub fn tokens(&mut self, request: Generate) -> (u32, Vec<u32>) {
+        let sequence = self.generated(request).iterations.remove(0).sequences.remove(0);
+        (sequence.prompt_tokens, sequence.output_ids.unwrap())
+    }
+
+    /// How much likelier one id is than another after the same ids, as a difference of logarithms.
+    pub fn lead(&mut self, after: &[u32], one: u32, other: u32) -> f64 {
+        let [one, other] =
+            [one, other].map(|id| self.score(&[after, &[id]].concat()).pop().unwrap().unwrap());
+        one - other
+    }
+
+    pub fn generated(&mut self, request: Generate) -> Generated {
+        self.send(&Request::Generate(request));
+        loop {
+            match self.message() {
+                Message::Progress(_) => {}
+                Message::Generated(generated) => return generated,
+                other => panic!("{}: {other:?}", self.name),
+            }
+        }
+    }
+
+    /// The log-probability of each id after the first. Minus infinity is `None`.
+    pub fn score(&mut self, ids: &[u32]) -> Vec<Option<f64>> {
+        self.send(&Request::Score(Score { id: None, sequences: vec![ids.into()] }));
+        match self.message() {
+            Message::Scored(mut scored) => scored.logprobs.remove(0),
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    /// The `failed` that a broken line gets.
+    pub fn refusal(&mut self, line: &[u8]) -> Failed {
+        self.write(&[line, b"\n"].concat());
+        match self.message() {
+            Message::Failed(failed) => failed,
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    fn send(&mut self, request: &Request) {
+        self.write(&protocol::encode(request));
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        self.process.stdin.as_mut().unwrap().write_all(line).unwrap();
+    }
+
+    fn message(&mut self) -> Message {
+        let line = self.process.line();
+        let show = || String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+        protocol::parse_message(&line).unwrap_or_else(|refused| panic!("{}: {}", refused.message, show()))
+    }
+}
+
+/// The names of all engines in the tree, the reference first.
+pub fn in_tree() -> Vec<String> {
+    let folders = std::fs::read_dir(root().join("engines")).unwrap().flatten().map(|folder| folder.path());
+    let with_manifest = folders.filter(|folder| folder.join("engine.toml").is_file());
+    let mut names: Vec<_> =
+        with_manifest.map(|folder| folder.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    assert!(names.len() > 1, "{names:?}");
+    names.sort_by_key(|name| (!is_reference(name), name.clone()));
+    assert!(is_reference(&names[0]) && !is_reference(&names[1]), "one engine is the reference: {names:?}");
+    names
+}
+
+/// With the user's own data directory and cargo's own target directory: there is what set-up has made.
+pub fn at_home(mut command: Command) -> Command {
+    for name in ["ORCHESTRATE_HOME", "CARGO_TARGET_DIR"] {
+        match std::env::var_os(name) {
+            Some(folder) => command.env(name, folder),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// An engine that is missing is no reason to skip a test.
+pub fn assert_is_ready(name: &str) {
+    let listed = finish(at_home(Scratch::new().orchestrate()).arg("engines").current_dir(root())).stdout;
+    let of = |line: &&str| line.split([':', ' ']).next() == Some(name);
+    let line = listed.lines().find(of);
+    let ready = line.is_none_or(|line| line.ends_with(": ready"));
+    assert!(
+        ready,
+        "{}\nhint: cargo run --release -- setup {name}   (or scripts/check --full, which does it first)",
+        line.unwrap()
+    );
+}
+
+pub fn binary(name: &str) -> PathBuf {
+    assert_is_ready(name);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir));
+    target.join("release").join(manifest(name)["binary"].as_str().unwrap())
+}
+
+fn is_reference(name: &str) -> bool {
+    manifest(name).get("reference").and_then(toml::Value::as_bool).unwrap_or(false)
+}
+
+fn manifest(name: &str) -> toml::Table {
+    let manifest = std::fs::read_to_string(root().join("engines").join(name).join("engine.toml")).unwrap();
+    manifest.parse().unwrap()
+}

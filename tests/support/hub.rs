@@ -1,0 +1,257 @@
+//! A hub of the test's own on this machine: the part of the hub's HTTP interface that a pull uses, with a repository of
+//! given files. It notes every request, and a test may answer any of them in another way.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use sha2::Digest;
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+/// The revisions that stand for it.
+pub const REVISIONS: [&str; 3] = ["main", "v1.0", COMMIT];
+
+pub struct FakeHub {
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    id: String,
+    files: Vec<File>,
+    requests: Mutex<Vec<Request>>,
+    answer: Mutex<Box<Answer>>,
+}
+
+/// What a test answers in place of the hub; `None` leaves it to the hub.
+type Answer = dyn FnMut(&Request) -> Option<Reply> + Send;
+
+#[derive(Debug, Clone)]
+pub struct File {
+    pub name: String,
+    pub bytes: Vec<u8>,
+    /// As the hub lists it, true or not.
+    pub listed_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub path: String,
+    pub host: String,
+    pub authorization: Option<String>,
+    /// The first byte that is asked for.
+    pub from: Option<usize>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+    /// Of the body only so much is sent before the connection is cut.
+    pub cut_after: Option<usize>,
+    /// Instead of being cut it stays open, and nothing more comes.
+    pub stall: bool,
+}
+
+impl File {
+    pub fn new(name: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        Self { name: name.into(), listed_bytes: bytes.len() as u64, bytes }
+    }
+
+    /// As the hub does it: weights lie in a store of their own.
+    fn is_large(&self) -> bool {
+        [".safetensors", ".gguf"].iter().any(|end| self.name.ends_with(end))
+    }
+
+    /// The name of the blob in a cache.
+    pub fn hash(&self) -> String {
+        match self.is_large() {
+            true => hexadecimal(&sha2::Sha256::digest(&self.bytes)),
+            false => {
+                let head = format!("blob {}\0", self.bytes.len()).into_bytes();
+                hexadecimal(&sha1::Sha1::digest([&head[..], &self.bytes].concat()))
+            }
+        }
+    }
+
+    fn listed(&self) -> Value {
+        let lfs = json!({ "sha256": self.hash(), "size": self.listed_bytes, "pointerSize": 134 });
+        match self.is_large() {
+            true => {
+                json!({ "rfilename": self.name, "size": self.listed_bytes, "blobId": COMMIT, "lfs": lfs })
+            }
+            false => json!({ "rfilename": self.name, "size": self.listed_bytes, "blobId": self.hash() }),
+        }
+    }
+}
+
+impl Request {
+    /// For a file's bytes, wherever they lie.
+    pub fn is_for(&self, name: &str) -> bool {
+        self.path.ends_with(&format!("/{name}"))
+    }
+
+    /// Read the way to a large file's bytes, which lie elsewhere.
+    pub fn is_at_store(&self) -> bool {
+        self.path.starts_with("/store/")
+    }
+}
+
+impl Reply {
+    pub fn of(status: u16) -> Self {
+        Self { status, ..Self::default() }
+    }
+
+    pub fn bytes(body: &[u8]) -> Self {
+        Self { body: body.to_vec(), ..Self::of(200) }
+    }
+
+    pub fn with(mut self, header: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((header, value.into()));
+        self
+    }
+}
+
+impl FakeHub {
+    /// A hub with one repository.
+    pub fn start(id: &str, files: Vec<File>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Shared {
+            id: id.into(),
+            files,
+            requests: Mutex::default(),
+            answer: Mutex::new(Box::new(|_: &Request| None)),
+        };
+        let shared = Arc::new(shared);
+        let serving = Arc::clone(&shared);
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serving = Arc::clone(&serving);
+                // A client that goes away in the middle is no failure of the hub.
+                std::thread::spawn(move || drop(serve(stream, &serving, port)));
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Every file of a folder.
+    pub fn of_folder(id: &str, folder: &Path) -> Self {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let file = |entry: std::fs::DirEntry| {
+            File::new(entry.file_name().to_str().unwrap(), std::fs::read(entry.path()).unwrap())
+        };
+        Self::start(id, entries.map(file).collect())
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn file(&self, name: &str) -> &File {
+        self.shared.files.iter().find(|file| file.name == name).unwrap()
+    }
+
+    /// From now on requests are answered like this where it gives an answer.
+    pub fn answer(&self, answer: impl FnMut(&Request) -> Option<Reply> + Send + 'static) {
+        *self.shared.answer.lock().unwrap() = Box::new(answer);
+    }
+
+    /// The requests since the last time this was asked.
+    pub fn requests(&self) -> Vec<Request> {
+        std::mem::take(&mut self.shared.requests.lock().unwrap())
+    }
+}
+
+fn serve(stream: TcpStream, shared: &Shared, port: u16) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+    let path = first.split(' ').nth(1).unwrap_or_default().to_string();
+    let mut request = Request { path, host: String::new(), authorization: None, from: None };
+    for line in lines {
+        let line = line?;
+        let Some((name, value)) = line.split_once(": ") else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "host" => request.host = value.into(),
+            "authorization" => request.authorization = Some(value.into()),
+            "range" => {
+                request.from = value.strip_prefix("bytes=").and_then(|it| it.strip_suffix('-')?.parse().ok())
+            }
+            _ => {}
+        }
+    }
+    shared.requests.lock().unwrap().push(request.clone());
+    let own = shared.answer.lock().unwrap()(&request);
+    send(stream, &own.unwrap_or_else(|| shared.reply(&request, port)))
+}
+
+impl Shared {
+    fn reply(&self, request: &Request, port: u16) -> Reply {
+        let path = request.path.split('?').next().unwrap_or_default();
+        if let Some(asked) = path.strip_prefix("/api/models/") {
+            let (id, revision) = asked.split_once("/revision/").unwrap_or((asked, "main"));
+            return match () {
+                // The hub tells strangers no more than this of a repository that it does not have.
+                () if id != self.id => Reply::of(401).with("X-Error-Code", "RepoNotFound"),
+                () if !REVISIONS.contains(&revision) => {
+                    Reply::of(404).with("X-Error-Code", "RevisionNotFound")
+                }
+                () => Reply::bytes(self.listing().to_string().as_bytes()),
+            };
+        }
+        let find = |name: &str| self.files.iter().find(|file| file.name == name);
+        if let Some(file) = path.strip_prefix(&format!("/{}/resolve/{COMMIT}/", self.id)).and_then(find) {
+            // Another name of this machine: to a client it is another host.
+            return match file.is_large() {
+                true => {
+                    Reply::of(302).with("Location", format!("http://localhost:{port}/store/{}", file.name))
+                }
+                false => part(&file.bytes, request.from),
+            };
+        }
+        match path.strip_prefix("/store/").and_then(find) {
+            Some(file) => part(&file.bytes, request.from),
+            None => Reply::of(404).with("X-Error-Code", "EntryNotFound"),
+        }
+    }
+
+    fn listing(&self) -> Value {
+        let siblings: Vec<_> = self.files.iter().map(File::listed).collect();
+        json!({ "id": self.id, "sha": COMMIT, "gated": false, "siblings": siblings })
+    }
+}
+
+/// A file from this byte on.
+pub fn part(bytes: &[u8], from: Option<usize>) -> Reply {
+    match from {
+        None => Reply::bytes(bytes),
+        Some(from) if from >= bytes.len() => Reply::of(416),
+        Some(from) => Reply { status: 206, ..Reply::bytes(&bytes[from..]) }
+            .with("Content-Range", format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len())),
+    }
+}
+
+fn send(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {} As it is\r\nConnection: close\r\n", reply.status);
+    head += &format!("Content-Length: {}\r\n", reply.body.len());
+    for (name, value) in &reply.headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    stream.write_all(&reply.body[..reply.cut_after.unwrap_or(reply.body.len())])?;
+    stream.flush()?;
+    if reply.stall {
+        // Until the client has enough of it.
+        stream.read_to_end(&mut Vec::new())?;
+    }
+    Ok(())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,148 @@
+//! Models for tests: small ones of every architecture, made by the program itself, and what is looked at in them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use model_files::{Architecture, Config, FileWeights, ModelFolder};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Outcome, Scratch, finish};
+
+/// There is a shape `tiny-*` for each of them.
+pub const ARCHITECTURES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma"];
+
+impl Scratch {
+    /// `orchestrate model WORDS`, in this folder.
+    pub fn model(&self, words: &[&str]) -> Outcome {
+        finish(self.orchestrate().arg("model").args(words).current_dir(&self.path))
+    }
+
+    /// The same, of which nothing is expected but what it prints.
+    #[track_caller]
+    pub fn made(&self, words: &[&str]) -> PathBuf {
+        let outcome = self.model(words);
+        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        let path = self.join(outcome.stdout.trim_end());
+        assert!(path.exists(), "{words:?}: {outcome:?}");
+        path
+    }
+
+    /// A model of this shape. GGUF is made where the name ends in it.
+    #[track_caller]
+    pub fn synth(&self, shape: &str, dtype: &str, out: &str) -> PathBuf {
+        let format = if out.ends_with(".gguf") { "gguf" } else { "safetensors" };
+        self.made(&["synth", shape, "--dtype", dtype, "--format", format, "--out", out])
+    }
+
+    /// Every file, link and folder in here, by its path; what other tests of this program keep in their home is not told.
+    pub fn everything(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        walk(&self.path, &mut |path| {
+            let name = path.strip_prefix(&self.path).unwrap().to_string_lossy().into_owned();
+            found.push(name);
+        });
+        found.retain(|name| !name.starts_with("home"));
+        found.sort();
+        found
+    }
+}
+
+/// Refused: this exit code, nothing on stdout, one error with these words in it.
+#[track_caller]
+pub fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{outcome:?}");
+    let errors = outcome.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!(errors, 1, "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+    for word in words {
+        assert!(outcome.stderr.contains(word), "expected `{word}`:\n{}", outcome.stderr);
+    }
+}
+
+/// What every file of a folder holds, by its path in it. Of a file: what it holds.
+pub fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    if path.is_file() {
+        return BTreeMap::from([(String::new(), std::fs::read(path).unwrap())]);
+    }
+    let mut found = BTreeMap::new();
+    walk(path, &mut |file| {
+        if file.is_file() {
+            let name = file.strip_prefix(path).unwrap().to_string_lossy().into_owned();
+            found.insert(name, std::fs::read(file).unwrap());
+        }
+    });
+    found
+}
+
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Every weight as a number, by the name that safetensors give its tensor.
+pub fn numbers(model: &Path) -> BTreeMap<String, Vec<f32>> {
+    let model = ModelFolder::open(model).unwrap();
+    let (parts, weights) = (model.parts().unwrap(), FileWeights::open(&model).unwrap());
+    parts.iter().map(|part| (part.name.clone(), weights.values(part).unwrap())).collect()
+}
+
+/// A small model as a pull leaves it: in the hub's cache under `home/hf`.
+pub fn pulled(scratch: &Scratch, repository: &str) -> PathBuf {
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let own = format!("home/hf/hub/models--{}", repository.replace('/', "--"));
+    std::fs::create_dir_all(scratch.join(&format!("{own}/refs"))).unwrap();
+    std::fs::write(scratch.join(&format!("{own}/refs/main")), commit).unwrap();
+    scratch.synth("tiny-llama", "bf16", &format!("{own}/snapshots/{commit}"))
+}
+
+/// The same bytes, with every place that holds `old` holding `new`.
+pub fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let (mut result, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        if bytes[at..].starts_with(old) {
+            result.extend(new);
+            at += old.len();
+        } else {
+            result.push(bytes[at]);
+            at += 1;
+        }
+    }
+    result
+}
+
+/// Changes a config.json, or any other file that is an object.
+pub fn edit_json(path: &Path, edit: impl FnOnce(&mut Map<String, Value>)) {
+    let mut value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    edit(value.as_object_mut().unwrap());
+    std::fs::write(path, value.to_string()).unwrap();
+}
+
+/// All weights are 0, and none of them is on the disk.
+pub fn sparse_model(folder: &Path, config: &Value) {
+    std::fs::create_dir(folder).unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let config = Config::parse(config.to_string().as_bytes(), None).unwrap();
+    let parts = Architecture::named("llama").unwrap().parts(&config).unwrap();
+    let (mut header, mut end) = (Map::new(), 0);
+    for part in parts {
+        let begin = end;
+        end += part.elements() * 4;
+        let entry = json!({ "dtype": "F32", "shape": part.shape, "data_offsets": [begin, end] });
+        header.insert(part.name, entry);
+    }
+    let header = Value::Object(header).to_string();
+    let path = folder.join("model.safetensors");
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(8 + header.len() as u64 + end).unwrap();
+}
+
+fn walk(folder: &Path, take: &mut dyn FnMut(&Path)) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        take(&entry.path());
+        if entry.file_type().unwrap().is_dir() {
+            walk(&entry.path(), take);
+        }
+    }
+}
