@@ -1,0 +1,95 @@
+"""The same files through the reader that llama.cpp publishes for Python: names, shapes, types and every single number, by
+tables and formulas that are not ours. Nothing is computed with them here; that is llama.cpp's part."""
+
+import functools
+import json
+from pathlib import Path
+
+import gguf
+import numpy
+
+
+# It reads every token of a vocabulary by itself, in Python; each file is looked at more than once.
+read = functools.lru_cache(maxsize=4)(gguf.GGUFReader)
+
+
+def safetensors(folder: Path) -> dict[str, numpy.ndarray]:
+    """Every tensor of a folder in f32, by name."""
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        content = numpy.memmap(path, dtype=numpy.uint8, mode="r")
+        begin = 8 + int(content[:8].view("<u8")[0])
+        for name, entry in json.loads(bytes(content[8:begin])).items():
+            if name == "__metadata__":
+                continue
+            if entry["dtype"] != "F32":
+                raise ValueError(f"`{path}`: `{name}` is {entry['dtype']}, expected F32")
+            start, end = entry["data_offsets"]
+            tensors[name] = content[begin + start : begin + end].view("<f4").reshape(entry["shape"])
+    return tensors
+
+
+def faults(file: Path, folder: Path, dtype: str) -> list[str]:
+    """How `file` differs from what llama.cpp's own tables expect of `folder`, the same model in f32."""
+    reader = read(file)
+    architecture = reader.get_field("general.architecture").contents()
+    known = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+    layers = reader.get_field(f"{architecture}.block_count").contents()
+    names = gguf.get_tensor_name_map(known[architecture], layers)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    found = []
+    for name, values in safetensors(folder).items():
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        tensor = tensors.pop(theirs, None)
+        if tensor is None:
+            found.append(f"`{name}` should be `{theirs}`, which is missing")
+            continue
+        plain = values.ndim == 1 or theirs == "position_embd.weight"
+        expected = "F32" if plain else dtype.upper()
+        if tensor.tensor_type.name != expected:
+            found.append(f"`{theirs}` is {tensor.tensor_type.name}, expected {expected}")
+        numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        numbers = as_hugging_face(reader, architecture, theirs, numbers)
+        if numbers.shape != values.shape:
+            found.append(f"`{theirs}` has the shape {numbers.shape}, expected {values.shape}")
+        elif not numpy.array_equal(numbers, values):
+            off = numpy.abs(numbers - values).max()
+            found.append(f"`{theirs}` has other numbers than `{name}`, by up to {off:.1e}")
+    # Computed from the config, and in no checkpoint.
+    tensors.pop("rope_freqs.weight", None)
+    found += [f"`{name}` is nothing that the model has" for name in tensors]
+    return found
+
+
+def lost(before: Path, ours: Path, theirs: Path) -> list[tuple[float, float, bool]]:
+    """Of each tensor in blocks: the error of our blocks, of theirs, and whether they are the same bytes."""
+    exact, our_blocks, their_blocks = (
+        {tensor.name: tensor for tensor in read(file).tensors} for file in (before, ours, theirs)
+    )
+    told = []
+    for name, tensor in our_blocks.items():
+        other = their_blocks[name]
+        if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
+            continue
+        if tensor.tensor_type != other.tensor_type:
+            raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {other.tensor_type.name}")
+        errors = []
+        for blocks in (tensor, other):
+            numbers = gguf.quants.dequantize(blocks.data, blocks.tensor_type)
+            errors.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
+        told.append((*errors, numpy.array_equal(tensor.data, other.data)))
+    return told
+
+
+def as_hugging_face(reader, architecture: str, name: str, numbers: numpy.ndarray) -> numpy.ndarray:
+    """The order of the checkpoint again: halves of heads for pairs, inputs by outputs, norms without their one."""
+    if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
+        key = "llama.attention.head_count" + ("_kv" if "attn_k" in name else "")
+        heads = reader.get_field(key).contents()
+        rows, columns = numbers.shape
+        return numbers.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    if architecture == "gpt2" and name.startswith("blk.") and numbers.ndim == 2:
+        return numbers.T
+    if architecture == "gemma" and name.endswith("norm.weight"):
+        return numbers - numpy.float32(1)
+    return numbers
