@@ -16,8 +16,9 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens on a thread of its own. Until `keep` there is nothing worth keeping, and the first one ends the program.
-    pub fn listen() -> Result<Self> {
+    /// Listens on a thread of its own. Until `keep` there is nothing worth keeping, and the first one ends the program with
+    /// these last words.
+    pub fn listen(last_words: &'static str) -> Result<Self> {
         let (count, heard) = watch::channel(0);
         let nothing_to_keep = Arc::new(AtomicBool::new(true));
         let (listening, ready) = std::sync::mpsc::channel();
@@ -25,7 +26,7 @@ impl Interrupts {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(listen(count, &nothing, &listening)),
+                Ok(runtime) => runtime.block_on(listen(count, &nothing, &listening, last_words)),
                 // Whoever waits is told; when nobody does, the program is over.
                 Err(error) => drop(listening.send(Err(error))),
             }
@@ -47,6 +48,7 @@ async fn listen(
     count: watch::Sender<u32>,
     nothing_to_keep: &AtomicBool,
     listening: &std::sync::mpsc::Sender<std::io::Result<()>>,
+    last_words: &str,
 ) {
     let signals =
         signal(SignalKind::interrupt()).and_then(|first| Ok((first, signal(SignalKind::terminate())?)));
@@ -62,20 +64,18 @@ async fn listen(
             _ = terminate.recv() => {}
         }
         if nothing_to_keep.load(Ordering::SeqCst) {
-            leave();
+            leave(last_words);
         }
         count.send_modify(|heard| *heard += 1);
     }
 }
 
-/// What is being built goes on from where it stands next time; an environment that is half made is made anew. The keeper
-/// ends whatever set-up had started.
 #[expect(clippy::print_stderr, reason = "the last word of a program that is told to stop")]
 #[expect(
     clippy::disallowed_methods,
-    reason = "set-up blocks in a read, and the keeper leaves nothing running"
+    reason = "what is under way blocks in a read, and whoever asked made sure that nothing is left running"
 )]
-fn leave() -> ! {
-    eprintln!("\ninterrupted during set-up: nothing was measured, so there is no record");
+fn leave(last_words: &str) -> ! {
+    eprintln!("\n{last_words}");
     std::process::exit(INTERRUPTED.into())
 }

@@ -36,7 +36,7 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let id = run_id();
     // From here on nothing that this run starts outlives it.
     let keeper = Keeper::start(&id)?;
-    let interrupts = Interrupts::listen()?;
+    let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
     let mut progress = Progress::new(display(arguments));
     let mut listener = |event| progress.event(event);
     let (candidates, mut warnings) =
@@ -57,6 +57,10 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     show(&recorder, arguments)?;
     Ok(exit_code(&recorder.record, end?, arguments))
 }
+
+/// What is being built goes on from where it stands next time; an environment that is half made is made anew. The keeper
+/// ends whatever set-up had started.
+const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
 
 /// The first Ctrl-C ends the run and keeps what is there; a second one ends the program where it stands.
 async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Option<End>> {
@@ -189,7 +193,7 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
     let display = if std::io::stderr().is_terminal() { Display::Live } else { Display::Plain };
     let mut progress = Progress::new(display);
     let mut listener = |event| progress.event(event);
-    let _interrupts = Interrupts::listen()?;
+    let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
     let mark = keeper.mark();
     SettingUp { registry: &registry, mark, listener: &mut listener, warnings: Vec::new() }.set_up(engine)?;
     output::print(format!("`{name}` is ready\n").as_bytes())?;

@@ -202,7 +202,8 @@ fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
     }
     begun.signal(Signal::SIGINT);
     let interrupted = begun.finish();
-    assert!(interrupted.code != Some(0) && interrupted.stdout.is_empty(), "{interrupted:?}");
+    assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
+    assert!(interrupted.stderr.contains("another pull goes on from there"), "{interrupted:?}");
     // Half a model is no model.
     assert!(!cached(&scratch).join("snapshots").exists());
 

@@ -16,7 +16,7 @@ pub struct Bar {
 
 impl Bar {
     pub fn begin(what: &str) -> Result<Self> {
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen("interrupted")?;
         interrupts.keep();
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         let style =

@@ -10,12 +10,16 @@ use model_files::size;
 
 use crate::cli::model::PullArgs;
 use crate::exit_code::{DONE, Usage};
+use crate::interrupts::Interrupts;
 use crate::output;
 use crate::report::safe;
 
 pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let repository = Repository::parse(&arguments.repo).map_err(|error| Usage(error.to_string()))?;
     let settings = Settings::from_environment()?;
+    // Heard here also where whoever started this program had Ctrl-C ignored.
+    let _interrupts =
+        Interrupts::listen("interrupted: what has come stays, and another pull goes on from there")?;
     let mut story = Story { repository: repository.to_string(), bar: None };
     let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| story.take(event))?;
     // The bar goes before the path comes: both may share a terminal.
