@@ -174,9 +174,10 @@ impl Run<'_> {
             (self.listener)(Event::LaunchStarted { label, round, rounds });
         }
         let (run, debug) = (&self.recorder.record.header.id, self.settings.debug);
-        let launching = launching(configuration, self.model_path(index), run, self.launches, debug);
+        let launching = launching(configuration, self.model_path(index), run, self.started, debug);
         // Counted also when it fails to start, so that no failure names another launch.
         self.launches += 1;
+        self.started += 1;
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
         let launch = Launch {

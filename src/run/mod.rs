@@ -40,6 +40,8 @@ pub struct Run<'a> {
     /// Configurations whose engine is given another form of the model.
     converted: BTreeMap<usize, Converted>,
     launches: u32,
+    /// Also those that no record refers to: each process has a mark of its own, by which what it leaves is ended.
+    started: u32,
 }
 
 /// What ends a launch early.
@@ -75,6 +77,7 @@ impl<'a> Run<'a> {
             minimal: BTreeSet::new(),
             converted: BTreeMap::new(),
             launches: 0,
+            started: 0,
         }
     }
 
