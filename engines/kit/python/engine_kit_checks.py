@@ -1,5 +1,6 @@
 """What is refused before any work, and what an exception becomes. The wording is the Rust kit's."""
 
+import json
 import math
 import os
 import sys
@@ -27,6 +28,11 @@ CAPABILITIES = {
 }
 
 
+# An option of every engine, which no engine sees: time that passes before each token of a sequence but the first, so that
+# what detects slowdowns can be tried on any real engine.
+PLANTED_DELAY = "planted_delay_us"
+
+
 def check_load(request, can, options):
     """Refuses a load that makes no sense, and fills in the device and the dtype that hello names first."""
     check_offered("device", request.device, can["devices"])
@@ -34,6 +40,7 @@ def check_load(request, can, options):
     for name in ("threads", "context_tokens"):
         if getattr(request, name) == 0:
             raise Failed("bad_request", f"`{name}`: expected at least 1, found 0")
+    request.options, request.planted_ns = _take_planted(request.options)
     for name in request.options:
         if name not in options:
             hint = f"the options are {quote(options)}" if options else "this engine has no options"
@@ -42,6 +49,18 @@ def check_load(request, can, options):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(can["devices"]), "cpu")
     request.dtype = request.dtype or next(iter(can["dtypes"]), None)
+
+
+def _take_planted(options):
+    """The options without it, and the nanoseconds that it plants."""
+    if (us := options.get(PLANTED_DELAY)) is None:
+        return options, 0
+    # Words that came from a command line count as what they spell.
+    whole = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
+    if not 0 <= whole < 2**64:
+        message = f"option `{PLANTED_DELAY}`: expected a whole number, found `{json.dumps(us)[:80]}`"
+        raise Failed("bad_request", message)
+    return {name: value for name, value in options.items() if name != PLANTED_DELAY}, whole * 1000
 
 
 def check_offered(what, asked, offered):

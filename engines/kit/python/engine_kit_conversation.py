@@ -32,7 +32,7 @@ class Conversation:
         self._waiting, self._ids, self._cancelled = deque(), set(), set()
         self._slots = {}  # of overlapping requests: slot -> Run
         self._said = None  # hello, asked once: what an engine is does not change
-        self._model, self.facts = None, {}
+        self._model, self.facts, self.planted_ns = None, {}, 0
         # Why there is no model, once a `load` asked for one: another must not take its place unasked.
         self._lost = None
 
@@ -122,6 +122,7 @@ class Conversation:
         checks.check_load(request, self.can(), self._engine.options)
         # From here on the old model is gone, whatever becomes of the new one.
         self._model, self.facts, self._lost = None, {}, lost
+        self.planted_ns = request.planted_ns
         phases = Phases(progress)
         model = self._engine.load(request, phases)
         self.facts = model.facts()

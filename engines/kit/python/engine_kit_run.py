@@ -35,6 +35,7 @@ class Run:
             self._stream if request.stream and len(self._warmup) == request.warmup else None,
             (lambda: glance(self)) if glance else None,
             self._clock,
+            conversation.planted_ns,
         )
         return job, self.tokens
 

@@ -95,6 +95,19 @@ class Loading(unittest.TestCase):
             self.assertIn(words, failed["message"])
             self.assertEqual(engine.loads, [])
 
+    def test_a_planted_delay_comes_before_every_token_but_the_first_and_no_engine_sees_it(self):
+        engine, quick = ToyEngine(), {"prompt_ids": [5], "max_new_tokens": 3, "ignore_eos": True}
+        planted = {**LOAD, "options": {"planted_delay_us": "3000", "speed": "some"}}
+        talked = talk({**LOAD, "options": {"planted_delay_us": 0}}, planted, quick, engine=engine)
+        self.assertEqual([load.options for load in engine.loads], [{}, {"speed": "some"}])
+        (sequence,) = talked[-1]["iterations"][0]["sequences"]
+        first, second, third = sequence["token_ns"]
+        self.assertTrue(second - first >= 3_000_000 and third - second >= 3_000_000, sequence)
+        for wrong in (-1, 0.5, "soon", True, 2**64):
+            (refused,) = talk({**LOAD, "options": {"planted_delay_us": wrong}})
+            self.assertEqual(refused["kind"], "bad_request")
+            self.assertIn("option `planted_delay_us`: expected a whole number, found", refused["message"])
+
     def test_a_numbered_device_is_offered_by_its_kind(self):
         engine = ToyEngine()
         talk({**LOAD, "device": "cuda:1"}, engine=engine)

@@ -62,6 +62,7 @@ mod options;
 mod output;
 mod overlap;
 mod phases;
+mod planted;
 pub mod python;
 mod run;
 pub mod sampling;

@@ -8,6 +8,7 @@ use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environme
 
 use crate::failing::{Fault, OrFail, guarded};
 use crate::options::quote;
+use crate::planted::Planted;
 use crate::{Engine, Model, Phases, facts};
 
 /// A loaded model.
@@ -17,6 +18,7 @@ pub(crate) struct Held<M> {
     /// In effect since the load.
     pub facts: Facts,
     pub eos_ids: Arc<[u32]>,
+    pub planted: Planted,
     folder: ModelFolder,
     context_tokens: Option<u32>,
 }
@@ -74,23 +76,25 @@ impl<M: Model> Held<M> {
                 Failed::new(FailureKind::BadRequest, "`threads`: expected at least 1, found 0").into()
             );
         }
+        let (planted, load) = Planted::take(load)?;
         let began = Instant::now();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
         check_offered("format", Some(folder.format.as_str()), &can.formats)?;
         check_offered("architecture", Some(&folder.config.architecture), &can.architectures)?;
-        check_context(load, &folder)?;
+        check_context(&load, &folder)?;
         let tokenizer = match folder.has_tokenizer() {
             true => Some(phases.phase("tokenizer", || folder.tokenizer()).or_fail(FailureKind::Model)?),
             false => None,
         };
         unload();
-        let model = guarded(|| engine.load(&folder, load, &mut phases))?;
+        let model = guarded(|| engine.load(&folder, &load, &mut phases))?;
         let mut held = Self {
             model,
             tokenizer,
             facts: Facts::default(),
             eos_ids: Arc::default(),
+            planted,
             folder,
             context_tokens: load.context_tokens,
         };

@@ -132,7 +132,7 @@ impl Run {
         let eos_ids = if self.asked.ignore_eos { Arc::default() } else { held.eos_ids.clone() };
         let max_new_tokens = self.asked.max_new_tokens;
         let ending = Ending { max_new_tokens, eos_ids, cancelled: self.cancelled.clone() };
-        let tokens = Tokens::new(self.clock, start_ns, ending, stream, &prompts);
+        let tokens = Tokens::new(self.clock, start_ns, ending, stream, &prompts).after(held.planted);
         let job = Job {
             prompts,
             max_new_tokens,

@@ -8,6 +8,7 @@ use protocol::{Failed, FailureKind, Finish, Id, Iteration, Message, Sequence, To
 
 use crate::Output;
 use crate::clock::Clock;
+use crate::planted::Planted;
 
 /// Whether a sequence wants another token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,7 @@ pub struct Tokens {
     start_ns: u64,
     ending: Ending,
     stream: Option<Stream>,
+    planted: Planted,
     sequences: Vec<Track>,
     misuse: Option<String>,
 }
@@ -70,7 +72,13 @@ impl Tokens {
             ns: Vec::with_capacity(room),
             finish: None,
         };
-        Self { clock, start_ns, ending, stream, sequences: prompts.iter().map(track).collect(), misuse: None }
+        let (planted, sequences) = (Planted::default(), prompts.iter().map(track).collect());
+        Self { clock, start_ns, ending, stream, planted, sequences, misuse: None }
+    }
+
+    /// Lets that time pass before each token of a sequence but the first.
+    pub(crate) fn after(self, planted: Planted) -> Self {
+        Self { planted, ..self }
     }
 
     /// Only collects: for an engine's own tests, which call `Model::generate` by hand.
@@ -81,6 +89,9 @@ impl Tokens {
 
     /// Takes a new token of a sequence, the moment the host can use its id.
     pub fn push(&mut self, sequence: usize, id: u32) -> Flow {
+        if !self.ids(sequence).is_empty() {
+            self.planted.wait();
+        }
         let mut ns = self.clock.ns();
         let Some(track) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();

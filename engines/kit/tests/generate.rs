@@ -52,6 +52,24 @@ fn iterations_and_warm_up_are_kept_apart_and_each_has_its_own_clock() {
 }
 
 #[test]
+fn a_planted_delay_comes_before_every_token_but_the_first_and_no_engine_sees_it() {
+    let path = environment("planted").model.unwrap();
+    let load =
+        |us: &str| format!(r#"{{"type":"load","model":"{path}","options":{{"planted_delay_us":{us}}}}}"#);
+    let batch = r#"{"prompts_ids":[[5],[7]],"max_new_tokens":3}"#;
+    // The toy refuses options that it does not know.
+    let answers = ask("planted", Toy::new(), &[&load("\"3000\""), batch]);
+    let generated = generated(answers.last().unwrap());
+    assert_sound(generated);
+    for sequence in &generated.iterations[0].sequences {
+        let ns = sequence.token_ns.as_ref().unwrap();
+        assert!(ns.windows(2).all(|pair| pair[1] - pair[0] >= 3_000_000), "{ns:?}");
+    }
+    let refused = refusal("planted", Toy::new(), &load("-1"));
+    assert_eq!(refused.message, "option `planted_delay_us`: expected a whole number, found `-1`");
+}
+
+#[test]
 fn a_generate_before_any_load_loads_what_the_environment_names_and_says_so_in_its_answer() {
     let heard = converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
     let [first, second] = heard.messages.as_slice() else { panic!("{}", heard.raw) };

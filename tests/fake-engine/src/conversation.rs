@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fault::{self, eprint, has, print};
 use crate::script::Script;
+use crate::world::World;
 use crate::{answer, generate};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
@@ -81,6 +82,7 @@ struct Conversation {
     /// From the environment and the command line; `load` lays its options over a copy.
     first: Script,
     script: Arc<Script>,
+    world: World,
     loaded: bool,
     generates: u64,
     open: Open,
@@ -93,6 +95,7 @@ impl Conversation {
         Self {
             script: Arc::new(script.clone()),
             first: script,
+            world: World::begin(),
             loaded: false,
             generates: 0,
             open: Open::default(),
@@ -173,9 +176,11 @@ impl Conversation {
         });
         let (id, open) = (asked.id.to_string(), self.open.clone());
         let overlaps = !asked.id.is_null() && script.value("capabilities")["concurrency"].as_u64() > Some(1);
+        let world = self.world;
         let work = move || {
             let is_cancelled = || open.is_cancelled(&id);
-            let turn = generate::Turn { script: &script, zero, number, loaded, cancelled: &is_cancelled };
+            let turn =
+                generate::Turn { script: &script, world, zero, number, loaded, cancelled: &is_cancelled };
             let line = generate::answer(&turn, &asked);
             match fault::before_answer(&script, &line) {
                 Some((kind, message)) => {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::answer::{self, EOS};
 use crate::fault::{self, has};
 use crate::script::Script;
+use crate::world::World;
 
 /// A request that makes sense.
 pub struct Asked {
@@ -23,6 +24,7 @@ pub struct Asked {
 /// The circumstances of a request.
 pub struct Turn<'a> {
     pub script: &'a Script,
+    pub world: World,
     /// When the request line had been read.
     pub zero: Instant,
     /// Which generate of this process it is.
@@ -85,8 +87,13 @@ pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, St
 pub fn answer(turn: &Turn, asked: &Asked) -> String {
     let load_ns = turn.loaded.as_ref().map_or(0, |_| turn.script.count("load_ns"));
     let mut now_ns = load_ns + turn.script.count("start_ns");
+    let mut draw = 0..;
     let mut run = |count: u64| -> Vec<Value> {
-        (0..count).map(|number| iteration(turn, asked, number, &mut now_ns)).collect()
+        let planted = draw.by_ref().map(|draw| turn.world.factor(turn.script, turn.number, draw));
+        (0..count)
+            .zip(planted)
+            .map(|(number, factor)| iteration(turn, asked, number, factor, &mut now_ns))
+            .collect()
     };
     let (warmup_iterations, iterations) = (run(asked.warmup), run(asked.iterations));
     let mut generated = json!({ "type": "generated", "iterations": iterations });
@@ -110,7 +117,8 @@ pub fn answer(turn: &Turn, asked: &Asked) -> String {
     if has(turn.script, "nan_fact") { line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":") } else { line }
 }
 
-fn iteration(turn: &Turn, asked: &Asked, number: u64, now_ns: &mut u64) -> Value {
+/// `factor`: how much longer each token takes than the script says.
+fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut u64) -> Value {
     let script = turn.script;
     let salt = asked.salt + if has(script, "nondeterministic") { turn.number << 32 } else { 0 };
     let outputs: Vec<Vec<u64>> = (asked.prompts.iter())
@@ -118,12 +126,13 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, now_ns: &mut u64) -> Value
         .collect();
     let start_ns = *now_ns;
     let longest_prompt = asked.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
-    let first_ns =
-        start_ns + script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
+    let planted = |ns: u64| (ns as f64 * factor).round() as u64;
+    let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
+    let first_ns = start_ns + planted(prefill_ns);
     let steps = outputs.iter().map(Vec::len).max().unwrap_or(0);
     let mut times: Vec<u64> = Vec::new();
     while times.len() < steps {
-        let ns = first_ns + times.len() as u64 * script.count("per_token_ns");
+        let ns = first_ns + planted(times.len() as u64 * script.count("per_token_ns"));
         // An unstreamed answer shows no time before its end, so one wait will do, unless somebody may cancel.
         let must_wait = asked.stream || script.count("per_token_ns") > 1_000_000 || times.is_empty();
         if must_wait && !wait(turn, ns) {
@@ -171,15 +180,20 @@ fn stream(turn: &Turn, asked: &Asked, iteration: u64, index: usize, outputs: &[V
     }
 }
 
-/// Until `ns` after the request line, unless it is cancelled first: then false.
+/// Until `ns` after the request line, unless it is cancelled first: then false. A sleep wakes late by a tenth of a
+/// millisecond or so, as long as a token of a fast engine takes: the last bit is spun.
 fn wait(turn: &Turn, ns: u64) -> bool {
     const SLICE: Duration = Duration::from_millis(5);
+    const SPUN: Duration = Duration::from_micros(200);
     while !(turn.cancelled)() {
         let left = Duration::from_nanos(ns).saturating_sub(turn.zero.elapsed());
         if left.is_zero() || !turn.script.flag("real_sleep") {
             return true;
         }
-        std::thread::sleep(left.min(SLICE));
+        match left.checked_sub(SPUN).filter(|early| !early.is_zero()) {
+            Some(early) => std::thread::sleep(early.min(SLICE)),
+            None => std::hint::spin_loop(),
+        }
     }
     false
 }

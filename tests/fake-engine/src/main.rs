@@ -9,6 +9,7 @@ mod conversation;
 mod fault;
 mod generate;
 mod script;
+mod world;
 
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
 
 fn list() {
     for (name, default, about) in script::SETTINGS {
-        print(&format!("{name:<20} {default:<9} {about}\n"));
+        print(&format!("{name:<26} {default:<9} {about}\n"));
     }
     for (name, about) in fault::FAULTS {
         print(&format!("--fault {name:<26} {about}\n"));

@@ -1,0 +1,90 @@
+//! A planted world: how much longer tokens take than the script says, because of what a test planted: a slowdown, a drift
+//! that outlives launches, noise. The truth is known, so what finds it can be judged.
+
+use std::f64::consts::TAU;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::answer::mix;
+use crate::script::Script;
+
+/// One process lifetime: what differs between two launches of the same script.
+#[derive(Debug, Clone, Copy)]
+pub struct World {
+    seed: u64,
+    began_ns: u64,
+}
+
+impl World {
+    /// No two launches are the same.
+    pub fn begin() -> Self {
+        let began_ns = unix_ns();
+        Self { seed: mix(began_ns ^ mix(u64::from(std::process::id()))), began_ns }
+    }
+
+    /// What the times of an iteration's tokens are multiplied by: the slowdown, the drift so far, the noise of this launch
+    /// and that of this iteration. The drift is that of the iteration's beginning.
+    pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
+        let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_ns);
+        let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;
+        let drift = 1.0 + share(script, "drift_percent_per_second") * seconds;
+        self.steady(script, request, iteration) * drift.max(0.0)
+    }
+
+    fn steady(&self, script: &Script, request: u64, iteration: u64) -> f64 {
+        let seed = script.value("noise_seed").as_u64().unwrap_or(self.seed);
+        let of_launch = normal(seed) * share(script, "noise_percent").ln_1p();
+        let of_request = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
+            * share(script, "request_noise_percent").ln_1p();
+        (1.0 + share(script, "slower_percent")) * (of_launch + of_request).exp()
+    }
+}
+
+fn share(script: &Script, setting: &str) -> f64 {
+    script.value(setting).as_f64().unwrap_or(0.0) / 100.0
+}
+
+/// One standard normal number (Box and Muller, 1958).
+fn normal(seed: u64) -> f64 {
+    let uniform = |seed: u64| ((mix(seed) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    (-2.0 * uniform(seed).ln()).sqrt() * (TAU * uniform(mix(seed))).cos()
+}
+
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn script(settings: Value) -> Script {
+        let mut script = Script::default();
+        script.lay_over(settings.as_object().unwrap()).unwrap();
+        script
+    }
+
+    #[test]
+    fn nothing_planted_is_no_factor_at_all() {
+        assert_eq!(World::begin().factor(&Script::default(), 3, 1), 1.0);
+    }
+
+    #[test]
+    fn noise_has_the_spread_that_was_asked_for_and_no_bias() {
+        let (script, count) = (script(json!({ "noise_percent": 10 })), 20_000);
+        let logs = (0..count).map(|seed| World { seed: mix(seed), began_ns: 0 }.factor(&script, 0, 0).ln());
+        let (sum, squares) = logs.fold((0.0, 0.0), |(sum, squares), log| (sum + log, squares + log * log));
+        let (mean, deviation) = (sum / count as f64, (squares / count as f64).sqrt());
+        assert!(mean.abs() < 0.003 && (deviation / 1.1f64.ln() - 1.0).abs() < 0.02, "{mean} {deviation}");
+    }
+
+    #[test]
+    fn noise_of_a_launch_stays_and_noise_of_requests_comes_anew() {
+        let world = World { seed: 7, began_ns: 0 };
+        let factors = |script: &Script| [(0, 0), (0, 1), (1, 0)].map(|(it, at)| world.factor(script, it, at));
+        let [one, two, three] = factors(&script(json!({ "noise_percent": 10 })));
+        assert!(one == two && two == three && one != 1.0, "{one}");
+        let [one, two, three] = factors(&script(json!({ "request_noise_percent": 10 })));
+        assert!(one != two && two != three && one != three, "{one} {two} {three}");
+    }
+}

@@ -1,0 +1,95 @@
+//! What is planted shows in the stated facts by the formula of its setting, and the facts stay true.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+const GENERATE: &str = r#"{"prompt_ids":[1,5,7],"max_new_tokens":6,"ignore_eos":true}"#;
+
+/// The times of each request's tokens, counted from the start of its iteration, in one launch that waits for nothing.
+fn launch(settings: Value, requests: usize) -> Vec<Vec<u64>> {
+    let mut settings = settings;
+    settings["real_sleep"] = false.into();
+    generated(&settings, requests).iter().map(times).collect()
+}
+
+fn generated(settings: &Value, requests: usize) -> Vec<Value> {
+    #[expect(clippy::disallowed_methods, reason = "this test is about the process; it ends with its stdin")]
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fake-engine"));
+    command.env("FAKE_ENGINE", settings.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = format!("{GENERATE}\n").repeat(requests);
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    let answers = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    answers.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+fn times(generated: &Value) -> Vec<u64> {
+    let iteration = &generated["iterations"][0];
+    let start_ns = iteration["start_ns"].as_u64().unwrap();
+    let times = iteration["sequences"][0]["token_ns"].as_array().unwrap();
+    times.iter().map(|ns| ns.as_u64().unwrap() - start_ns).collect()
+}
+
+/// What the times of a request were multiplied by, the same for the first token and between tokens.
+fn factor(times: &[u64]) -> f64 {
+    let (first, between) = (times[0] as f64 / 2e7, (times[5] - times[0]) as f64 / (5.0 * 2e6));
+    assert!((first - between).abs() < 1e-6, "{times:?}");
+    first
+}
+
+/// Long enough that a nanosecond of rounding is nothing.
+fn script(planted: Value) -> Value {
+    let mut script = json!({ "first_token_ns": 20_000_000, "per_token_ns": 2_000_000 });
+    script.as_object_mut().unwrap().extend(planted.as_object().unwrap().clone());
+    script
+}
+
+#[test]
+fn a_slowdown_makes_every_token_time_longer_by_its_per_cent() {
+    let times = launch(script(json!({ "slower_percent": 5 })), 2);
+    assert_eq!(times, [[21_000_000, 23_100_000, 25_200_000, 27_300_000, 29_400_000, 31_500_000]; 2]);
+    assert_eq!(factor(&launch(script(json!({ "slower_percent": -50 })), 1)[0]), 0.5);
+}
+
+#[test]
+fn a_drift_counts_from_the_time_that_it_is_given_whenever_the_process_was_started() {
+    let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let from_ns = unix_ns() - 100_000_000_000;
+    let began = unix_ns();
+    let times = launch(script(json!({ "drift_percent_per_second": 1, "drift_from_ns": from_ns })), 1);
+    let at = |now: u64| 1.0 + 0.01 * (now - from_ns) as f64 / 1e9;
+    let found = factor(&times[0]);
+    assert!(at(began) - 1e-6 < found && found < at(unix_ns()) + 1e-6, "{found}");
+}
+
+#[test]
+fn noise_differs_by_launch_and_stays_within_one_unless_it_is_the_noise_of_requests() {
+    let factors = |planted: Value| -> Vec<f64> {
+        launch(script(planted), 3).iter().map(|times| factor(times)).collect()
+    };
+    let (one, two) = (factors(json!({ "noise_percent": 10 })), factors(json!({ "noise_percent": 10 })));
+    assert!(one.iter().all(|it| *it == one[0]) && two.iter().all(|it| *it == two[0]), "{one:?} {two:?}");
+    assert_ne!(one[0], two[0]);
+    let one = factors(json!({ "request_noise_percent": 10 }));
+    assert!(one[0] != one[1] && one[1] != one[2] && one[0] != one[2], "{one:?}");
+    let seeded = || factors(json!({ "noise_percent": 10, "request_noise_percent": 5, "noise_seed": 3 }));
+    assert_eq!(seeded(), seeded());
+}
+
+#[test]
+fn what_is_planted_is_also_lived_through() {
+    let begun = Instant::now();
+    let planted = script(json!({ "slower_percent": 100 }));
+    let stated = generated(&planted, 2);
+    let lived = begun.elapsed().as_nanos() as u64;
+    let took = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
+    // Each request counts from when it was read, and the second one was read at once: it waited for the first.
+    assert!(stated.iter().all(|it| took(it) > 60_000_000 && took(it) <= lived), "{lived} {stated:?}");
+}
