@@ -149,7 +149,7 @@ pub fn asked(
     scenarios: Vec<&'static Scenario>,
 ) -> Result<Asked> {
     let mut asked = Asked {
-        reference: registry.reference().unwrap_or_default().into(),
+        reference: own_reference(registry, &candidates),
         candidates,
         models,
         scenarios,
@@ -164,11 +164,12 @@ pub fn asked(
         },
         options: arguments.options.iter().cloned().collect(),
         mode: arguments.mode,
-        launches: arguments.launches,
+        order: arguments.extent.order,
+        extent: arguments.extent.extent(),
         seed: arguments.seed,
         prompt: arguments.prompt.clone(),
         max_new_tokens: arguments.max_new_tokens,
-        samples: arguments.iterations,
+        rounds: arguments.iterations,
         warmup: arguments.warmup,
         temperature: arguments.temperature,
     };
@@ -178,6 +179,20 @@ pub fn asked(
     Ok(asked)
 }
 
+/// The engine whose manifest says so, where it is measured; else the one that was named first.
+fn own_reference(registry: &Registry, candidates: &[Candidate]) -> String {
+    let of_manifest = registry.reference().unwrap_or_default();
+    let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());
+    match candidates.first() {
+        Some(first) if !measured => name_of(first),
+        _ => of_manifest.into(),
+    }
+}
+
+fn name_of(candidate: &Candidate) -> String {
+    candidate.preset.iter().fold(candidate.engine.clone(), |engine, preset| format!("{engine}:{preset}"))
+}
+
 /// What `--reference` names: an engine as `-e` takes it, or a row as the table calls it.
 fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
     if Plan::new(asked).configurations.iter().any(|configuration| configuration.label == name) {
@@ -185,7 +200,7 @@ fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
     }
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
     let candidate = registry.candidate(&found, None);
-    Ok(candidate.preset.iter().fold(candidate.engine, |engine, preset| format!("{engine}:{preset}")))
+    Ok(name_of(&candidate))
 }
 
 /// As many as this process may use: a container's share, not the machine's.

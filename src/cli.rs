@@ -1,5 +1,6 @@
 //! The command line: types only.
 
+pub mod judge;
 pub mod model;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::plan::Mode;
 use crate::{exit_code, report, scenario};
+pub use judge::{BaselineArgs, BaselineCommand, CompareArgs, ExtentArgs, JudgeArgs};
 
 /// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
 #[derive(Debug, Parser)]
@@ -47,6 +49,13 @@ pub enum Command {
     Check(CheckArgs),
     /// Make a report of a run record again
     Report(ReportArgs),
+    /// Say what changed from one run record or baseline to another, and how sure that is
+    Compare(CompareArgs),
+    /// Look after the runs that --save-baseline keeps
+    #[command(subcommand)]
+    Baseline(BaselineCommand),
+    /// Find out how small a change can be seen on this machine, by measuring engines against themselves
+    Calibrate(Box<RunArgs>),
     /// Measure what this program itself costs: a request, a streamed token, waiting
     Overhead,
     /// Print the JSON Schema of the protocol
@@ -97,15 +106,12 @@ pub struct RunArgs {
     /// Tokens to generate for each request, in place of the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_new_tokens: Option<u32>,
-    /// Measured requests for each case in each launch
+    /// Measured requests for each case in each block: its rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: Option<u32>,
-    /// Unmeasured requests before them
+    /// Unmeasured requests before them; unless given, until they take equally long
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
-    /// How often each engine is started anew
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub launches: u32,
     /// Chooses the windows of text that prompts are cut from, and seeds sampling
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -124,9 +130,8 @@ pub struct RunArgs {
     /// Seconds that one answer or one load may take
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
-    /// How the table is printed
-    #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
-    pub format: String,
+    #[command(flatten)]
+    pub view: ViewArgs,
     /// Write the report as JSON to a file; `-` prints it in place of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -136,6 +141,12 @@ pub struct RunArgs {
     /// Show every line in both directions and the engines' stderr
     #[arg(long)]
     pub debug: bool,
+    #[command(flatten)]
+    pub extent: ExtentArgs,
+    #[command(flatten)]
+    pub baseline: BaselineArgs,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -183,8 +194,22 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     pub record: PathBuf,
-    #[arg(long, default_value = report::FORMATS[0].name, value_parser = formats())]
+    #[command(flatten)]
+    pub view: ViewArgs,
+}
+
+/// How a report is printed, and what of it.
+#[derive(Debug, Default, Args)]
+pub struct ViewArgs {
+    /// How the table is printed
+    #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
     pub format: String,
+    /// Verdicts on every pair of engines, not on each against the reference alone
+    #[arg(long)]
+    pub pairs: bool,
+    /// Where the wall time went: start, imports, weights, compiling, first token, steady state, and what nobody accounts for
+    #[arg(long)]
+    pub wall_time: bool,
 }
 
 impl ValueEnum for Mode {
@@ -200,7 +225,7 @@ impl ValueEnum for Mode {
     }
 }
 
-fn formats() -> clap::builder::PossibleValuesParser {
+pub fn formats() -> clap::builder::PossibleValuesParser {
     let named = |format: &report::Format| PossibleValue::new(format.name).help(format.about);
     report::FORMATS.iter().map(named).collect::<Vec<_>>().into()
 }

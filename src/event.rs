@@ -19,17 +19,21 @@ pub enum Event {
         engine: String,
         failed: Option<String>,
     },
-    /// The whole run: `requests` counts warm-up and measured requests over all launches.
+    /// The whole run; without a number of blocks it ends when enough is known.
     RunStarted {
         configurations: usize,
-        launches: u32,
-        requests: u64,
+        blocks: Option<u32>,
         record: String,
+    },
+    /// `until` is how many blocks are planned so far, `requests` how many requests are made by then, those included that
+    /// are made already.
+    BlockStarted {
+        block: u32,
+        until: u32,
+        requests: u64,
     },
     LaunchStarted {
         label: String,
-        round: u32,
-        rounds: u32,
     },
     Loading {
         label: String,
@@ -50,10 +54,6 @@ pub enum Event {
         workload: String,
         warmup: bool,
         estimate: Option<String>,
-    },
-    /// Requests of the plan that will not be made, because their case failed.
-    Skipped {
-        requests: u64,
     },
     Failed {
         label: String,

@@ -2,13 +2,12 @@
 
 /// Everything that was asked for was measured. Under `--all`, engines that cannot run here are rows and no failure.
 pub const DONE: u8 = 0;
-/// Reserved for a comparison that found a gating metric worse.
-#[expect(dead_code, reason = "documented from the start, so that no other meaning takes the number")]
+/// A comparison with what was: a metric that gates is certainly worse, by as much as `--fail-on` says.
 pub const WORSE: u8 = 1;
 /// The command line makes no sense.
 pub const USAGE: u8 = 2;
-/// Reserved for a comparison that could not tell.
-#[expect(dead_code, reason = "documented from the start, so that no other meaning takes the number")]
+/// A comparison with what was: nothing that gates is that much worse, and of something that gates it could not be told.
+/// Or: the machine was not steady enough for a baseline.
 pub const NOT_MEASURABLE: u8 = 3;
 /// Something could not be measured; the record says what and why, and holds everything else. Of `check`: a breach.
 pub const FAILED_CASES: u8 = 4;
@@ -20,12 +19,24 @@ pub const INTERRUPTED: u8 = 130;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    everything asked for was measured (with --all: engines that cannot run here are rows)
-  1    (reserved) a comparison found a gating metric worse
+  1    compared with what was, a headline metric is worse: critically, or by what --fail-on says;
+       or it fails now
   2    the command line makes no sense
-  3    (reserved) a comparison could not tell
-  4    a case failed, an engine asked for by name could not run, or nothing could; the rest is measured and saved
+  3    compared with what was, nothing is that much worse, and one headline metric or more is not
+       measurable; or the machine was too unsteady for --save-baseline
+  4    a case failed, an engine asked for by name could not run, or nothing could; the rest is
+       measured and saved
   5    orchestrate itself could not do its work
-  130  interrupted; what was measured is saved";
+  130  interrupted; what was measured is saved
+Where several hold, the first of 130, 5, 1, 2, 4, 3 is given.";
+
+/// The one exit status of a run of which several things are to be said. That something is certainly worse is said before
+/// that something else failed, for whoever gates on 1 alone must not miss it; and a case that failed before that one could
+/// not be told, for that is not repaired by measuring longer.
+pub fn gravest<const N: usize>(codes: [u8; N]) -> u8 {
+    const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, NOT_MEASURABLE];
+    RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)
+}
 
 /// An error of the user's making: the command line names something that is not there.
 #[derive(Debug)]
@@ -38,3 +49,17 @@ impl std::fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_regression_is_said_before_a_failed_case_and_that_before_a_doubt() {
+        assert_eq!(gravest([FAILED_CASES, WORSE, DONE]), WORSE);
+        assert_eq!(gravest([FAILED_CASES, NOT_MEASURABLE, DONE]), FAILED_CASES);
+        assert_eq!(gravest([DONE, NOT_MEASURABLE, DONE]), NOT_MEASURABLE);
+        assert_eq!(gravest([WORSE, INTERRUPTED]), INTERRUPTED);
+        assert_eq!(gravest([DONE, DONE]), DONE);
+    }
+}

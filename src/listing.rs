@@ -47,8 +47,8 @@ pub fn scenarios() -> Result<u8> {
         let (prompt, output) = (lengths.join(", "), scenario.max_new_tokens);
         writeln!(
             text,
-            "    prompt tokens: {prompt}; output tokens: {output}; samples a launch: {}",
-            scenario.samples
+            "    prompt tokens: {prompt}; output tokens: {output}; rounds a block: {}",
+            scenario.rounds
         )?;
     }
     writeln!(text, "\nsuites:")?;

@@ -1,8 +1,12 @@
 //! `orchestrate`: measures LLM inference engines, and says how sure it is.
 
 mod asked;
+mod baseline;
+mod calibrate;
 mod check;
 mod cli;
+mod compare;
+mod dry_run;
 mod engine;
 mod event;
 mod exit_code;
@@ -60,6 +64,9 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Model(command)) => model::model(&command),
         Some(Command::Request(arguments)) => measure::request(&arguments),
         Some(Command::Report(arguments)) => output::report_again(&arguments),
+        Some(Command::Compare(arguments)) => compare::compare(&arguments),
+        Some(Command::Baseline(command)) => baseline::command(&command),
+        Some(Command::Calibrate(arguments)) => calibrate::calibrate(*arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),
         Some(Command::Overhead) => overhead::overhead(),
         Some(Command::NullEngine) => null_engine::serve(),

@@ -20,6 +20,9 @@ pub struct Manifest {
     /// Ratios are taken against this engine unless the user names another.
     #[serde(default)]
     pub reference: bool,
+    /// It cannot be kept, stopped, while other engines are measured: a server of its own, a device that it holds.
+    #[serde(default)]
+    pub alone: bool,
     /// `auto`: a run may set it up by itself, saying first how large it is. Else it is set up on request.
     #[serde(default)]
     pub setup: SetUp,

@@ -7,7 +7,11 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, bail};
 
 use crate::asked;
-use crate::cli::{RequestArgs, RunArgs, SetupArgs};
+use crate::baseline::{self, Against};
+use crate::calibrate;
+use crate::cli::{JudgeArgs, RequestArgs, RunArgs, SetupArgs, ViewArgs};
+use crate::compare::Judgement;
+use crate::dry_run;
 use crate::engine::{Deadlines, Keeper};
 use crate::exit_code::{DONE, FAILED_CASES, INTERRUPTED, Usage};
 use crate::interrupts::Interrupts;
@@ -18,12 +22,62 @@ use crate::plan::{Asked, Candidate, Mode, Plan};
 use crate::progress::{Display, Progress};
 use crate::record::{self, End, Entry, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
 use crate::registry::{Found, Registry};
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::request;
 use crate::run::{Run, Settings};
 use crate::setup::{self, SettingUp};
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
+    baseline::check_arguments(arguments)?;
+    let against = Against::open(&arguments.baseline)?;
+    if arguments.extent.dry_run {
+        // Whether the weights are the same is only known when they have been read, so that nothing is refused here.
+        let judge = JudgeArgs { force: true, ..JudgeArgs::default() };
+        return dry_run(arguments, |asked| planned(asked, against.as_ref(), &judge));
+    }
+    let measured = run(arguments, |asked| planned(asked, against.as_ref(), &arguments.judge))?;
+    // What was interrupted is judged by whoever wants it.
+    let finished = matches!(measured.end, Ok(Some(End::Finished)));
+    let judged = against.as_ref().filter(|_| finished);
+    let judged = judged.map(|against| against.judge(&measured.recorder.record, &arguments.judge));
+    // What was measured is shown also when the record could not take it any more.
+    show(&measured.recorder, judged.as_ref(), arguments)?;
+    let code = exit_code(&measured.recorder.record, measured.end?, arguments);
+    baseline::conclude(arguments, judged, &measured.recorder, code)
+}
+
+fn planned(asked: &Asked, against: Option<&Against>, judge: &JudgeArgs) -> Result<Planned> {
+    let mut planned = Planned::from(Plan::new(asked));
+    if let Some(against) = against {
+        planned.warnings = against.prepare(&mut planned.plan, &Machine::probe(), judge)?;
+    }
+    Ok(planned)
+}
+
+/// A plan, with what a reader of its record should know from the start.
+#[derive(Debug, Default)]
+pub struct Planned {
+    pub plan: Plan,
+    pub warnings: Vec<Warning>,
+}
+
+impl From<Plan> for Planned {
+    fn from(plan: Plan) -> Self {
+        Self { plan, warnings: Vec::new() }
+    }
+}
+
+/// A record that is written, and how its run ended: `Ok(None)` by a second Ctrl-C.
+pub struct Measured {
+    pub recorder: Recorder,
+    pub end: Result<Option<End>>,
+}
+
+/// Finds, builds and sets up what was asked for, plans it and runs the plan.
+pub fn run<P: Into<Planned>>(
+    arguments: &RunArgs,
+    plan: impl FnOnce(&Asked) -> Result<P>,
+) -> Result<Measured> {
     let registry = Registry::open()?;
     let asked_for = asked::engines(&registry, arguments)?;
     let scenarios = asked::scenarios(&arguments.scenarios)?;
@@ -44,7 +98,11 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     warnings.extend(asked::identify(&mut models, &mut listener));
     let asked = asked::asked(arguments, &registry, candidates, models, scenarios)?;
     interrupts.keep();
-    let mut recorder = Recorder::create(&directory, header(id, &asked))?;
+    let planned: Planned = plan(&asked)?.into();
+    warnings.extend(planned.warnings);
+    let (header, unreadable) = header(id, planned.plan);
+    warnings.extend(unreadable.map(|message| Warning { configuration: None, message }));
+    let mut recorder = Recorder::create(&directory, header)?;
     for warning in warnings {
         recorder.take(Entry::Warning(warning))?;
     }
@@ -53,9 +111,21 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
     let run = Run::new(&mut recorder, &mut listener, settings);
     let end = runtime.block_on(until_interrupted(run, &interrupts));
     drop(keeper);
-    // What was measured is shown also when the record could not take it any more.
-    show(&recorder, arguments)?;
-    Ok(exit_code(&recorder.record, end?, arguments))
+    Ok(Measured { recorder, end })
+}
+
+/// Says what `run` would do.
+pub fn dry_run<P: Into<Planned>>(arguments: &RunArgs, plan: impl FnOnce(&Asked) -> Result<P>) -> Result<u8> {
+    let registry = Registry::open()?;
+    let asked_for = asked::engines(&registry, arguments)?;
+    let candidates = asked_for.iter().map(|found| registry.candidate(found, None)).collect();
+    let scenarios = asked::scenarios(&arguments.scenarios)?;
+    let asked = asked::asked(arguments, &registry, candidates, asked::models(&arguments.models)?, scenarios)?;
+    let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
+    let planned: Planned = plan(&asked)?.into();
+    let said = dry_run::describe(&planned.plan, &dry_run::history(&directory));
+    output::print(said.as_bytes())?;
+    Ok(DONE)
 }
 
 /// What is being built goes on from where it stands next time; an environment that is half made is made anew. The keeper
@@ -110,17 +180,22 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-fn header(id: String, asked: &Asked) -> Header {
-    Header {
+/// With what is known of this machine's noise, and what is wrong with that.
+fn header(id: String, plan: Plan) -> (Header, Option<String>) {
+    let machine = Machine::probe();
+    let (floors, unreadable) = calibrate::known_floors(&plan, &machine);
+    let header = Header {
         record_version: RECORD_VERSION,
         id,
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         orchestrate_version: env!("CARGO_PKG_VERSION").into(),
         commit: machine::commit(),
         command: std::env::args().collect(),
-        machine: Machine::probe(),
-        plan: Plan::new(asked),
-    }
+        machine,
+        plan,
+        floors,
+    };
+    (header, unreadable)
 }
 
 /// Sorts by time, and is another for two runs in one second.
@@ -130,7 +205,12 @@ pub fn run_id() -> String {
 }
 
 fn settings(arguments: &RunArgs) -> Settings {
-    Settings { deadlines: deadlines(arguments.timeout), debug: arguments.debug }
+    let mut deadlines = deadlines(arguments.timeout);
+    if arguments.timeout.is_none() {
+        // Whoever raises the cap means to wait so long.
+        deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
+    }
+    Settings { deadlines, debug: arguments.debug }
 }
 
 pub fn deadlines(timeout: Option<u64>) -> Deadlines {
@@ -148,18 +228,24 @@ fn display(arguments: &RunArgs) -> Display {
     if std::io::stderr().is_terminal() && !arguments.debug { Display::Live } else { Display::Plain }
 }
 
-fn show(recorder: &Recorder, arguments: &RunArgs) -> Result<()> {
+/// `judged` is part of the document for programs; people read it below the report.
+fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
+    let json = || match judged {
+        Some(judged) => report::json::with_judgement(&report, &baseline::document(judged)),
+        None => output::render(&report, &ViewArgs { format: "json".into(), ..ViewArgs::default() }),
+    };
     if arguments.json.as_deref() != Some(Path::new("-")) {
-        output::print(&output::render(&report, &arguments.format))?;
+        let view = &arguments.view;
+        output::print(&if view.format == "json" { json() } else { output::render(&report, view) })?;
     }
     match &arguments.json {
-        Some(path) => output::write_json(&report, path),
+        Some(path) => output::write(&json(), path),
         None => Ok(()),
     }
 }
 
-fn exit_code(record: &RunRecord, end: Option<End>, arguments: &RunArgs) -> u8 {
+pub fn exit_code(record: &RunRecord, end: Option<End>, arguments: &RunArgs) -> u8 {
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
@@ -203,7 +289,7 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
-    let run = RunArgs { launches: 1, seed: arguments.seed, device: vec!["cpu".into()], ..RunArgs::default() };
+    let run = RunArgs { seed: arguments.seed, device: vec!["cpu".into()], ..RunArgs::default() };
     let scenarios = asked::scenarios(std::slice::from_ref(&arguments.scenario))?;
     let models = vec![asked::model(arguments.model.as_deref())?];
     let asked = asked::asked(&run, &registry, vec![registry.candidate(&found, None)], models, scenarios)?;

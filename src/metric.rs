@@ -8,9 +8,10 @@ mod unit;
 
 use protocol::{Iteration, Sequence, Stamp};
 
-use crate::plan::{Mode, Plan};
+use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Launch, Sample};
 use crate::scenario::Kind;
+use crate::stats::Quality;
 
 pub use unit::{Scale, Unit, three_digits};
 
@@ -20,6 +21,7 @@ pub const METRICS: &[Metric] = &[
         title: "load",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
+        does: Does::Speed("loads"),
         per: Per::Launch,
         shown: Shown::Estimate,
         about: "from the start of the process until it said `loaded`, on the orchestrator's clock, so that imports count. \
@@ -31,6 +33,7 @@ pub const METRICS: &[Metric] = &[
         title: "cold start",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
+        does: Does::Speed("starts cold"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "from the start of the process to the first token of its first request: when the answer arrived, on the \
@@ -43,17 +46,32 @@ pub const METRICS: &[Metric] = &[
         title: "total",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
+        does: Does::Speed("answers"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "from the sent request to the whole answer, on the orchestrator's clock; with one process for each request, \
                 from the start of the process.",
-        of: total,
+        of: |seen| total_of(seen.sample, seen.mode),
+    },
+    Metric {
+        name: "first_run",
+        title: "first run",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("answers first"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "from the first request of a case that a launch was sent, warm-up or measured, to its whole answer, on the \
+                orchestrator's clock: what caches, kernels and memory cost that were not there yet. One number for each \
+                launch.",
+        of: |seen| seen.first.map_or_else(Vec::new, |first| total_of(first, seen.mode)),
     },
     Metric {
         name: "first_token",
         title: "first token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
+        does: Does::Speed("reaches its first token"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "from just before tokenising until the host can use the first new token: token_ns[0] - start_ns. One number \
@@ -65,6 +83,7 @@ pub const METRICS: &[Metric] = &[
         title: "inter-token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
+        does: Does::Speed("gives each next token"),
         per: Per::Sample,
         shown: Shown::Percentiles,
         about: "the gaps between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. Only where the engine's \
@@ -76,6 +95,7 @@ pub const METRICS: &[Metric] = &[
         title: "prefill",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
+        does: Does::Speed("prefills"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns), without tokens that \
@@ -88,6 +108,7 @@ pub const METRICS: &[Metric] = &[
         title: "decode",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
+        does: Does::Speed("decodes"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "tokens after the first per second: (n - 1) / (t_last - t_first), so that no prefill sits inside; tokens that \
@@ -100,6 +121,7 @@ pub const METRICS: &[Metric] = &[
         title: "throughput",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
+        does: Does::Speed("generates"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns), all sequences \
@@ -111,6 +133,7 @@ pub const METRICS: &[Metric] = &[
         title: "peak memory",
         unit: Unit::Bytes,
         better: Better::Lower,
+        does: Does::Amount("memory"),
         per: Per::Launch,
         shown: Shown::Estimate,
         about: "the largest resident memory of the engine's process tree since its start (the sum of VmHWM), as the kernel \
@@ -129,6 +152,7 @@ pub struct Metric {
     /// What it means, with the formula.
     pub about: &'static str,
     pub better: Better,
+    pub does: Does,
     pub per: Per,
     pub shown: Shown,
     /// None, one or many numbers for one observation.
@@ -139,6 +163,15 @@ pub struct Metric {
 pub enum Better {
     Higher,
     Lower,
+}
+
+/// How a sentence says what it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// Something that is done fast or slowly: `decodes`.
+    Speed(&'static str),
+    /// Something of which much or little is needed: `memory`.
+    Amount(&'static str),
 }
 
 /// What one datum is.
@@ -165,6 +198,8 @@ pub enum Shown {
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
     pub sample: &'a Sample,
+    /// The first request of the case in this launch, of whatever role, where it is known.
+    pub first: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,
     pub mode: Mode,
@@ -174,7 +209,17 @@ impl<'a> Observation<'a> {
     /// `None` when the sample's case is not in the plan.
     pub fn of(plan: &Plan, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
         let case = plan.cases.get(sample.case)?;
-        Some(Self { sample, launch, kind: case.workload.kind, mode: plan.mode })
+        Some(Self { sample, first: None, launch, kind: case.workload.kind, mode: plan.mode })
+    }
+
+    pub fn with_first(self, first: Option<&'a Sample>) -> Self {
+        Self { first, ..self }
+    }
+
+    /// When the earliest sequence had its first token, and the latest its last, on the engine's clock.
+    pub fn first_and_last_ns(&self) -> Option<(u64, u64)> {
+        let ends = self.timed_sequences().map(|timed| (timed.first_ns, timed.last_ns));
+        ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
     /// An engine that was never asked (no `hello`) is taken by the wire's default, as one that leaves the field out.
@@ -187,6 +232,24 @@ impl<'a> Observation<'a> {
         let timed = self.stamp() != Stamp::End;
         let sequences = self.sample.iteration.sequences.iter();
         sequences.filter(move |_| timed).filter_map(Timed::of)
+    }
+}
+
+impl Metric {
+    pub fn quality(&self) -> Quality {
+        match self.does {
+            Does::Speed(_) => Quality::Speed,
+            Does::Amount(_) => Quality::Amount,
+        }
+    }
+}
+
+/// What engines are compared by in a workload, and what gates.
+pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
+    // One process for each request is about the whole of it, from the start of the process.
+    match (plan.mode, workload.kind) {
+        (Mode::OneShot, Kind::Warm) => named("total"),
+        _ => named(&workload.headline),
     }
 }
 
@@ -227,9 +290,8 @@ fn cold_start(seen: &Observation) -> Vec<f64> {
     since_first_ns.and_then(|ns| positive(seen.sample.answered_ns, ns)).into_iter().collect()
 }
 
-fn total(seen: &Observation) -> Vec<f64> {
-    let sample = seen.sample;
-    let from_ns = if seen.mode == Mode::OneShot { 0 } else { sample.sent_ns };
+fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
+    let from_ns = if mode == Mode::OneShot { 0 } else { sample.sent_ns };
     positive(sample.answered_ns, from_ns).into_iter().collect()
 }
 
@@ -269,11 +331,8 @@ fn prefill_rate(seen: &Observation) -> Vec<f64> {
 }
 
 fn decode_rate(seen: &Observation) -> Vec<f64> {
-    let timed: Vec<Timed> = seen.timed_sequences().collect();
-    let tokens = timed.iter().map(|timed| timed.after_first).sum();
-    let first_ns = timed.iter().map(|timed| timed.first_ns).min();
-    let last_ns = timed.iter().map(|timed| timed.last_ns).max();
-    let rate = first_ns.zip(last_ns).and_then(|(first, last)| per_second(tokens, last, first));
+    let tokens = seen.timed_sequences().map(|timed| timed.after_first).sum();
+    let rate = seen.first_and_last_ns().and_then(|(first, last)| per_second(tokens, last, first));
     rate.into_iter().collect()
 }
 
@@ -283,7 +342,8 @@ fn throughput(seen: &Observation) -> Vec<f64> {
     per_second(tokens, *end_ns, *start_ns).into_iter().collect()
 }
 
-fn output_tokens(sequence: &Sequence) -> u64 {
+/// As many as its ids, or as it says.
+pub fn output_tokens(sequence: &Sequence) -> u64 {
     match (&sequence.output_ids, sequence.output_tokens) {
         (Some(ids), _) => ids.len() as u64,
         (None, Some(count)) => u64::from(count),

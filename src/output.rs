@@ -1,14 +1,16 @@
 //! What a person or a pipe asked for, on stdout; what went wrong, on stderr. Nothing else writes a report.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use rustix::termios::tcgetwinsize;
 
-use crate::cli::ReportArgs;
+use crate::cli::{ReportArgs, ViewArgs};
 use crate::exit_code::DONE;
 use crate::record::RunRecord;
-use crate::report::{self, Report};
+use crate::report::{self, Report, View};
 
 /// Writes to stdout. A reader that has gone away, as `head` does, is no error.
 pub fn print(bytes: &[u8]) -> Result<()> {
@@ -31,25 +33,22 @@ pub fn complain(error: &anyhow::Error) {
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
-/// A report in the named format, for a terminal of its width or for a file.
-pub fn render(report: &Report, format: &str) -> Vec<u8> {
-    let width = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-    report::named(format).map_or_else(Vec::new, |format| {
-        (format.render)(report, width.map(|(terminal_size::Width(width), _)| usize::from(width)))
-    })
+/// A report as it was asked for, for a terminal of its width or for a file.
+pub fn render(report: &Report, view: &ViewArgs) -> Vec<u8> {
+    let seen = View { width: width(), pairs: view.pairs, wall_time: view.wall_time };
+    report::named(&view.format).map_or_else(Vec::new, |format| (format.render)(report, &seen))
 }
 
 pub fn report_again(arguments: &ReportArgs) -> Result<u8> {
     let report = Report::of(&RunRecord::read(&arguments.record)?);
-    print(&render(&report, &arguments.format))?;
+    print(&render(&report, &arguments.view))?;
     Ok(DONE)
 }
 
-/// The report as JSON, in place of the table when the file is `-`.
-pub fn write_json(report: &Report, path: &Path) -> Result<()> {
-    let bytes = render(report, "json");
+/// To a file; `-` is stdout.
+pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
     if path == Path::new("-") {
-        return print(&bytes);
+        return print(bytes);
     }
     std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
 }
@@ -59,4 +58,38 @@ pub fn schema() -> Result<u8> {
     text.push(b'\n');
     print(&text)?;
     Ok(DONE)
+}
+
+/// How many columns the reader has, where stdout is a terminal that says so. One that does not know its height still knows
+/// its width.
+pub fn width() -> Option<usize> {
+    width_of(std::io::stdout())
+}
+
+fn width_of(terminal: impl AsFd) -> Option<usize> {
+    let size = tcgetwinsize(terminal).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pty::{OpenptFlags, openpt};
+    use rustix::termios::tcsetwinsize;
+
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_does_not_know_its_height_has_a_width_all_the_same() {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        assert_eq!(width_of(&terminal), None);
+        let mut size = tcgetwinsize(&terminal).unwrap();
+        size.ws_col = 80;
+        tcsetwinsize(&terminal, size).unwrap();
+        assert_eq!((size.ws_row, width_of(&terminal)), (0, Some(80)));
+    }
+
+    #[test]
+    fn a_file_has_no_width() {
+        assert_eq!(width_of(std::fs::File::open("/dev/null").unwrap()), None);
+    }
 }

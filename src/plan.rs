@@ -1,19 +1,28 @@
 //! Arguments to a plan: which configurations, which cases, in which order. Pure: no clock, no process, no file.
 
+mod beside;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use protocol::Sampling;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::manifest;
 use crate::scenario::{Kind, Scenario};
+use crate::shell::pasteable;
+use crate::stats::Random;
 
 /// The ordered list of what will be launched and asked.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub mode: Mode,
-    /// How often each configuration is launched. The launch is the unit of replication.
-    pub launches: u32,
+    #[serde(default)]
+    pub order: Order,
+    pub extent: Extent,
     pub seed: u64,
-    /// The label of the configuration that ratios are taken against.
+    /// The label (or engine) of the configurations that the others are compared with.
     pub reference: String,
     pub configurations: Vec<Configuration>,
     pub cases: Vec<Case>,
@@ -27,6 +36,50 @@ pub enum Mode {
     Warm,
     /// One process for each request: start, load, answer, end.
     OneShot,
+}
+
+/// In which order the requests of a block are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Every block launches every configuration, and its rounds ask them in turn: what the machine does to one it does to
+    /// all.
+    #[default]
+    Interleaved,
+    /// One configuration to its end, then the next. What drifts meanwhile passes for a difference, so there are no
+    /// verdicts.
+    Sequential,
+}
+
+/// How long an experiment goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Extent {
+    /// So many, whatever they show. `None`: until the intervals are narrow, or the time is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u32>,
+    /// How well ratios are to be known: 0.02 is to 2 %.
+    pub target: f64,
+    /// For the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ns: Option<u64>,
+    /// A request that takes longer makes its case too slow.
+    pub case_cap_ns: u64,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self { blocks: None, target: 0.02, budget_ns: None, case_cap_ns: 60_000_000_000 }
+    }
+}
+
+/// A configuration that is no row of its own: it is measured beside another for what it says about that one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Beside {
+    /// The same once more: what the two differ by is noise.
+    Twin { of: usize },
+    /// The program that a baseline was measured with.
+    Baseline { of: usize },
 }
 
 /// An engine with everything that is set about it, on one model.
@@ -50,6 +103,11 @@ pub struct Configuration {
     /// Why it cannot be started here, and what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
+    /// No other engine is kept, stopped, while it is measured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 /// A model as the plan knows it.
@@ -100,9 +158,11 @@ pub struct Workload {
     pub ignore_eos: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    pub warmup: u32,
-    /// Measured requests in each launch.
-    pub samples: u32,
+    /// So many requests before the measured ones; `None`: until they take equally long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<u32>,
+    /// Rounds of each block: measured requests in each launch.
+    pub rounds: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +181,7 @@ pub struct Candidate {
     pub options: Map<String, Value>,
     pub command: Vec<String>,
     pub unavailable: Option<Unavailable>,
+    pub alone: bool,
 }
 
 /// What the command line asks for, names resolved. Lists make the cross product.
@@ -135,23 +196,22 @@ pub struct Asked {
     pub options: Map<String, Value>,
     pub reference: String,
     pub mode: Mode,
-    pub launches: u32,
+    pub order: Order,
+    pub extent: Extent,
     pub seed: u64,
     pub prompt: Option<String>,
     pub max_new_tokens: Option<u32>,
-    pub samples: Option<u32>,
+    pub rounds: Option<u32>,
     pub warmup: Option<u32>,
     pub temperature: Option<f64>,
 }
-
-/// Warm-up requests before a case unless the command line says otherwise.
-const WARMUP: u32 = 2;
 
 impl Plan {
     pub fn new(asked: &Asked) -> Self {
         let mut plan = Self {
             mode: asked.mode,
-            launches: asked.launches,
+            order: asked.order,
+            extent: asked.extent,
             seed: asked.seed,
             reference: asked.reference.clone(),
             ..Self::default()
@@ -171,10 +231,18 @@ impl Plan {
                 }
             }
         }
+        let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
+        references.into_iter().for_each(|reference| plan.add_twin(reference));
         plan
     }
 
-    fn add(&mut self, mut configuration: Configuration, workloads: &[Workload]) {
+    pub fn workloads_of(&self, configuration: usize) -> Vec<Workload> {
+        let cases = self.cases.iter().filter(|case| case.configuration == configuration);
+        cases.map(|case| case.workload.clone()).collect()
+    }
+
+    /// A configuration and its cases; a label that is taken gets a number.
+    pub fn add(&mut self, mut configuration: Configuration, workloads: &[Workload]) {
         let wanted = configuration.label.clone();
         let mut number = 2;
         while self.configurations.iter().any(|other| other.label == configuration.label) {
@@ -188,10 +256,14 @@ impl Plan {
         );
     }
 
-    /// The order in which a round launches the configurations: rotated by round, so that none is always first.
-    pub fn order(&self, round: u32) -> impl Iterator<Item = usize> + use<> {
-        let count = self.configurations.len();
-        (0..count).map(move |place| (place + round as usize) % count)
+    /// The order in which a block launches these configurations: drawn once for the run by its seed and rotated by block, so
+    /// that none is always first.
+    pub fn order_of(&self, configurations: &[usize], block: u32) -> Vec<usize> {
+        let mut order = configurations.to_vec();
+        Random::seeded(self.seed).shuffle(&mut order);
+        let count = order.len().max(1);
+        order.rotate_left(block as usize % count);
+        order
     }
 
     /// The cases of a configuration, launch scenarios first: they are about the launch's first request.
@@ -203,6 +275,22 @@ impl Plan {
                 .map(|(index, _)| index)
         };
         of(Kind::Launch).chain(of(Kind::Warm)).collect()
+    }
+}
+
+impl Configuration {
+    /// What `-e` takes for it, as a shell takes that: the path of a program that was given by its path, else the engine's
+    /// name and its preset's. Labels are neither.
+    pub fn asked_as(&self) -> String {
+        let program = self.command.first().map(Path::new);
+        // Who has a preset has a manifest.
+        let by_path = program.filter(|path| {
+            self.preset.is_none() && path.file_name().is_some_and(|name| name == self.engine.as_str())
+        });
+        let name = || self.preset.iter().fold(self.engine.clone(), |name, preset| format!("{name}:{preset}"));
+        let ours = manifest::embedded().is_ok_and(|all| all.iter().any(|it| it.manifest.name == self.engine));
+        let asked = by_path.filter(|_| !ours).map_or_else(name, |path| path.to_string_lossy().into_owned());
+        pasteable(&[asked])
     }
 }
 
@@ -239,6 +327,9 @@ fn configuration(
         threads,
         options,
         unavailable: candidate.unavailable.clone(),
+        beside: None,
+        // What a device holds is not freed by stopping its process.
+        alone: candidate.alone || device != "cpu",
     }
 }
 
@@ -258,12 +349,8 @@ fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
                 .temperature
                 .filter(|&temperature| temperature > 0.0)
                 .map(|temperature| Sampling { temperature, seed: asked.seed, ..Sampling::default() }),
-            warmup: if scenario.kind == Kind::Launch { 0 } else { asked.warmup.unwrap_or(WARMUP) },
-            samples: if scenario.kind == Kind::Launch {
-                1
-            } else {
-                asked.samples.unwrap_or(scenario.samples)
-            },
+            warmup: if scenario.kind == Kind::Launch { Some(0) } else { asked.warmup },
+            rounds: if scenario.kind == Kind::Launch { 1 } else { asked.rounds.unwrap_or(scenario.rounds) },
         }
     };
     match &asked.prompt {
@@ -283,77 +370,4 @@ fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked() -> Asked {
-        let candidate =
-            |name: &str| Candidate { engine: name.into(), command: vec![name.into()], ..Default::default() };
-        Asked {
-            candidates: vec![candidate("a"), candidate("b")],
-            models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
-            scenarios: crate::scenario::named("default").unwrap(),
-            devices: vec!["cpu".into()],
-            dtypes: vec![None],
-            threads: vec![1, 2],
-            options: Map::new(),
-            reference: "a".into(),
-            mode: Mode::Warm,
-            launches: 3,
-            seed: 0,
-            prompt: None,
-            max_new_tokens: None,
-            samples: None,
-            warmup: None,
-            temperature: None,
-        }
-    }
-
-    #[test]
-    fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
-        let plan = Plan::new(&asked());
-        let labels: Vec<_> =
-            plan.configurations.iter().map(|configuration| configuration.label.as_str()).collect();
-        assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
-        assert_eq!(plan.cases.len(), 4 * 6);
-    }
-
-    #[test]
-    fn every_round_launches_each_configuration_once_and_none_is_always_first() {
-        let plan = Plan::new(&asked());
-        let firsts: Vec<_> = (0..4).map(|round| plan.order(round).next()).collect();
-        assert_eq!(firsts, [Some(0), Some(1), Some(2), Some(3)]);
-        let mut all: Vec<_> = plan.order(2).collect();
-        all.sort();
-        assert_eq!(all, [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn the_launch_scenario_comes_first_wherever_the_user_named_it() {
-        let mut asked = asked();
-        asked.scenarios.reverse();
-        let plan = Plan::new(&asked);
-        assert_eq!(plan.cases[plan.cases_of(1)[0]].workload.scenario, "load");
-    }
-
-    #[test]
-    fn the_same_engine_twice_gets_two_labels() {
-        let mut asked = asked();
-        asked.threads = vec![2];
-        asked.candidates[1].engine = "a".into();
-        let plan = Plan::new(&asked);
-        assert_eq!(plan.configurations[1].label, "a #2");
-    }
-
-    #[test]
-    fn what_the_command_line_sets_reaches_every_warm_workload() {
-        let mut asked = asked();
-        (asked.prompt, asked.samples, asked.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
-        let plan = Plan::new(&asked);
-        let decode = plan.cases.iter().find(|case| case.workload.scenario == "decode").unwrap();
-        assert_eq!(decode.workload.prompt, Prompt::Text("Hello".into()));
-        assert_eq!((decode.workload.samples, decode.workload.max_new_tokens), (7, 9));
-        let load = plan.cases.iter().find(|case| case.workload.scenario == "load").unwrap();
-        assert_eq!(load.workload.samples, 1);
-    }
-}
+mod tests;

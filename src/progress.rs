@@ -103,10 +103,10 @@ fn say(line: &str) {
 struct Story {
     requests: u64,
     done: u64,
-    rounds: String,
+    block: String,
     status: String,
-    /// The case that is being measured, and its latest estimate.
-    case: Option<(String, Option<String>)>,
+    /// The workload that is being measured, and the latest estimate of each configuration.
+    workload: Option<(String, Vec<(String, String)>)>,
 }
 
 /// A line for a log.
@@ -120,11 +120,21 @@ struct Line {
 impl Story {
     fn take(&mut self, event: &Event) -> Vec<Line> {
         let mut lines = Vec::new();
-        // What ends a case is whatever comes after its last sample.
-        if !matches!(event, Event::Sampled { .. } | Event::Warned(_) | Event::Skipped { .. })
-            && let Some((case, Some(estimate))) = self.case.take()
+        // What ends the rounds of a workload is whatever comes after its last sample.
+        let goes_on = match event {
+            Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
+                self.workload.as_ref().is_some_and(|(current, _)| current == workload)
+            }
+            Event::Warned(_) | Event::Failed { .. } => true,
+            _ => false,
+        };
+        if !goes_on
+            && let Some((workload, estimates)) = self.workload.take()
+            && !estimates.is_empty()
         {
-            lines.push(step(format!("  {case}: {estimate}")));
+            let estimates: Vec<_> =
+                estimates.iter().map(|(label, estimate)| format!("{label} {estimate}")).collect();
+            lines.push(step(format!("  {workload}: {}", estimates.join(", "))));
         }
         match event {
             Event::SetUpStarted { engine, what, note } => {
@@ -137,42 +147,46 @@ impl Story {
             Event::SetUpFinished { engine, failed: Some(reason) } => {
                 lines.push(lasting(format!("{engine}: not set up: {reason}")));
             }
-            Event::RunStarted { configurations, launches, requests, record } => {
-                self.requests = *requests;
-                lines.push(step(format!(
-                    "measuring: configurations: {configurations}; launches of each: {launches}; requests in all: {requests}"
-                )));
+            Event::RunStarted { configurations, blocks, record } => {
+                let blocks = blocks.map_or("as many as are needed".into(), |blocks| blocks.to_string());
+                lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
                 lines.push(step(format!("record: {record}")));
             }
-            Event::LaunchStarted { label, round, rounds } => {
-                self.rounds = format!("round {}/{rounds}", round + 1);
-                self.status = format!("{}  {label}: starting", self.rounds);
-                lines.push(step(format!("{}: {label}", self.rounds)));
+            Event::BlockStarted { block, until, requests } => {
+                self.requests = *requests;
+                self.block = format!("block {}/{until}", block + 1);
+                lines.push(step(self.block.clone()));
+            }
+            Event::LaunchStarted { label } => {
+                self.status = format!("{}  {label}: starting", self.block);
+                lines.push(step(format!("  {label}")));
             }
             Event::Loading { label, phase, fraction } => {
                 let percent =
                     fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
-                self.status = format!("{}  {label}: loading, {phase}{percent}", self.rounds);
+                self.status = format!("{}  {label}: loading, {phase}{percent}", self.block);
             }
             Event::Loaded { label, load_ns } => {
                 let time = Unit::Nanoseconds.show(*load_ns as f64);
-                self.status = format!("{}  {label}: loaded in {time}", self.rounds);
+                self.status = format!("{}  {label}: loaded in {time}", self.block);
                 lines.push(step(format!("  loaded in {time}")));
             }
             Event::CaseStarted { label, workload } => {
-                self.case = Some((workload.clone(), None));
-                self.status = format!("{}  {label}: {workload}", self.rounds);
+                self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
+                self.status = format!("{}  {label}: {workload}, warming up", self.block);
             }
             Event::Sampled { label, workload, warmup, estimate } => {
                 self.done += 1;
                 let what = if *warmup { ", warming up" } else { "" };
                 let estimate_text =
                     estimate.as_ref().map_or(String::new(), |estimate| format!("  {estimate}"));
-                self.status = format!("{}  {label}: {workload}{what}{estimate_text}", self.rounds);
-                self.case = Some((workload.clone(), estimate.clone()));
-            }
-            Event::Skipped { requests } => {
-                self.requests = self.requests.saturating_sub(*requests).max(self.done)
+                self.status = format!("{}  {label}: {workload}{what}{estimate_text}", self.block);
+                let (_, estimates) = self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
+                if let Some(estimate) = estimate {
+                    estimates.retain(|(other, _)| other != label);
+                    estimates.push((label.clone(), estimate.clone()));
+                    estimates.sort();
+                }
             }
             Event::Failed { label, failure } => lines.push(lasting(format!("{label}: {}", fault(failure)))),
             Event::Warned(warning) => lines.push(lasting(format!("warning: {}", warning.message))),
@@ -193,7 +207,7 @@ impl Story {
         lines
     }
 
-    /// `━━━━────  31/36  3 min left  round 1/3  NAME: decode  43.1 tok/s`; before the run, what is set up.
+    /// `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`; before the run, what is set up.
     fn live(&self, elapsed: Option<Duration>) -> String {
         let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
         let full = (BAR as u64 * self.done / self.requests).min(BAR as u64) as usize;
@@ -202,7 +216,7 @@ impl Story {
         format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
     }
 
-    /// Every round has the same requests in it, so what is left will take as long for each as what is done took.
+    /// Every block has the same requests in it, so what is left will take as long for each as what is done took.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let left = self.requests.saturating_sub(self.done);
         (left > 0 && self.done >= ENOUGH_FOR_TIME_LEFT)
@@ -256,8 +270,9 @@ mod tests {
             Event::SetUpStarted { engine: label(), what: "building".into(), note: Some("10 minutes".into()) },
             Event::SetUpSaid { engine: label(), line: "Compiling beacon-core".into() },
             Event::SetUpFinished { engine: label(), failed: None },
-            Event::RunStarted { configurations: 1, launches: 3, requests: 9, record: "r.jsonl".into() },
-            Event::LaunchStarted { label: label(), round: 0, rounds: 3 },
+            Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() },
+            Event::BlockStarted { block: 0, until: 3, requests: 9 },
+            Event::LaunchStarted { label: label() },
             Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) },
             Event::Loaded { label: label(), load_ns: 1_534_000_000 },
             case("ttft 16"),
@@ -276,12 +291,13 @@ mod tests {
             [
                 "beacon: building (10 minutes)",
                 "beacon: done",
-                "measuring: configurations: 1; launches of each: 3; requests in all: 9",
+                "measuring: configurations: 1; blocks: 3",
                 "record: r.jsonl",
-                "round 1/3: beacon",
+                "block 1/3",
+                "  beacon",
                 "  loaded in 1.53 s",
-                "  ttft 16: 8.90 ms",
-                "  decode: 43.1 tok/s",
+                "  ttft 16: beacon 8.90 ms",
+                "  decode: beacon 43.1 tok/s",
                 "recorded in r.jsonl",
             ]
         );
@@ -291,25 +307,25 @@ mod tests {
     fn the_status_says_what_is_going_on_and_the_estimate_so_far() {
         let mut story = Story::default();
         let events = run();
-        plain(&mut story, &events[..6]);
-        assert_eq!(story.status, "round 1/3 beacon: loading, weights 40 %");
-        plain(&mut story, &events[6..12]);
-        assert_eq!(story.status, "round 1/3 beacon: decode 43.1 tok/s");
+        plain(&mut story, &events[..7]);
+        assert_eq!(story.status, "block 1/3 beacon: loading, weights 40 %");
+        plain(&mut story, &events[7..13]);
+        assert_eq!(story.status, "block 1/3 beacon: decode 43.1 tok/s");
         assert_eq!(
             story.live(Some(Duration::from_secs(1))),
-            "━━━━━━──────────────  3/9  round 1/3 beacon: decode 43.1 tok/s"
+            "━━━━━━──────────────  3/9  block 1/3 beacon: decode 43.1 tok/s"
         );
     }
 
     #[test]
-    fn time_left_follows_from_the_requests_that_are_done_and_skipped() {
+    fn time_left_follows_from_the_requests_that_are_done_and_planned() {
         let mut story = Story { requests: 20, done: 3, ..Story::default() };
         assert_eq!(story.time_left(Duration::from_secs(10)), None);
         story.done = 5;
         assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
-        story.take(&Event::Skipped { requests: 10 });
+        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 });
         assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
-        story.take(&Event::Skipped { requests: 100 });
+        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 });
         assert_eq!(story.time_left(Duration::from_secs(10)), None);
         assert_eq!(
             [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),

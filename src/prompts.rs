@@ -7,6 +7,12 @@ use protocol::{Capabilities, Generate, Id};
 use crate::plan::{Prompt, Workload};
 use crate::record::Role;
 
+/// Ids in front of a prompt, drawn from those of the text: requests of a run share no beginning worth keeping, so that no
+/// cache of prefixes makes one cheap.
+const SALT: usize = 4;
+/// Warm-up requests at the start of each launch that are one request, so that the second answer can be held against the first.
+pub const PAIR: u32 = 2;
+
 /// What prompts for one model are made from.
 pub struct Prompts {
     tokenizer: Tokenizer,
@@ -19,7 +25,7 @@ pub struct Prompts {
 #[derive(Debug, Clone, Copy)]
 pub struct Which {
     pub seed: u64,
-    pub round: u32,
+    pub block: u32,
     pub role: Role,
     pub index: u32,
 }
@@ -44,9 +50,13 @@ impl Prompts {
         };
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
-        let start = window(which) as usize % self.text_ids.len();
-        let text = self.text_ids.iter().cycle().skip(start).take(body);
-        Ok(self.bos.iter().chain(text).copied().collect())
+        // Prompts of different lengths are different prompts, not one the beginning of the other.
+        let drawn = |place| draw(&workload.label, which, place) as usize % self.text_ids.len();
+        let salt = if which.is_of_the_pair() { 0 } else { SALT.min(body / 2) };
+        let salt: Vec<u32> = (1..=salt as u64).map(|place| self.text_ids[drawn(place)]).collect();
+        let start = drawn(0);
+        let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
+        Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
     }
 
     /// The request for these ids, in the form that the engine takes. Without capabilities: the form every engine knows.
@@ -81,37 +91,90 @@ pub fn hash(ids: &[u32]) -> String {
     places::digest(&bytes)
 }
 
-/// Where a sample's window starts: spread over the text by splitmix64's finaliser. All warm-up requests of a launch read
-/// the same window, so that a second answer can be held against the first; no two measured ones do.
-fn window(which: Which) -> u64 {
+impl Which {
+    fn is_of_the_pair(self) -> bool {
+        self.role == Role::Warmup && self.index < PAIR
+    }
+}
+
+/// A number for each place of each request of a workload, by splitmix64's finaliser; the same for the requests of the pair.
+fn draw(workload: &str, which: Which, place: u64) -> u64 {
     let index = match which.role {
-        Role::Warmup => u64::MAX,
-        Role::Measured => u64::from(which.index),
+        Role::Warmup if which.is_of_the_pair() => 0,
+        Role::Warmup => u64::from(which.index) << 2,
+        Role::Discarded => u64::from(which.index) << 2 | 1,
+        Role::Measured => u64::from(which.index) << 2 | 2,
     };
-    let mut state =
-        which.seed ^ u64::from(which.round).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.rotate_left(32);
-    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
+    let label = workload.bytes().map(u64::from);
+    label.chain([u64::from(which.block), index, place]).fold(which.seed, |state, part| {
+        let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        state ^ (state >> 31)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn which(round: u32, role: Role, index: u32) -> Which {
-        Which { seed: 0, round, role, index }
+    fn which(block: u32, role: Role, index: u32) -> Which {
+        Which { seed: 0, block, role, index }
     }
 
     #[test]
-    fn measured_windows_differ_and_warm_up_windows_are_one() {
-        let mut starts: Vec<u64> = (0..3)
-            .flat_map(|round| (0..20).map(move |index| window(which(round, Role::Measured, index))))
+    fn no_request_reads_the_window_of_another_but_for_the_pair() {
+        let roles = [Role::Warmup, Role::Discarded, Role::Measured];
+        let each = roles.into_iter().flat_map(|role| {
+            (0..3).flat_map(move |block| {
+                (PAIR..20).map(move |index| draw("decode", which(block, role, index), 0))
+            })
+        });
+        let windows: std::collections::BTreeSet<u64> = each.collect();
+        assert_eq!(windows.len(), 3 * 3 * 18);
+        assert_eq!(
+            draw("decode", which(1, Role::Warmup, 0), 0),
+            draw("decode", which(1, Role::Warmup, 1), 0)
+        );
+    }
+
+    #[test]
+    fn no_prompt_of_the_default_suite_is_the_beginning_of_another_in_the_same_launch() {
+        let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
+        let mut seen: Vec<Vec<u32>> = Vec::new();
+        for scenario in crate::scenario::named("default").unwrap() {
+            for tokens in scenario.prompt_tokens {
+                let mut workload = crate::run::example_workload(Prompt::Tokens(*tokens));
+                workload.label = format!("{} {tokens}", scenario.name);
+                let whichs =
+                    [which(0, Role::Warmup, 0), which(0, Role::Warmup, 2), which(0, Role::Measured, 0)];
+                seen.extend(whichs.map(|which| prompts.ids(&workload, which).unwrap()));
+            }
+        }
+        let from = prompts.bos.len();
+        for (at, one) in seen.iter().enumerate() {
+            for other in &seen[..at] {
+                let shared =
+                    one[from..].iter().zip(&other[from..]).take_while(|(one, other)| one == other).count();
+                assert!(shared < 4, "{shared} tokens are shared: {one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_prompt_begins_with_a_salt_of_its_own_and_those_of_the_pair_are_one_prompt() {
+        let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
+        let workload = crate::run::example_workload(Prompt::Tokens(64));
+        let ids = |block, role, index| prompts.ids(&workload, which(block, role, index)).unwrap();
+        let from = prompts.bos.len();
+        let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
+            .flat_map(|block| (0..10).map(move |index| (block, index)))
+            .map(|(block, index)| ids(block, Role::Measured, index)[from..from + SALT].to_vec())
             .collect();
-        starts.sort();
-        starts.dedup();
-        assert_eq!(starts.len(), 60);
-        assert_eq!(window(which(1, Role::Warmup, 0)), window(which(1, Role::Warmup, 1)));
+        assert_eq!(begins.len(), 50);
+        assert_eq!(ids(2, Role::Warmup, 0), ids(2, Role::Warmup, 1));
+        assert_ne!(ids(2, Role::Warmup, 1), ids(2, Role::Warmup, 2));
+        assert_ne!(ids(2, Role::Warmup, 0), ids(3, Role::Warmup, 0));
     }
 
     #[test]

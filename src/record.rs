@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::plan::Plan;
+use crate::stats::{Floor, StoppedBy};
 
 /// Raised when the meaning of a field changes; a new field is no new version.
-pub const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 2;
 
 /// A record as it is read back, or as it grows during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,19 +24,23 @@ pub struct RunRecord {
     pub header: Header,
     pub launches: Vec<Launch>,
     pub samples: Vec<Sample>,
+    pub warm_ups: Vec<WarmUp>,
+    pub closed: Vec<Closed>,
     pub failures: Vec<Failure>,
     pub warnings: Vec<Warning>,
     /// Absent when the run was cut off before it could say so.
     pub end: Option<End>,
 }
 
-/// One line of a record.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One line of a record. It is read by `Entry::read` alone: serde would buffer every number of a variant with a tag inside.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry {
     Header(Box<Header>),
     Launch(Box<Launch>),
     Sample(Box<Sample>),
+    WarmUp(WarmUp),
+    Closed(Closed),
     Failure(Failure),
     Warning(Warning),
     End(End),
@@ -54,6 +59,25 @@ pub struct Header {
     pub command: Vec<String>,
     pub machine: Machine,
     pub plan: Plan,
+    /// What this machine's calibration knew when the run began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floors: Vec<KnownFloor>,
+}
+
+/// How far one configuration lies from itself on this machine, by one metric of one workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KnownFloor {
+    pub configuration: usize,
+    /// The workload's label.
+    pub workload: String,
+    pub metric: String,
+    /// Measured side by side.
+    pub paired: Floor,
+    /// Measured at two times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<Floor>,
+    /// When it was calibrated, as RFC 3339 writes it.
+    pub since: String,
 }
 
 /// One process lifetime of an engine. Times count from just before the process was started, on the orchestrator's clock.
@@ -61,7 +85,7 @@ pub struct Header {
 pub struct Launch {
     pub launch: u32,
     pub configuration: usize,
-    pub round: u32,
+    pub block: u32,
     pub pid: u32,
     /// Absent for an engine that is driven with `generate` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +113,7 @@ pub struct Converted {
 pub struct Sample {
     pub launch: u32,
     pub case: usize,
-    /// Counts the requests of this case in this launch.
+    /// Counts the requests of this case in this launch that have this role: of measured ones it is the round.
     pub index: u32,
     pub role: Role,
     /// Names the prompt's ids (or its text, where ids could not be sent).
@@ -108,8 +132,42 @@ pub struct Sample {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     Warmup,
+    /// The first one after the engine's processes had been stopped while another was measured.
+    Discarded,
     #[default]
     Measured,
+}
+
+/// How the warm-up of a case ended in a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmUp {
+    pub launch: u32,
+    pub case: usize,
+    pub requests: u32,
+    pub ended_by: WarmUpEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarmUpEnd {
+    /// Three windows of three requests agreed within 10 %.
+    Steady,
+    /// As many requests as it took in an earlier launch.
+    AsBefore,
+    /// They did not agree in the time that they had.
+    Time,
+    /// There were as many as the user asked for.
+    Asked,
+}
+
+/// From here on a workload is not measured any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The workload's label.
+    pub workload: String,
+    /// After so many blocks.
+    pub blocks: u32,
+    pub by: StoppedBy,
 }
 
 /// A case, or a whole configuration, that could not be measured.
@@ -156,15 +214,19 @@ impl RunRecord {
     }
 
     /// A last line that is torn is left out: the run was cut off while it was written.
-    pub fn parse(lines: impl BufRead) -> Result<Self> {
+    pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut record = None;
         let mut torn: Option<(usize, serde_json::Error)> = None;
-        for (number, line) in lines.split(b'\n').enumerate() {
-            let line = line?;
+        let mut line = Vec::new();
+        for number in 0.. {
+            line.clear();
+            if lines.read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
             if let Some((number, error)) = torn {
                 bail!("line {}: {error}", number + 1);
             }
-            match (serde_json::from_slice(&line), &mut record) {
+            match (Entry::read(&line), &mut record) {
                 (Ok(Entry::Header(header)), None) => {
                     if header.record_version != RECORD_VERSION {
                         bail!(
@@ -191,11 +253,49 @@ impl RunRecord {
             Entry::Header(_) => {}
             Entry::Launch(launch) => self.launches.push(*launch),
             Entry::Sample(sample) => self.samples.push(*sample),
+            Entry::WarmUp(warm_up) => self.warm_ups.push(warm_up),
+            Entry::Closed(closed) => self.closed.push(closed),
             Entry::Failure(failure) => self.failures.push(failure),
             Entry::Warning(warning) => self.warnings.push(warning),
             Entry::End(end) => self.end = Some(end),
         }
     }
+}
+
+impl Entry {
+    /// Its tag first, then what the tag says, straight from the line.
+    pub fn read(line: &[u8]) -> serde_json::Result<Self> {
+        let Tag { entry } = serde_json::from_slice(line)?;
+        Ok(match entry {
+            Which::Header => Self::Header(serde_json::from_slice(line)?),
+            Which::Launch => Self::Launch(serde_json::from_slice(line)?),
+            Which::Sample => Self::Sample(serde_json::from_slice(line)?),
+            Which::WarmUp => Self::WarmUp(serde_json::from_slice(line)?),
+            Which::Closed => Self::Closed(serde_json::from_slice(line)?),
+            Which::Failure => Self::Failure(serde_json::from_slice(line)?),
+            Which::Warning => Self::Warning(serde_json::from_slice(line)?),
+            Which::End => Self::End(serde_json::from_slice(line)?),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Tag {
+    entry: Which,
+}
+
+/// The variants of `Entry`.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Which {
+    Header,
+    Launch,
+    Sample,
+    WarmUp,
+    Closed,
+    Failure,
+    Warning,
+    End,
 }
 
 /// A record being written: what is taken in is also on disk.
@@ -269,6 +369,43 @@ mod tests {
     fn a_record_reads_back_as_it_was_written() {
         let record = RunRecord::parse(lines(&entries()).as_slice()).unwrap();
         assert_eq!((record.samples[0].case, record.warnings.len(), record.end), (3, 1, Some(End::Finished)));
+    }
+
+    #[test]
+    fn every_kind_of_entry_reads_back_as_it_was_written() {
+        let mut all = entries();
+        all.push(Entry::Launch(Box::new(Launch {
+            block: 2,
+            loaded: Some(Loaded::default()),
+            ..Launch::default()
+        })));
+        all.push(Entry::WarmUp(WarmUp { launch: 1, case: 2, requests: 3, ended_by: WarmUpEnd::Time }));
+        all.push(Entry::Closed(Closed { workload: "decode".into(), blocks: 8, by: StoppedBy::Width }));
+        all.push(Entry::Failure(Failure { kind: "exited".into(), ..Failure::default() }));
+        for entry in all {
+            assert_eq!(Entry::read(&protocol::encode(&entry)).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn an_entry_may_have_its_tag_anywhere_and_fields_of_a_later_program() {
+        let line = br#"{"of_later":[1,{"x":null}],"configuration":null,"message":"noisy","entry":"warning"}"#;
+        let expected = Entry::Warning(Warning { configuration: None, message: "noisy".into() });
+        assert_eq!(Entry::read(line).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_entry_of_no_known_kind_is_an_error_with_its_line_and_the_kinds_there_are() {
+        let mut bytes = lines(&entries()[..2]);
+        bytes.extend(b"{\"entry\":\"rumour\"}\n");
+        // At the end it is taken for a torn line.
+        assert_eq!(RunRecord::parse(bytes.as_slice()).unwrap().samples.len(), 1);
+        bytes.extend(lines(&entries()[2..]));
+        let error = RunRecord::parse(bytes.as_slice()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 3: unknown variant `rumour`") && error.contains("warm_up"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -127,6 +127,7 @@ impl Registry {
                     options: settings.options.clone(),
                     command,
                     unavailable,
+                    alone: engine.manifest.alone,
                 }
             }
         }

@@ -21,7 +21,7 @@ pub fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
-        let which = Which { seed: plan.seed, round: 0, role: Role::Measured, index: 0 };
+        let which = Which { seed: plan.seed, block: 0, role: Role::Measured, index: 0 };
         let ids = prompts.ids(workload, which)?;
         let capabilities = (!text).then_some(&everything);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));

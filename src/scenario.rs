@@ -9,8 +9,8 @@ pub struct Scenario {
     /// One case for each prompt length.
     pub prompt_tokens: &'static [u32],
     pub max_new_tokens: u32,
-    /// Measured requests in each launch.
-    pub samples: u32,
+    /// Measured requests in each launch, interleaved with those of the other engines.
+    pub rounds: u32,
     /// The metric that engines are compared by here: a name in `METRICS`.
     pub headline: &'static str,
 }
@@ -32,7 +32,7 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: Kind::Launch,
         prompt_tokens: &[16],
         max_new_tokens: 1,
-        samples: 1,
+        rounds: 1,
         headline: "cold_start",
     },
     Scenario {
@@ -41,7 +41,7 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: Kind::Warm,
         prompt_tokens: &[16, 128, 512],
         max_new_tokens: 1,
-        samples: 10,
+        rounds: 5,
         headline: "first_token",
     },
     Scenario {
@@ -50,7 +50,7 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: Kind::Warm,
         prompt_tokens: &[1024],
         max_new_tokens: 1,
-        samples: 5,
+        rounds: 3,
         headline: "prefill_rate",
     },
     Scenario {
@@ -59,7 +59,7 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: Kind::Warm,
         prompt_tokens: &[32],
         max_new_tokens: 64,
-        samples: 5,
+        rounds: 3,
         headline: "decode_rate",
     },
 ];

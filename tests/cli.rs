@@ -57,7 +57,7 @@ fn scenarios_and_metrics_say_what_they_measure() {
 fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     let scratch = Scratch::outside();
     let mut command = scratch.orchestrate_alone();
-    command.args(["--launches", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
+    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
     let outcome = finish(command.arg(fake_engine()));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("decode_rate"), "{outcome:?}");
@@ -71,7 +71,7 @@ fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
     let link = scratch.join("my-link");
     std::os::unix::fs::symlink(fake_engine(), &link).unwrap();
     let mut command = scratch.orchestrate();
-    command.args(["--launches", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
+    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
     let outcome = finish(
         command.arg("--results").arg(scratch.results()).arg("-e").arg(&link).arg("--reference").arg(&link),
     );
@@ -83,16 +83,7 @@ fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
 fn the_smallest_engine_is_not_taken_to_sample_when_nothing_would_show_it() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.args([
-        "--launches",
-        "1",
-        "--temperature",
-        "0.8",
-        "-s",
-        "decode",
-        "-e",
-        "tests/smallest-engine.py",
-    ]);
+    command.args(["--blocks", "1", "--temperature", "0.8", "-s", "decode", "-e", "tests/smallest-engine.py"]);
     let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(outcome.stdout.contains("needs `sampling`"), "{outcome:?}");
@@ -187,6 +178,7 @@ fn a_report_can_be_made_again_in_every_format() {
     snapshot("report-table", &["report", RECORD]);
     snapshot("report-csv", &["report", RECORD, "--format", "csv"]);
     snapshot("report-markdown", &["report", RECORD, "--format", "markdown"]);
+    snapshot("report-everything", &["report", RECORD, "--pairs", "--wall-time"]);
     let outcome =
         finish(Scratch::new().orchestrate().args(["report", RECORD, "--format", "json"]).current_dir(root()));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -217,7 +209,7 @@ fn a_record_that_was_cut_off_is_reported_as_far_as_it_goes_and_says_so() {
 #[test]
 fn a_record_of_another_version_is_refused() {
     snapshot_of_changed_record("report-other-version", |whole| {
-        whole.replacen("\"record_version\":1", "\"record_version\":99", 1)
+        whole.replacen("\"record_version\":2", "\"record_version\":99", 1)
     });
 }
 
@@ -240,7 +232,7 @@ fn a_record_with_a_broken_line_in_the_middle_is_refused_with_its_number() {
 fn decode(scratch: &Scratch, arguments: &[&str]) -> support::Outcome {
     let chatters = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--launches", "1", "--iterations", "2"]).arg("-e").arg(chatters);
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(chatters);
     finish(command.arg("--results").arg(scratch.results()).args(arguments))
 }
 

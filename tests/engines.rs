@@ -141,7 +141,7 @@ fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
     let _alone = alone();
     assert_is_ready(CANDLE);
     assert_is_ready(PYTORCH);
-    let (outcome, record) = measure(&["--all", "--no-setup", "--launches", "1", "--iterations", "2"], |_| {});
+    let (outcome, record) = measure(&["--all", "--no-setup", "--blocks", "1", "--iterations", "2"], |_| {});
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for name in [CANDLE, PYTORCH] {
         assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{}", outcome.stdout);
@@ -156,7 +156,7 @@ fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
 fn the_baseline_is_what_others_are_measured_against() {
     let _alone = alone();
     let (outcome, _) = measure(
-        &["-e", CANDLE, "-e", PYTORCH, "-s", "decode", "--launches", "1", "--iterations", "1", "--json", "-"],
+        &["-e", CANDLE, "-e", PYTORCH, "-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"],
         |_| {},
     );
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -167,7 +167,7 @@ fn the_baseline_is_what_others_are_measured_against() {
 fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes() {
     let _alone = alone();
     let (outcome, record) =
-        measure(&["--all", "--no-setup", "-s", "decode", "--launches", "1", "--iterations", "1"], nowhere);
+        measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], nowhere);
     assert_explained(&outcome, &record);
 }
 
@@ -175,7 +175,7 @@ fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes
 fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
     let _alone = alone();
     let (outcome, record) =
-        measure(&["--all", "-s", "decode", "--launches", "1", "--iterations", "1"], |command| {
+        measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
             nowhere(command);
             let cache = root().join("target/tmp/no-such-cache");
             // Whatever uv or pip could reach, and whatever they have kept.
@@ -203,7 +203,7 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
 fn the_baseline_can_be_measured_one_process_for_each_request() {
     let _alone = alone();
     let (outcome, record) = measure(
-        &["-e", PYTORCH, "--mode", "one-shot", "-s", "decode", "--launches", "1", "--iterations", "2"],
+        &["-e", PYTORCH, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
         |_| {},
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -215,7 +215,7 @@ fn the_baseline_can_be_measured_one_process_for_each_request() {
 fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
     let _alone = alone();
     let (outcome, record) = measure(
-        &["-e", "tests/smallest-engine.py", "-e", CANDLE, "--launches", "1", "--iterations", "2"],
+        &["-e", "tests/smallest-engine.py", "-e", CANDLE, "--blocks", "1", "--iterations", "2"],
         |_| {},
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -224,7 +224,7 @@ fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_re
         let mut command = at_home(scratch.orchestrate());
         command.env("ORCHESTRATE_HOME", &home).current_dir(root());
         command.arg("-m").arg(&path).arg("--results").arg(&results);
-        command.args(["-s", "ttft", "--no-setup", "--launches", "1", "--iterations", "2", "--threads", "1"]);
+        command.args(["-s", "ttft", "--no-setup", "--blocks", "1", "--iterations", "2", "--threads", "1"]);
         command.args(engines.iter().flat_map(|engine| ["-e", &engine.name]));
         let outcome = finish(&mut command);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -16,17 +16,7 @@ use support::{Running, Scratch, fake_engine, finish};
 fn hanging(scratch: &Scratch) -> Command {
     let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
     let mut command = scratch.orchestrate();
-    command.args([
-        "--scenario",
-        "decode",
-        "--warmup",
-        "1",
-        "--iterations",
-        "5",
-        "--launches",
-        "2",
-        "--debug",
-    ]);
+    command.args(["--scenario", "decode", "--warmup", "1", "--iterations", "5", "--blocks", "2", "--debug"]);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     command
 }
@@ -82,7 +72,7 @@ fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("ignores_sigterm,hangs_in_generate", &[]);
     let mut command = scratch.orchestrate();
-    command.args(["--scenario", "decode", "--launches", "1", "--debug", "-e"]).arg(engine);
+    command.args(["--scenario", "decode", "--blocks", "1", "--debug", "-e"]).arg(engine);
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
     running.signal(Signal::SIGINT);
@@ -165,7 +155,7 @@ fn two_runs_at_once_write_two_records_and_end_each_their_own_processes() {
 
 fn one_decode(scratch: &Scratch) -> Command {
     let mut command = scratch.orchestrate();
-    command.args(["--scenario", "decode", "--launches", "1", "--iterations", "1", "-e"]).arg(fake_engine());
+    command.args(["--scenario", "decode", "--blocks", "1", "--iterations", "1", "-e"]).arg(fake_engine());
     command.arg("--results").arg(scratch.results());
     command
 }
@@ -197,7 +187,7 @@ fn a_case_is_not_lost_to_an_engine_that_failed_at_another_and_ended() {
     command.args([
         "-s",
         "prefill,decode",
-        "--launches",
+        "--blocks",
         "1",
         "--iterations",
         "2",

@@ -181,7 +181,7 @@ fn a_broken_folder_is_a_row_of_a_run() {
         deed(&model);
         let mut command = scratch.orchestrate();
         command
-            .args(["-s", "decode", "--iterations", "1", "--launches", "1", "-m", "model", "-e"])
+            .args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
             .arg(fake_engine());
         let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(&scratch.path));
         assert!(outcome.code == Some(4) && !outcome.stderr.contains("panicked"), "{what}: {outcome:?}");

@@ -14,7 +14,7 @@ use support::models::{assert_refused, edit_json, pulled, sparse_model};
 use support::record::{Record, files};
 use support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
 
-const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--launches", "1", "--format", "csv"];
+const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
 /// The fake engine that says it reads this format, and writes down which model its environment names.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {

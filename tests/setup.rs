@@ -42,7 +42,7 @@ fn tree() -> Scratch {
     scratch
 }
 
-const DECODE: &[&str] = &["-s", "decode", "--launches", "1", "--iterations", "1", "--json", "-"];
+const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"];
 
 fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
     let mut command = scratch.orchestrate_alone();

@@ -188,6 +188,8 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let candidate = registry.candidate(&found, None);
     let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
     Ok(Configuration {
+        beside: None,
+        alone: true,
         label: format!("{}{preset}", candidate.engine),
         engine: candidate.engine,
         preset: candidate.preset,

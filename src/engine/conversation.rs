@@ -56,12 +56,14 @@ pub struct Conversation {
     pub process: Process,
     pub deadlines: Deadlines,
     stray: usize,
+    /// Every later request finds a model in place.
+    loaded: bool,
 }
 
 impl Conversation {
     pub fn start(launching: &Launching, deadlines: Deadlines) -> Result<Self, Fault> {
         match Process::start(launching) {
-            Ok(process) => Ok(Self { process, deadlines, stray: 0 }),
+            Ok(process) => Ok(Self { process, deadlines, stray: 0, loaded: false }),
             Err(error) => {
                 let program = launching.command.first().map_or("", String::as_str);
                 let hint = match error.raw_os_error().map(Errno::from_raw) {
@@ -113,7 +115,10 @@ impl Conversation {
         loop {
             match self.message_within(deadline).await? {
                 (Message::Progress(said), _) => progress(said),
-                (Message::Loaded(loaded), at) => return Ok((loaded, self.since_start(at))),
+                (Message::Loaded(loaded), at) => {
+                    self.loaded = true;
+                    return Ok((loaded, self.since_start(at)));
+                }
                 (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
                 (other, _) => return Err(unexpected(&other, "loaded")),
             }
@@ -134,8 +139,13 @@ impl Conversation {
                     same_id(&token.id, &id, "token")?;
                     tokens.push((token, self.since_start(at)));
                 }
-                (Message::Progress(_), _) => answer_by = tokio::time::Instant::now() + self.deadlines.load,
+                // Of a load in passing. Who has loaded has nothing left to report progress of.
+                (Message::Progress(_), _) if !self.loaded => {
+                    answer_by = tokio::time::Instant::now() + self.deadlines.load
+                }
+                (Message::Progress(_), _) => {}
                 (Message::Generated(generated), at) => {
+                    self.loaded = true;
                     same_id(&generated.id, &id, "generated")?;
                     let (sent_ns, answered_ns) = (self.since_start(sent), self.since_start(at));
                     return Ok(Answer { generated, tokens, sent_ns, answered_ns });

@@ -21,6 +21,8 @@ pub enum Stage {
     Hello,
     Load,
     Warmup(u32),
+    /// The unmeasured request before a sample.
+    Before(u32),
     Sample(u32),
 }
 
@@ -32,6 +34,8 @@ pub enum Cause {
     Exited(String),
     /// No answer within the deadline.
     Timeout(Duration),
+    /// It answers, but not within the time that a case may take for one request.
+    TooSlow(Duration),
     /// It speaks another version of the protocol.
     Version(u32),
     /// What it wrote breaks the protocol.
@@ -51,6 +55,7 @@ impl Cause {
             Self::Start { .. } => "start",
             Self::Exited(_) => "exited",
             Self::Timeout(_) => "timeout",
+            Self::TooSlow(_) => "too_slow",
             Self::Version(_) => "version",
             Self::Protocol(_) => "protocol",
             Self::WrongOutput(_) => "wrong_output",
@@ -68,6 +73,7 @@ impl Cause {
         match self {
             Self::Said(failed) => failed.hint.clone(),
             Self::Start { hint, .. } => hint.clone(),
+            Self::TooSlow(cap) => Some(format!("--case-cap {}s", cap.as_secs().max(1) * 5)),
             Self::Timeout(after) => Some(format!("--timeout {}", after.as_secs().max(1) * 5)),
             _ => None,
         }
@@ -83,6 +89,7 @@ impl fmt::Display for Cause {
             | Self::Unsupported(message) => f.write_str(message),
             Self::Exited(status) => write!(f, "ended with {status} before it answered"),
             Self::Timeout(after) => write!(f, "no answer within {} s", after.as_secs_f64()),
+            Self::TooSlow(cap) => write!(f, "too slow (> {} s)", cap.as_secs_f64()),
             Self::Version(spoken) => {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
@@ -98,6 +105,7 @@ impl fmt::Display for Stage {
             Self::Hello => f.write_str("hello"),
             Self::Load => f.write_str("load"),
             Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
+            Self::Before(index) => write!(f, "the request before sample {}", index + 1),
             Self::Sample(index) => write!(f, "sample {}", index + 1),
         }
     }

@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use protocol::{Frame, Framer, environment};
 use tokio::io::AsyncWriteExt;
@@ -17,6 +17,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
 use super::keeper::end_marked;
+use crate::machine::processes_marked;
 
 /// Lines of stderr that are kept, and how much of each.
 const STDERR_LINES: usize = 40;
@@ -55,6 +56,8 @@ pub struct Process {
     /// Gives nothing, and ends when stderr does.
     stderr_open: mpsc::Receiver<()>,
     launch: String,
+    /// Processes of this launch that are stopped, in whatever group.
+    resting: Vec<u32>,
     label: String,
     debug: bool,
     pub pid: u32,
@@ -98,6 +101,7 @@ impl Process {
             stderr: ring,
             stderr_open,
             launch: launching.launch.clone(),
+            resting: Vec::new(),
             label: launching.label.clone(),
             debug,
             started,
@@ -137,6 +141,29 @@ impl Process {
         self.stdin = None;
     }
 
+    /// Stops every process of this launch, so that no thread of it spins while another engine is measured. The kernel does so
+    /// before the signal's sender goes on running beside it.
+    pub fn rest(&mut self) {
+        // Once the child is reaped its number may belong to somebody else.
+        if self.child.id().is_none() {
+            return;
+        }
+        self.signal(Signal::SIGSTOP);
+        // Those that have left the group carry the mark.
+        self.resting = processes_marked(environment::LAUNCH, &self.launch);
+        signal_each(&self.resting, Signal::SIGSTOP);
+    }
+
+    /// Lets it go on. True when it had been at rest.
+    pub fn wake(&mut self) -> bool {
+        let rested = std::mem::take(&mut self.resting);
+        signal_each(&rested, Signal::SIGCONT);
+        if self.child.id().is_some() {
+            self.signal(Signal::SIGCONT);
+        }
+        !rested.is_empty()
+    }
+
     /// How the process ended, if it does within `grace`. Its last words on stderr have been read by then.
     pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
         let status = tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok();
@@ -157,6 +184,7 @@ impl Process {
 
     /// Ends the process: a request to end, then SIGKILL, then whatever it left behind. Gives the number of leftovers.
     pub async fn end(&mut self, grace: Duration) -> usize {
+        self.wake();
         self.close_stdin();
         if self.wait(grace).await.is_none() {
             self.signal(Signal::SIGTERM);
@@ -176,6 +204,13 @@ impl Process {
             // The group may be empty already.
             let _ = killpg(Pid::from_raw(self.pid as i32), signal);
         }
+    }
+}
+
+fn signal_each(pids: &[u32], signal: Signal) {
+    for &pid in pids {
+        // It may have ended meanwhile.
+        let _ = kill(Pid::from_raw(pid as i32), signal);
     }
 }
 

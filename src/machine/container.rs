@@ -11,8 +11,26 @@ pub fn cpu_limit_millicpus() -> Option<u64> {
     smallest("cpu.max", parse_cpu_max)
 }
 
+/// What is left of the memory limit that leaves least; page cache that could be given back counts as used, so that this is
+/// less than there is.
+pub fn memory_left_bytes() -> Option<u64> {
+    let own = own_cgroup(&read("/proc/self/cgroup")?)?;
+    let folders = own.ancestors().take_while(|dir| dir.starts_with(ROOT));
+    let left = |dir: &Path| {
+        let number = |file: &str| read(dir.join(file))?.trim().parse::<u64>().ok();
+        // Without a limit here there may be one further up.
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    };
+    folders.filter_map(left).min()
+}
+
 pub fn memory_limit_bytes() -> Option<u64> {
     smallest("memory.max", |text| text.trim().parse().ok())
+}
+
+/// What the kernel counted of the CPU time of this process's own cgroup: `cpu.stat`.
+pub(super) fn cpu_statistics() -> Option<String> {
+    read(own_cgroup(&read("/proc/self/cgroup")?)?.join("cpu.stat"))
 }
 
 fn smallest(file: &str, parse: impl Fn(&str) -> Option<u64>) -> Option<u64> {

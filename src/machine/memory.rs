@@ -17,6 +17,12 @@ fn peak_bytes(status: &str) -> Option<u64> {
     kilobytes(status, "VmHWM:")
 }
 
+/// What can be taken without swapping, as the kernel and a container's limit see it.
+pub fn available_bytes() -> Option<u64> {
+    let machine = kilobytes(&read("/proc/meminfo")?, "MemAvailable:");
+    [machine, super::container::memory_left_bytes()].into_iter().flatten().min()
+}
+
 pub(super) fn total_bytes(meminfo: &str) -> Option<u64> {
     kilobytes(meminfo, "MemTotal:")
 }

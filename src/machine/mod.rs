@@ -7,12 +7,14 @@ pub mod container;
 pub mod cpu;
 pub mod memory;
 mod processes;
+mod quiet;
 mod source;
 
 use serde::{Deserialize, Serialize};
 
 pub use cpu::Cpu;
 pub use processes::processes_marked;
+pub use quiet::Quiet;
 pub use source::commit;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,34 @@ impl Machine {
             kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_string()),
             load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
         }
+    }
+}
+
+impl Machine {
+    /// What makes it the same machine to whoever compares figures, by name. Kernel, governor and load are no part of it:
+    /// they change while the machine stays, and what they do to figures is the noise that is measured.
+    pub fn sameness(&self) -> Vec<(&'static str, String)> {
+        let unknown = || "unknown".to_string();
+        // The kernel keeps a little for itself, more or less from boot to boot.
+        let gib = |bytes: u64| format!("{} GiB", (bytes as f64 / f64::from(1 << 30)).round());
+        let cpus = |millicpus: u64| format!("{} CPUs", millicpus as f64 / 1000.0);
+        vec![
+            ("CPU", self.cpu.model.clone().unwrap_or_else(unknown)),
+            // A guest may be denied some that the model has.
+            ("SIMD", self.cpu.simd.join(" ")),
+            ("cores allowed", self.cpu.allowed_cores.map_or_else(unknown, |cores| cores.to_string())),
+            ("memory", self.memory_bytes.map_or_else(unknown, gib)),
+            ("architecture", self.architecture.clone()),
+            ("the container's CPU limit", self.cpu_limit_millicpus.map_or_else(|| "none".into(), cpus)),
+            ("the container's memory limit", self.memory_limit_bytes.map_or_else(|| "none".into(), gib)),
+        ]
+    }
+
+    /// Names the machine: the same for all that `sameness` says the same of.
+    pub fn fingerprint(&self) -> String {
+        let parts: Vec<String> =
+            self.sameness().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        places::digest(parts.join("\n").as_bytes())
     }
 }
 
@@ -100,6 +130,25 @@ mod tests {
         let text = serde_json::to_string(&here).unwrap();
         assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), here);
         assert!(!here.architecture.is_empty() && !here.os.is_empty());
+    }
+
+    #[test]
+    fn a_machine_stays_the_same_over_a_boot_and_not_over_a_smaller_share_of_it() {
+        let cpu = Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() };
+        let machine = Machine { cpu, memory_bytes: Some(64 << 30), ..Machine::default() };
+        let booted = Machine {
+            memory_bytes: Some((64 << 30) - (300 << 20)),
+            kernel: Some("6.9".into()),
+            load_average: Some([9.0; 3]),
+            ..machine.clone()
+        };
+        assert_eq!(machine.fingerprint(), booted.fingerprint());
+        let limited = Machine { cpu_limit_millicpus: Some(1500), ..machine.clone() };
+        assert_ne!(machine.fingerprint(), limited.fingerprint());
+        let (one, other) = (machine.sameness(), limited.sameness());
+        let differing: Vec<_> = one.iter().zip(other).filter(|(one, other)| *one != other).collect();
+        let differing: Vec<_> = differing.into_iter().map(|(_, other)| other).collect();
+        assert_eq!(differing, [("the container's CPU limit", "1.5 CPUs".to_string())]);
     }
 
     #[cfg(target_os = "linux")]

@@ -39,11 +39,24 @@ fn launch(stamp: Stamp) -> Launch {
 }
 
 fn values(name: &str, sample: &Sample, launch: &Launch, kind: Kind, mode: Mode) -> Vec<f64> {
-    (named(name).unwrap().of)(&Observation { sample, launch, kind, mode })
+    (named(name).unwrap().of)(&Observation { sample, first: Some(sample), launch, kind, mode })
 }
 
 fn warm(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
     values(name, &sample(sequences), &launch(Stamp::Token), Kind::Warm, Mode::Warm)
+}
+
+#[test]
+fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
+    let (later, launch) = (sample(vec![sequence(100, &[11])]), launch(Stamp::Token));
+    let first = Sample { sent_ns: 1600 * MS, answered_ns: 1900 * MS, ..later.clone() };
+    let first_run = |first, mode| {
+        let seen = Observation { sample: &later, first, launch: &launch, kind: Kind::Warm, mode };
+        (named("first_run").unwrap().of)(&seen)
+    };
+    assert_eq!(first_run(Some(&first), Mode::Warm), [300e6]);
+    assert_eq!(first_run(Some(&first), Mode::OneShot), [1900e6]);
+    assert_eq!(first_run(None, Mode::Warm), NOTHING);
 }
 
 #[test]

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use super::factors::{FACTORS, varies};
 use super::grid::Room;
 use super::safe::shorten;
-use super::{Report, Row};
+use super::{Extent, Report, Row};
 use crate::machine::Machine;
-use crate::plan::Mode;
+use crate::plan::{Mode, Order};
+use crate::record::WarmUpEnd;
+use crate::stats::StoppedBy;
 
 /// A longer model, version or device is shortened here; CSV and JSON have it whole.
 const LONGEST_MODEL: usize = 40;
@@ -56,24 +58,74 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
 }
 
 fn how_often(report: &Report) -> String {
-    let samples = by_scenario(report, |row| row.case.samples.to_string());
-    let warmups: Vec<u32> = report.rows.iter().map(|row| row.case.warmup).collect();
-    let warmup = match warmups.iter().max() {
-        Some(0) | None => String::new(),
-        Some(1) => ", after 1 warm-up".into(),
-        Some(most) => format!(", after {most} warm-ups"),
-    };
+    let rounds = by_scenario(report, |row| row.case.rounds.to_string());
     // Where less came, a column says how much.
     let planned = if falls_short(report) { "planned: " } else { "" };
-    match report.mode {
-        Mode::Warm => {
-            let launches = counted(u64::from(report.launches), "launch");
-            format!("{planned}{launches}, samples in each: {samples}{warmup}")
+    let mode = if report.mode == Mode::OneShot { "one-shot, a process for each request: " } else { "" };
+    let order = match report.order {
+        Order::Interleaved => "interleaved",
+        Order::Sequential => "one engine after the other",
+    };
+    let warm = warm_ups(report).map_or_else(String::new, |warm| format!("; {warm}"));
+    format!("{mode}{planned}{}, {order}; rounds: {rounds}{warm}", blocks(report))
+}
+
+/// `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.
+fn blocks(report: &Report) -> String {
+    let most = report.extents.iter().map(|extent| extent.blocks).max().unwrap_or(0);
+    let mut said: Vec<String> = Vec::new();
+    let mut fewer: Vec<u32> =
+        report.extents.iter().map(|extent| extent.blocks).filter(|it| *it < most).collect();
+    fewer.sort_unstable();
+    fewer.dedup();
+    let each = fewer.into_iter().map(|few| format!("{few} for {}", workloads(report, |it| it.blocks == few)));
+    said.extend(Some(each.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty()));
+    let stops = [
+        (StoppedBy::Width, "narrow intervals"),
+        (StoppedBy::LastLook, "the last look"),
+        (StoppedBy::Time, "the time"),
+    ];
+    let with = |stop: StoppedBy| report.extents.iter().filter(move |it| it.stopped_by == Some(stop)).count();
+    let each = stops.into_iter().filter(|(stop, _)| with(*stop) > 0).map(|(stop, by)| {
+        let all = with(stop) == report.extents.len();
+        let of = if all {
+            String::new()
+        } else {
+            format!(" ({})", workloads(report, |it| it.stopped_by == Some(stop)))
+        };
+        format!("by {by}{of}")
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    said.extend(Some(format!("stopped {each}")).filter(|_| !each.is_empty()));
+    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    format!("{}{said}", counted(u64::from(most), "block"))
+}
+
+/// `load, ttft 16, decode`; a scenario of which all workloads are meant is named once.
+fn workloads(report: &Report, which: impl Fn(&Extent) -> bool) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for extent in report.extents.iter().filter(|extent| which(extent)) {
+        let mut alike = report.extents.iter().filter(|other| other.scenario == extent.scenario);
+        let name = if alike.all(&which) { &extent.scenario } else { &extent.workload };
+        if !names.contains(&name.as_str()) {
+            names.push(name);
         }
-        Mode::OneShot => {
-            let rounds = counted(u64::from(report.launches), "round");
-            format!("one-shot, a process for each request: {planned}{rounds}, samples in each: {samples}")
-        }
+    }
+    names.join(", ")
+}
+
+/// As they went; where none is on record, as they were asked for.
+fn warm_ups(report: &Report) -> Option<String> {
+    let done = || report.rows.iter().flat_map(|row| &row.warm_ups);
+    let asked = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::Asked);
+    let requests = |count: u32| counted(u64::from(count), "request");
+    let ends = done().map(|it| it.requests).min().zip(done().map(|it| it.requests).max());
+    let after = |count: u32| (count > 0).then(|| format!("after {}", counted(u64::from(count), "warm-up")));
+    match ends {
+        Some((low, high)) if low < high => Some(format!("warm after {low} to {}", requests(high))),
+        Some((_, high)) if high > 0 && !asked => Some(format!("warm after {}", requests(high))),
+        Some((_, high)) => after(high),
+        None => report.rows.iter().filter_map(|row| row.case.warmup).max().and_then(after),
     }
 }
 
@@ -112,16 +164,19 @@ fn machine(machine: &Machine) -> String {
 }
 
 fn counted(count: u64, what: &str) -> String {
-    match (count, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "launch") => format!("{count} launches"),
-        _ => format!("{count} {what}s"),
-    }
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Some row without a failure of its own has fewer samples than were planned.
 pub fn falls_short(report: &Report) -> bool {
-    report.rows.iter().any(|row| row.fault.is_none() && !row.is_complete(report.launches))
+    report.rows.iter().any(|row| row.fault.is_none() && !is_complete(report, row))
+}
+
+/// Every block gave every sample that the plan asked for.
+fn is_complete(report: &Report, row: &Row) -> bool {
+    let extent = report.extents.iter().find(|extent| extent.workload == row.case.label);
+    let blocks = extent.map_or(0, |extent| extent.blocks);
+    row.samples >= blocks as usize * row.case.rounds as usize
 }
 
 pub fn several_engines(report: &Report, room: Room) -> bool {

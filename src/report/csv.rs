@@ -1,10 +1,13 @@
 //! Tidy CSV: one line for each case and metric, in the metric's own unit; and one for each failure.
 
-use super::{Engine, Fault, Format, Report};
+use super::verdicts::evidence;
+use super::{Engine, Fault, Figure, Format, Report, Row, View, WallTime};
+use crate::metric::Metric;
+use crate::stats::Summary;
 
 pub const FORMAT: Format = Format { name: "csv", about: "one line for each case and metric", render };
 
-const COLUMNS: [&str; 26] = [
+const COLUMNS: [&str; 38] = [
     "record",
     "case",
     "scenario",
@@ -28,36 +31,40 @@ const COLUMNS: [&str; 26] = [
     "max",
     "mean",
     "std",
+    "reference",
     "times_reference",
+    "low",
+    "high",
+    "evidence",
+    "verdict",
+    "blocks",
+    "epsilon",
+    "stopped_by",
+    "p",
+    "p_adjusted",
+    "p_welch",
+    "p_mann_whitney",
     "failure",
     "message",
 ];
+/// Where the numbers of a comparison begin.
+const COMPARISON: usize = 23;
+/// Where those of a failure begin.
+const FAILURE: usize = COLUMNS.len() - 2;
 
-fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
+fn render(report: &Report, _: &View) -> Vec<u8> {
     let mut out = String::new();
     write(COLUMNS.iter().map(ToString::to_string), &mut out);
     for row in &report.rows {
         let names = names(report, &row.case.label, &row.case.scenario, &row.engine);
         for figure in &row.figures {
-            let (metric, summary) = (figure.metric, &figure.summary);
-            let headline = row.case.headline.is_some_and(|headline| headline.name == metric.name);
-            let numbers = [
-                summary.estimate,
-                summary.p50,
-                summary.p90,
-                summary.p95,
-                summary.p99,
-                summary.min,
-                summary.max,
-                summary.mean,
-            ];
             let mut fields = names.clone();
-            fields.extend([metric.name.to_string(), metric.unit.symbol().to_string()]);
-            fields.extend([summary.n.to_string(), summary.launches.to_string()]);
-            fields.extend(numbers.map(|number| number.to_string()));
-            fields.push(summary.std.map_or(String::new(), |std| std.to_string()));
-            fields.push(row.ratio.filter(|_| headline).map_or(String::new(), |ratio| ratio.to_string()));
+            fields.extend(numbers(figure));
+            fields.extend(comparison(report, row, figure.metric));
             write(fields.into_iter().chain([String::new(), String::new()]), &mut out);
+        }
+        if let Some(wall_time) = &row.wall_time {
+            write_wall_time(&names, wall_time, &mut out);
         }
         if let Some(fault) = &row.fault {
             write_fault(names, fault, &mut out);
@@ -67,6 +74,68 @@ fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
         write_fault(names(report, "", "", &failed.engine), &failed.fault, &mut out);
     }
     out.into_bytes()
+}
+
+/// From the metric's name to the deviation.
+fn numbers(figure: &Figure) -> Vec<String> {
+    let Figure { metric, summary } = figure;
+    let Summary { estimate, p50, p90, p95, p99, min, max, mean, .. } = summary;
+    let mut fields = vec![metric.name.to_string(), metric.unit.symbol().to_string()];
+    fields.extend([summary.n.to_string(), summary.launches.to_string()]);
+    fields.extend([estimate, p50, p90, p95, p99, min, max, mean].map(|number| number.to_string()));
+    fields.push(optional(summary.std));
+    fields
+}
+
+/// From the reference to the p values; times above 1 are better, whichever way the metric points, and `epsilon` is the share
+/// from which on something counts as a difference.
+fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<String> {
+    let mut fields = vec![String::new(); FAILURE - COMPARISON];
+    let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
+    if row.is_reference() && row.fault.is_none() {
+        (fields[0], fields[1]) = (text(&row.engine.label), "1".into());
+    }
+    let judged = report.verdicts.of_metric(row, metric, false);
+    if let (Some(reference), Some(judged)) = (reference, judged)
+        && let Ok(found) = &judged.result
+    {
+        let (low, high) = judged.bounds().unzip();
+        fields = vec![text(reference)];
+        fields.extend([judged.times(), low, high].map(optional));
+        fields.extend([word(evidence(&found.evidence)), found.verdict.map_or(String::new(), word)]);
+        fields.push(found.blocks.to_string());
+        fields.push(found.epsilon.difference().exp_m1().to_string());
+        fields.push(word(found.stopped_by));
+        let p = found.p;
+        fields.extend([p.paired, p.adjusted, p.welch, p.mann_whitney].map(optional));
+    }
+    fields
+}
+
+/// A line for each part, in the columns of a metric.
+fn write_wall_time(names: &[String], wall_time: &WallTime, out: &mut String) {
+    for (name, ns, count) in wall_time.lines() {
+        let mut fields = names.to_vec();
+        let ns = ns.map_or(String::new(), |ns| ns.to_string());
+        fields.extend([format!("wall_time.{name}"), "ns".into(), count.to_string()]);
+        fields.extend([wall_time.launches.to_string(), ns.clone()]);
+        fields.resize(COMPARISON - 2, String::new());
+        fields.push(ns);
+        fields.resize(COLUMNS.len(), String::new());
+        write(fields, out);
+    }
+}
+
+fn optional(number: Option<f64>) -> String {
+    number.map_or(String::new(), |number| number.to_string())
+}
+
+/// As JSON names it.
+fn word(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
 }
 
 fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<String> {
@@ -86,18 +155,18 @@ fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<St
 }
 
 fn write_fault(mut fields: Vec<String>, fault: &Fault, out: &mut String) {
-    fields.resize(COLUMNS.len() - 2, String::new());
+    fields.resize(FAILURE, String::new());
     fields.extend([text(&fault.kind), text(&fault.line())]);
     write(fields, out);
 }
 
 /// Text that a spreadsheet would run as a formula is made text by a leading apostrophe.
-fn text(text: &str) -> String {
+pub fn text(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_string() }
 }
 
-fn write(fields: impl IntoIterator<Item = String>, out: &mut String) {
+pub fn write(fields: impl IntoIterator<Item = String>, out: &mut String) {
     let quoted = fields.into_iter().map(|field| match field.contains([',', '"', '\n', '\r', ';']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field,

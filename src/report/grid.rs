@@ -5,23 +5,35 @@ use super::caption::{caption, falls_short, headlines, several_engines};
 use super::factors::{FACTORS, varies};
 use super::labels::Labels;
 use super::safe::shorten;
-use super::{Engine, Failed, Fault, Figure, Report, Row, WIDE_SPREAD};
-use crate::metric::{METRICS, Metric, Scale, Shown, three_digits};
+use super::verdicts::Judged;
+use super::verdicts::said::{self, Section};
+use super::{Engine, Failed, Fault, Figure, Report, Row, View};
+use crate::metric::{METRICS, Metric, Scale, Shown};
+use crate::shell::pasteable;
 
 /// Below so many values the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
+/// The title of the column of ratios.
+const RATIOS: &str = "x ref";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
 pub struct Grid {
     pub caption: Vec<String>,
-    pub columns: Vec<Column>,
-    pub lines: Vec<Line>,
+    pub cells: Cells,
+    pub verdicts: Section,
     /// What explains marks and columns, one line each.
     pub legend: Vec<String>,
     /// What failed, whole, with what to do about it.
     pub faults: Vec<Explained>,
     pub warnings: Vec<String>,
     pub notes: Vec<String>,
+}
+
+/// Columns, and lines that have a cell for each of them.
+#[derive(Default)]
+pub struct Cells {
+    pub columns: Vec<Column>,
+    pub lines: Vec<Line>,
 }
 
 pub struct Column {
@@ -78,12 +90,12 @@ impl Room {
 }
 
 impl Grid {
-    pub fn of(report: &Report, room: Room) -> Self {
+    pub fn of(report: &Report, view: &View, room: Room) -> Self {
         let labels = Labels::of(report, room);
         let mut grid = Self {
             caption: caption(report, room),
-            columns: Vec::new(),
-            lines: lines(report),
+            cells: Cells { columns: Vec::new(), lines: lines(report) },
+            verdicts: Section::of(report, &labels, view.pairs),
             legend: Vec::new(),
             faults: explained(report, &labels),
             warnings: report.warnings.iter().map(|warning| labels.sentence(warning)).collect(),
@@ -91,17 +103,18 @@ impl Grid {
         };
         grid.name_columns(report, &labels, room);
         grid.fact_columns(report, room);
-        grid.figure_columns(report);
-        let figures = grid.columns.iter().any(|column| column.place == Place::Figure);
-        if !figures && grid.lines.iter().any(|line| line.fault.is_some()) {
+        grid.figure_columns(report, view);
+        let figures = grid.cells.columns.iter().any(|column| column.place == Place::Figure);
+        if !figures && grid.cells.lines.iter().any(|line| line.fault.is_some()) {
             // Faults need a place to stand.
             grid.column(report, "outcome", Place::Figure, |_| String::new(), |_| String::new());
-            grid.columns
+            grid.cells
+                .columns
                 .iter_mut()
                 .filter(|column| column.title == "outcome")
                 .for_each(|column| column.text = true);
         }
-        grid.finish(report, &labels);
+        grid.finish(report, view, &labels);
         grid
     }
 
@@ -142,7 +155,7 @@ impl Grid {
         }
     }
 
-    fn figure_columns(&mut self, report: &Report) {
+    fn figure_columns(&mut self, report: &Report, view: &View) {
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.name == metric.name),
@@ -163,15 +176,9 @@ impl Grid {
             });
         }
         // Where only the reference itself was measured there is nothing to compare.
-        if report.rows.iter().any(|row| row.ratio.is_some_and(|ratio| ratio != 1.0)) {
-            let write = |row: &Row| match row.ratio {
-                Some(ratio) => {
-                    format!("{}x{}", three_digits(ratio), if row.ratio_is_unsure { "?" } else { "" })
-                }
-                None if row.fault.is_some() => String::new(),
-                None => "n/a".into(),
-            };
-            self.column(report, "x ref", Place::Figure, write, |_| String::new());
+        if has_ratios(report) {
+            let cell = |row: &Row| said::cell(report, row, view.pairs);
+            self.column(report, RATIOS, Place::Figure, cell, |_| String::new());
         }
     }
 
@@ -211,7 +218,7 @@ impl Grid {
             None => String::new(),
         };
         self.column(report, title, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.columns.last_mut() {
+        if let Some(column) = self.cells.columns.last_mut() {
             (column.group, column.unit) = (group, scale.symbol);
         }
     }
@@ -225,44 +232,34 @@ impl Grid {
         of_failed: impl Fn(&Failed) -> String,
     ) {
         let text = place != Place::Figure && !matches!(title, "threads" | "n");
-        self.columns.push(Column { title: title.into(), group: None, unit: "", place, text });
+        self.cells.columns.push(Column { title: title.into(), group: None, unit: "", place, text });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
-        for (line, cell) in self.lines.iter_mut().zip(cells) {
+        for (line, cell) in self.cells.lines.iter_mut().zip(cells) {
             line.cells.push(cell);
         }
     }
 
-    fn finish(&mut self, report: &Report, labels: &Labels) {
-        let has =
-            |mark: &str| self.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)));
+    fn finish(&mut self, report: &Report, view: &View, labels: &Labels) {
+        let has = |mark: &str| {
+            self.cells.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)))
+        };
         if has("~") {
-            self.legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values"));
+            let remedy =
+                more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
+            self.legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values{remedy}"));
         }
-        if self.columns.iter().any(|column| column.title == "x ref") {
-            self.legend.push(format!(
-                "x ref: how many times as good as `{}`, by {}",
-                report.reference,
-                headlines(report)
-            ));
-            if report.rows.iter().any(|row| row.ratio_is_unsure) {
-                let of = "launches of the row or of its reference differ by more than";
-                self.legend.push(format!("x?: {of} {WIDE_SPREAD} times"));
-            }
-        } else if varies(&report.rows, |row| row.engine.label.clone()) {
+        if has_ratios(report) {
             let reference = &report.reference;
-            let own = report
-                .rows
-                .iter()
-                .any(|row| [&row.engine.label, &row.engine.name, &row.engine.engine].contains(&reference));
-            self.legend.push(match (reference.is_empty(), own) {
-                (true, _) => "no ratios: no reference is named (`--reference NAME`)".into(),
-                (_, true) => format!("no ratios: nothing was measured beside the reference `{reference}`"),
-                _ => format!("no ratios: the reference `{reference}` was not measured"),
-            });
+            let by = headlines(report);
+            self.legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
+            self.legend.extend(said::legend(report, view.pairs));
+            self.legend.extend(failed_reference(report));
+        } else if varies(&report.rows, |row| row.engine.label.clone()) {
+            self.legend.push(why_no_ratios(report));
         }
-        let names = self.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
+        let names = self.cells.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
         let unstated = |(index, column): (usize, &Column)| {
-            let mut cells = self.lines.iter().map(|line| &line.cells[index]);
+            let mut cells = self.cells.lines.iter().map(|line| &line.cells[index]);
             FACTORS.iter().any(|factor| factor.title == column.title) && cells.any(|cell| cell.ends_with('?'))
         };
         if names.into_iter().any(unstated) {
@@ -278,6 +275,65 @@ impl Grid {
         }
         self.legend.push(EXPLANATIONS.into());
     }
+}
+
+/// Where only the reference itself was measured there is nothing to compare.
+fn has_ratios(report: &Report) -> bool {
+    let judged = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
+    judged.filter_map(Judged::times).count() > 0
+}
+
+fn why_no_ratios(report: &Report) -> String {
+    let reference = &report.reference;
+    let named = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
+    let rows = || report.rows.iter().filter(|row| named(&row.engine));
+    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    if reference.is_empty() {
+        "no ratios: no reference is named (`--reference NAME`)".into()
+    } else if rows().any(|row| row.fault.is_none()) {
+        format!("no ratios: nothing was measured beside the reference `{reference}`")
+    } else if rows().count() > 0 || report.failed.iter().any(|failed| named(&failed.engine)) {
+        format!("no ratios: the reference `{reference}` failed{other}")
+    } else {
+        format!("no ratios: the reference `{reference}` was not measured{other}")
+    }
+}
+
+/// Where it failed in some cases, others have no ratio there.
+fn failed_reference(report: &Report) -> Option<String> {
+    let failed = report.rows.iter().find(|row| row.is_reference() && row.fault.is_some())?;
+    let mut beside = report.rows.iter().filter(|row| row.case.label == failed.case.label);
+    beside.any(|row| row.fault.is_none()).then_some(())?;
+    let label = &failed.engine.label;
+    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    Some(format!("n/a: the reference `{label}` failed there{other}"))
+}
+
+/// A row's label, as a shell takes it, of an engine that failed nowhere and that others can be held against.
+fn other_reference(report: &Report) -> Option<String> {
+    let fails = |engine: &str| {
+        let mut rows = report.rows.iter().filter(|row| row.engine.label == engine);
+        rows.any(|row| row.fault.is_some())
+            || report.failed.iter().any(|failed| failed.engine.label == engine)
+    };
+    let sound = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label))?;
+    // Where there is nobody else, it would be held against nothing.
+    let others = report.rows.iter().any(|row| row.engine.label != sound.engine.label && row.fault.is_none());
+    others.then(|| pasteable(std::slice::from_ref(&sound.engine.label)))
+}
+
+/// Rounds for each block that would give every row enough values for a 99th percentile.
+fn more_rounds(report: &Report) -> Option<usize> {
+    let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
+    let needed = percentiles.flat_map(|metric| {
+        report.rows.iter().filter_map(move |row| {
+            let n = row.figure(metric.name)?.summary.n;
+            let enough = n >= ENOUGH_FOR_P99 || row.fault.is_some();
+            // As many times as many as there are.
+            (!enough && n > 0).then(|| (row.case.rounds as usize * ENOUGH_FOR_P99).div_ceil(n))
+        })
+    });
+    needed.max()
 }
 
 /// The lines without their cells.

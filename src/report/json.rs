@@ -1,18 +1,41 @@
 //! JSON for programs: every summary in full, in the metric's own unit. The names here are stable: add, never rename.
 
+mod comparisons;
+
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::{Engine, Fault, Format, Report};
+use super::wall_time::PARTS;
+use super::{Engine, Extent, Fault, Format, Report, Row, View, WallTime};
 use crate::machine::Machine;
 use crate::metric::Better;
-use crate::plan::Mode;
-use crate::stats::Summary;
+use crate::plan::{Mode, Order};
+use crate::record::WarmUp;
+use crate::stats::{StoppedBy, Summary, Verdict};
+use comparisons::{
+    ComparisonEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, mean, noise, uncalibrated,
+};
 
 pub const FORMAT: Format = Format { name: "json", about: "every summary in full", render };
 
-fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
+fn render(report: &Report, _: &View) -> Vec<u8> {
     // String keys and finite numbers only, so this cannot fail.
     let mut bytes = serde_json::to_vec_pretty(&document(report)).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// The report, and what the run is judged to be against its baseline, in one document.
+pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Judged<'a, J> {
+        #[serde(flatten)]
+        report: Document<'a>,
+        judgement: &'a J,
+    }
+    let judged = Judged { report: document(report), judgement };
+    let mut bytes = serde_json::to_vec_pretty(&judged).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
@@ -25,15 +48,37 @@ struct Document<'a> {
     commit: Option<&'a str>,
     command: &'a [String],
     mode: Mode,
-    launches: u32,
+    order: Order,
+    workloads: Vec<WorkloadEntry<'a>>,
     seed: u64,
     reference: &'a str,
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
     failed: Vec<FailedEntry<'a>>,
+    /// Each configuration against its reference, by every metric.
+    comparisons: Vec<ComparisonEntry<'a>>,
+    /// Every two configurations. A difference must hold among all that are compared, so a small one may be found above and
+    /// not here.
+    pairs: Vec<ComparisonEntry<'a>>,
+    /// Each configuration against the program of its baseline, where that was measured in turn with it.
+    against_baseline: Vec<ComparisonEntry<'a>>,
+    geometric_means: Vec<MeanEntry<'a>>,
+    noise: Vec<NoiseEntry<'a>>,
+    /// When this machine was calibrated.
+    calibrated: Option<&'a str>,
+    /// For which of these engines it was not.
+    uncalibrated: Vec<UncalibratedEntry<'a>>,
     warnings: &'a [String],
     notes: &'a [String],
     machine: &'a Machine,
+}
+
+#[derive(Serialize)]
+struct WorkloadEntry<'a> {
+    workload: &'a str,
+    scenario: &'a str,
+    blocks: u32,
+    stopped_by: Option<StoppedBy>,
 }
 
 #[derive(Serialize)]
@@ -43,12 +88,15 @@ struct CaseEntry<'a> {
     engine: EngineEntry<'a>,
     launches: usize,
     samples: usize,
+    rounds: u32,
     headline: Option<&'static str>,
+    reference: Option<&'a str>,
     /// How many times as good as the reference, by the headline.
     times_reference: Option<f64>,
-    /// Launches of it or of the reference are too far apart for `times_reference` to say much.
-    times_reference_is_unsure: bool,
+    verdict: Option<Verdict>,
     failure: Option<FaultEntry<'a>>,
+    warm_ups: &'a [WarmUp],
+    wall_time: Option<WallTimeEntry<'a>>,
     metrics: Vec<MetricEntry<'a>>,
 }
 
@@ -70,6 +118,26 @@ struct MetricEntry<'a> {
     better: &'static str,
     #[serde(flatten)]
     summary: &'a Summary,
+}
+
+/// Parts that add up to the total.
+#[derive(Serialize)]
+struct WallTimeEntry<'a> {
+    total_ns: u64,
+    parts_ns: BTreeMap<&'static str, Option<u64>>,
+    unattributed_ns: u64,
+    /// Phases of the load as the engine calls them.
+    phases: Vec<PhaseEntry<'a>>,
+    launches: usize,
+    requests: usize,
+    /// So often the engine's own times added up to more than had passed.
+    shortened: usize,
+}
+
+#[derive(Serialize)]
+struct PhaseEntry<'a> {
+    name: &'a str,
+    ns: u64,
 }
 
 #[derive(Serialize)]
@@ -95,10 +163,14 @@ fn document(report: &Report) -> Document<'_> {
         engine: engine(&row.engine),
         launches: row.launches,
         samples: row.samples,
+        rounds: row.case.rounds,
         headline: row.case.headline.map(|metric| metric.name),
-        times_reference: row.ratio,
-        times_reference_is_unsure: row.ratio_is_unsure,
+        reference: row.reference.as_deref(),
+        times_reference: times_reference(report, row),
+        verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.verdict),
         failure: row.fault.as_ref().map(fault),
+        warm_ups: &row.warm_ups,
+        wall_time: row.wall_time.as_ref().map(wall_time),
         metrics: row
             .figures
             .iter()
@@ -121,7 +193,8 @@ fn document(report: &Report) -> Document<'_> {
         commit: report.commit.as_deref(),
         command: &report.command,
         mode: report.mode,
-        launches: report.launches,
+        order: report.order,
+        workloads: report.extents.iter().map(workload).collect(),
         seed: report.seed,
         reference: &report.reference,
         notices: &report.notices,
@@ -129,9 +202,39 @@ fn document(report: &Report) -> Document<'_> {
         failed: failed
             .map(|it| FailedEntry { engine: engine(&it.engine), failure: fault(&it.fault) })
             .collect(),
+        comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
+        pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
+        against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
+        geometric_means: report.verdicts.means.iter().map(mean).collect(),
+        noise: report.verdicts.noise.iter().flat_map(noise).collect(),
+        calibrated: report.verdicts.calibration.since.as_deref(),
+        uncalibrated: report.verdicts.calibration.lacking.iter().map(uncalibrated).collect(),
         warnings: &report.warnings,
         notes: &report.notes,
         machine: &report.machine,
+    }
+}
+
+fn times_reference(report: &Report, row: &Row) -> Option<f64> {
+    let own = row.is_reference().then_some(1.0);
+    own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| row.fault.is_none())
+}
+
+fn workload(extent: &Extent) -> WorkloadEntry<'_> {
+    let Extent { workload, scenario, blocks, stopped_by } = extent;
+    WorkloadEntry { workload, scenario, blocks: *blocks, stopped_by: *stopped_by }
+}
+
+fn wall_time(wall_time: &WallTime) -> WallTimeEntry<'_> {
+    let parts = PARTS.into_iter().map(|part| (part.name(), wall_time.part(part)));
+    WallTimeEntry {
+        total_ns: wall_time.total_ns,
+        parts_ns: parts.collect(),
+        unattributed_ns: wall_time.unattributed_ns,
+        phases: wall_time.phases.iter().map(|(name, ns)| PhaseEntry { name, ns: *ns }).collect(),
+        launches: wall_time.launches,
+        requests: wall_time.requests,
+        shortened: wall_time.shortened,
     }
 }
 

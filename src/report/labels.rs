@@ -53,6 +53,14 @@ impl Labels {
         self.begun(text, text.strip_prefix('`').map_or("", |_| "`"))
     }
 
+    /// A sentence that names labels somewhere, between backticks.
+    pub fn within(&self, text: &str) -> String {
+        let parts = text.split('`').enumerate();
+        let each =
+            parts.map(|(index, part)| if index % 2 == 1 { self.label(part) } else { part.to_string() });
+        each.collect::<Vec<_>>().join("`")
+    }
+
     /// With the longest name that it begins with made short.
     fn begun(&self, text: &str, mark: &str) -> String {
         let rest = &text[mark.len()..];

@@ -1,14 +1,16 @@
 //! A table for README files and comments: GitHub's Markdown, with what explains it below.
 
-use super::grid::{Column, Grid, Place, Room};
-use super::{Format, Report};
+use super::grid::{Cells, Column, Grid, Place, Room};
+use super::verdicts::said::{Section, loosened};
+use super::wall_time::account::Account;
+use super::{Format, Report, View};
 
 pub const FORMAT: Format = Format { name: "markdown", about: "for a README or a comment", render };
 
 const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24 };
 
-fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
-    let grid = Grid::of(report, ROOM);
+fn render(report: &Report, view: &View) -> Vec<u8> {
+    let grid = Grid::of(report, view, ROOM);
     let mut out = String::new();
     for notice in &report.notices {
         out.push_str(&format!("**{}**\n\n", escape(notice)));
@@ -19,8 +21,21 @@ fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
     if report.rows.is_empty() {
         out.push_str("Nothing was measured.\n\n");
     }
-    if !grid.lines.is_empty() {
-        table(&grid, &mut out);
+    table(&grid.cells, &mut out);
+    if !grid.verdicts.is_empty() {
+        let Section { heading, lines, remarks } = &grid.verdicts;
+        heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&loosened(line)))));
+        for line in lines.iter().chain(remarks) {
+            out.push_str(&format!("- {}\n", escape(&loosened(line))));
+        }
+        out.push('\n');
+    }
+    if view.wall_time {
+        let account = Account::of(report, ROOM);
+        account.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(line))));
+        table(&account.cells, &mut out);
+        account.legend.iter().for_each(|line| out.push_str(&format!("- {}\n", escape(line))));
+        out.push('\n');
     }
     for explained in &grid.faults {
         let fault = &explained.fault;
@@ -32,19 +47,18 @@ fn render(report: &Report, _: Option<usize>) -> Vec<u8> {
             out.push_str(&format!("  - hint: {}\n", code(hint)));
         }
     }
-    for warning in &grid.warnings {
-        out.push_str(&format!("- warning: {}\n", escape(warning)));
-    }
-    for note in &grid.notes {
-        out.push_str(&format!("- note: {}\n", escape(note)));
-    }
-    for line in &grid.legend {
-        out.push_str(&format!("- {}\n", escape(line)));
+    let warnings = grid.warnings.iter().map(|warning| format!("warning: {warning}"));
+    let notes = grid.notes.iter().map(|note| format!("note: {note}"));
+    for line in warnings.chain(notes).chain(grid.legend.iter().cloned()) {
+        out.push_str(&format!("- {}\n", escape(&line)));
     }
     out.into_bytes()
 }
 
-fn table(grid: &Grid, out: &mut String) {
+fn table(grid: &Cells, out: &mut String) {
+    if grid.lines.is_empty() {
+        return;
+    }
     let titles = grid.columns.iter().map(title);
     row(titles, out);
     let figures = grid.columns.iter().map(|column| match column.place {
@@ -73,13 +87,13 @@ fn title(column: &Column) -> String {
     escape(&parts.join(" "))
 }
 
-fn row(cells: impl IntoIterator<Item = String>, out: &mut String) {
+pub fn row(cells: impl IntoIterator<Item = String>, out: &mut String) {
     let cells: Vec<String> = cells.into_iter().collect();
     out.push_str(&format!("| {} |\n", cells.join(" | ")));
 }
 
 /// Everything that Markdown or HTML would take for its own is an ordinary character again.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
         if matches!(char, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '~' | '&') {

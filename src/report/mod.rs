@@ -5,20 +5,29 @@
 
 mod build;
 mod caption;
-mod csv;
+pub mod csv;
+mod engines;
+mod extent;
 mod factors;
 mod grid;
-mod json;
+pub mod json;
 mod labels;
-mod markdown;
+pub mod markdown;
 mod notes;
 pub mod safe;
+mod seen;
 mod table;
+mod verdicts;
+mod wall_time;
 
 use crate::machine::Machine;
 use crate::metric::Metric;
-use crate::plan::Mode;
+use crate::plan::{Mode, Order};
+use crate::record::WarmUp;
 use crate::stats::Summary;
+pub use extent::Extent;
+pub use verdicts::Verdicts;
+pub use wall_time::WallTime;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
@@ -28,12 +37,24 @@ pub struct Format {
     /// What `--format` takes; also how a file of it ends.
     pub name: &'static str,
     pub about: &'static str,
-    /// `width` is how many columns the reader has, where that is known.
-    pub render: fn(&Report, width: Option<usize>) -> Vec<u8>,
+    pub render: fn(&Report, &View) -> Vec<u8>,
+}
+
+/// What of a report its reader wants to see, and how much room there is. Formats for programs have everything always.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct View {
+    /// How many columns the reader has, where that is known.
+    pub width: Option<usize>,
+    /// Verdicts on every pair, not on each engine against its reference alone.
+    pub pairs: bool,
+    /// Where the wall time went.
+    pub wall_time: bool,
 }
 
 /// Launches that differ by more times than this say more about the machine than about the engine.
 const WIDE_SPREAD: f64 = 2.0;
+/// The kind of failure of a case of which one request takes longer than it may.
+const TOO_SLOW: &str = "too_slow";
 
 /// The format of that name.
 pub fn named(name: &str) -> Option<&'static Format> {
@@ -50,7 +71,11 @@ pub struct Report {
     pub command: Vec<String>,
     pub machine: Machine,
     pub mode: Mode,
-    pub launches: u32,
+    pub order: Order,
+    /// How far each workload was measured, in the plan's order.
+    pub extents: Vec<Extent>,
+    /// For the whole run, where it was given one.
+    pub budget_ns: Option<u64>,
     pub seed: u64,
     /// The label or engine that ratios are taken against.
     pub reference: String,
@@ -60,6 +85,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Configurations that could not be measured at all, or not to the end.
     pub failed: Vec<Failed>,
+    pub verdicts: Verdicts,
     pub warnings: Vec<String>,
     /// What a figure must be read with; each begins with the label that it is about, between backticks.
     pub notes: Vec<String>,
@@ -74,10 +100,11 @@ pub struct Row {
     pub launches: usize,
     pub samples: usize,
     pub figures: Vec<Figure>,
-    /// How many times as good as the reference on the headline: above 1 is better, whichever way the metric points.
-    pub ratio: Option<f64>,
-    /// Its launches, or the reference's, are too far apart for the ratio to say much.
-    pub ratio_is_unsure: bool,
+    /// What it is compared with: its own label where it is the reference.
+    pub reference: Option<String>,
+    /// One for each launch that had a warm-up.
+    pub warm_ups: Vec<WarmUp>,
+    pub wall_time: Option<WallTime>,
     pub fault: Option<Fault>,
 }
 
@@ -88,8 +115,9 @@ pub struct Case {
     pub scenario: String,
     pub headline: Option<&'static Metric>,
     /// Measured requests in each launch.
-    pub samples: u32,
-    pub warmup: u32,
+    pub rounds: u32,
+    /// As asked for; `None` where the warm-up went on until it was steady.
+    pub warmup: Option<u32>,
 }
 
 /// A configuration, and the facts that it stated to be in effect. What it did not state is absent.
@@ -142,9 +170,8 @@ pub struct Fault {
 }
 
 impl Row {
-    /// Every launch gave every sample that the plan asked for.
-    pub fn is_complete(&self, launches: u32) -> bool {
-        self.samples == launches as usize * self.case.samples as usize
+    pub fn is_reference(&self) -> bool {
+        self.reference.as_ref() == Some(&self.engine.label)
     }
 
     /// How many times as much one launch gave as another, by the headline, where that is more than noise.
@@ -161,6 +188,10 @@ impl Row {
 impl Fault {
     /// In one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
+        // That says it all: nothing broke.
+        if self.kind == TOO_SLOW {
+            return self.message.clone();
+        }
         let when = match (self.kind.as_str(), self.when.as_str()) {
             ("unavailable", _) | (_, "") => String::new(),
             (_, when) => format!(" at {when}"),
@@ -173,7 +204,9 @@ impl Fault {
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod specimen;
+mod large;
+#[cfg(test)]
+pub mod specimen;
 #[cfg(test)]
 mod sweeps;
 #[cfg(test)]

@@ -1,21 +1,34 @@
-//! What the figures of a row must be read with: launches that are far apart, prompts of another length than the others',
-//! an engine that does not say whether it ran as it was asked to.
+//! What the figures of a row must be read with, and what to do about it: figures that moved while they were measured,
+//! prompts of another length than the others', an engine that does not say whether it ran as it was asked to.
+
+mod course;
 
 use std::collections::BTreeMap;
 
 use super::Row;
+use super::extent::more_blocks;
 use super::safe::{line, shorten};
+use super::seen::Seen;
+use super::verdicts::Verdicts;
 use crate::metric::three_digits;
-use crate::plan::Prompt;
+use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, Role, RunRecord, Sample};
 
 /// Of one kind; the others are counted.
 const MOST: usize = 5;
 
-/// Each row with its configuration.
-pub fn of(record: &RunRecord, rows: &[(usize, Row)]) -> Vec<String> {
+/// Each row with its case.
+pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts) -> Vec<String> {
+    let record = seen.record;
+    let drifting = course::drifting(seen, rows);
     let kinds = [
-        (spreads(rows), "rows whose launches are as far apart"),
+        (twins(seen), "twins that failed"),
+        (refused(verdicts), "comparisons that cannot be made"),
+        (course::drifts(seen, rows, &drifting), "rows that drift"),
+        (spreads(seen, rows, &drifting), "rows whose launches are as far apart"),
+        (course::slow_firsts(seen, rows), "rows whose first request is slow"),
+        (course::unsteady(rows), "rows that were not steady after their warm-up"),
+        (course::outliers(seen, rows), "rows with values far from the others"),
         (prompts(record), "cases whose prompts have another length"),
         (unstated(record), "engines that do not state what they were asked for"),
         (converted(record), "engines that were given a conversion of the model"),
@@ -30,13 +43,38 @@ fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
     notes
 }
 
-fn spreads(rows: &[(usize, Row)]) -> Vec<String> {
-    let wide = rows.iter().filter_map(|(_, row)| {
+/// Of a row that drifts it is known why.
+fn spreads(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
+    let others = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
+    let more = more_blocks(seen.record);
+    let wide = others.filter_map(|(_, row)| {
         let (label, case, spread) = (&row.engine.label, &row.case.label, three_digits(row.wide_spread()?));
-        let remedy = "measure on a quieter machine or with more `--launches`";
+        let remedy = format!("measure on a quieter machine or over more blocks (`--blocks {more}`)");
         Some(format!("`{label}` `{case}`: its launches differ by {spread}x; {remedy}"))
     });
     wide.collect()
+}
+
+/// A twin has no row in which its failure could stand.
+fn twins(seen: &Seen) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (index, configuration) in seen.plan.configurations.iter().enumerate() {
+        let failed = seen.record.failures.iter().find(|failure| failure.configuration == index);
+        if let (Some(Beside::Twin { .. }), Some(failure)) = (configuration.beside, failed) {
+            let (label, why) = (line(&configuration.label), shorten(&line(&failure.message), 80));
+            notes.push(format!("`{label}` failed ({why}): what the noise is in this run is not known"));
+        }
+    }
+    notes
+}
+
+fn refused(verdicts: &Verdicts) -> Vec<String> {
+    let headlines = verdicts.against_reference.iter().filter(|judged| judged.is_headline);
+    let refused = headlines.filter_map(|judged| {
+        let why = judged.result.as_ref().err()?;
+        Some(format!("`{}` `{}`: no ratio to `{}`: {why}", judged.engine, judged.case, judged.against))
+    });
+    refused.collect()
 }
 
 /// Where an engine counts other tokens than were planned, or than the first engine of the same case counts.
@@ -46,6 +84,9 @@ fn prompts(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, case) in plan.cases.iter().enumerate() {
         let Some(configuration) = plan.configurations.get(case.configuration) else { continue };
+        if configuration.beside.is_some() {
+            continue;
+        }
         let measured = |sample: &&Sample| sample.case == index && sample.role == Role::Measured;
         let samples = || record.samples.iter().filter(measured);
         let Some(range) = Range::of(samples()) else { continue };
@@ -100,7 +141,7 @@ fn unstated(record: &RunRecord) -> Vec<String> {
     for (index, configuration) in plan.configurations.iter().enumerate() {
         let of_it =
             |sample: &Sample| plan.cases.get(sample.case).is_some_and(|case| case.configuration == index);
-        if !record.samples.iter().any(of_it) {
+        if configuration.beside.is_some() || !record.samples.iter().any(of_it) {
             continue;
         }
         let launches = record.launches.iter().filter(|launch| launch.configuration == index);
@@ -126,7 +167,8 @@ fn unstated(record: &RunRecord) -> Vec<String> {
 fn converted(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
-        let mut launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        let of_it = |launch: &&Launch| launch.configuration == index && configuration.beside.is_none();
+        let mut launches = record.launches.iter().filter(of_it);
         let Some(given) = launches.find_map(|launch| launch.converted.as_ref()) else { continue };
         let (label, format, dtype) = (line(&configuration.label), line(&given.format), line(&given.dtype));
         let own = configuration.model.format.as_deref().map_or("the model's format", |own| own);
@@ -139,126 +181,4 @@ fn converted(record: &RunRecord) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::specimen::*;
-    use super::super::tests::rendered;
-    use super::super::{Report, safe};
-    use super::*;
-    use crate::plan::Asked;
-
-    fn decoding(names: &[&str]) -> Asked {
-        Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
-    }
-
-    /// Every launch of a configuration slower than the one before it, by this much.
-    fn drifting(mut record: RunRecord, configuration: usize, times: u64) -> RunRecord {
-        for sample in &mut record.samples {
-            let launch = &record.launches[sample.launch as usize];
-            if launch.configuration != configuration {
-                continue;
-            }
-            let slower = times.pow(launch.round);
-            for sequence in &mut sample.iteration.sequences {
-                sequence.token_ns.as_mut().unwrap().iter_mut().for_each(|ns| *ns *= slower);
-            }
-            sample.iteration.end_ns *= slower;
-            sample.answered_ns = sample.sent_ns + sample.iteration.end_ns;
-        }
-        record
-    }
-
-    #[test]
-    fn launches_that_are_far_apart_are_a_note_and_make_the_ratio_unsure() {
-        let record = measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED]);
-        let text = rendered(&drifting(record.clone(), 1, 2), "table", 80);
-        let note = "note: `beacon` `decode`: its launches differ by ";
-        let said = text.split_once(note).expect(&text).1;
-        assert!(said.starts_with("4.") || said.starts_with("3.9"), "{text}");
-        assert_eq!(text.matches("its launches differ").count(), 1, "{text}");
-        assert_eq!(text.matches("x?").count(), 2, "the row and the legend: {text}");
-        assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
-
-        // A reference that is far apart makes every ratio unsure, but not that to itself.
-        let report = Report::of(&drifting(record.clone(), 0, 2));
-        let unsure: Vec<bool> = report.rows.iter().map(|row| row.ratio_is_unsure).collect();
-        assert_eq!(unsure, [false, true, true]);
-
-        assert!(Report::of(&record).notes.is_empty());
-        assert!(!rendered(&record, "table", 80).contains("x?"));
-    }
-
-    #[test]
-    fn an_engine_that_was_given_a_conversion_is_a_note() {
-        let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-        for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
-            let (format, dtype) = ("gguf".into(), "bf16".into());
-            launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
-        }
-        let report = Report::of(&record);
-        let said = "`beacon` does not read the model's format: it was given the same weights as gguf in bf16";
-        assert_eq!(report.notes.iter().filter(|note| note.as_str() == said).count(), 1, "{:?}", report.notes);
-    }
-
-    #[test]
-    fn of_many_notes_the_first_stand_and_the_others_are_counted() {
-        let mut record = measured(&asked(&["beacon"]), &[BEACON]);
-        for sample in &mut record.samples {
-            sample.iteration.sequences[0].prompt_tokens += 1;
-        }
-        let notes = Report::of(&record).notes;
-        assert_eq!(notes.len(), MOST + 1, "{notes:?}");
-        assert_eq!(notes[MOST], "and 1 more: cases whose prompts have another length");
-    }
-
-    #[test]
-    fn prompts_of_another_length_than_planned_are_a_note() {
-        let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-        let theirs = record.samples.iter_mut().filter(|sample| sample.case == 1);
-        for (number, sample) in theirs.enumerate() {
-            sample.iteration.sequences[0].prompt_tokens = 90 + number as u32 % 7;
-        }
-        let note = |why: &str| {
-            let said = "its prompts have 90..96 tokens, 32 were planned";
-            format!("`beacon` `decode`: {said}{why}: its rates are its own count")
-        };
-        assert_eq!(Report::of(&record).notes, [note(" (it takes text, not ids)")]);
-        for launch in &mut record.launches {
-            launch.hello.as_mut().unwrap().capabilities.prompt_ids = true;
-        }
-        assert_eq!(Report::of(&record).notes, [note("")]);
-    }
-
-    #[test]
-    fn a_prompt_of_text_is_counted_alike_by_all_or_the_difference_is_a_note() {
-        let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-        for case in &mut record.header.plan.cases {
-            case.workload.prompt = Prompt::Text("Once upon a time".into());
-        }
-        assert!(Report::of(&record).notes.is_empty());
-        record.samples.iter_mut().filter(|sample| sample.case == 1).for_each(|sample| {
-            sample.iteration.sequences[0].prompt_tokens = 5;
-        });
-        let notes = Report::of(&record).notes;
-        let said = "`beacon` `decode`: its prompts have 5 tokens, those of `patient-original` 32";
-        assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:?}");
-    }
-
-    #[test]
-    fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
-        let mut asked = decoding(&["patient-original", "beacon"]);
-        (asked.devices, asked.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
-        let mut record = measured(&asked, &[BASELINE, BEACON]);
-        assert!(Report::of(&record).notes.is_empty());
-        for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
-            launch.loaded = None;
-        }
-        let notes = [
-            "`beacon`: asked for cuda, it does not say what it runs on",
-            "`beacon`: asked for bf16, it does not say what it computes in",
-        ];
-        assert_eq!(Report::of(&record).notes, notes);
-        record.header.plan.configurations[1].device = "cpu".into();
-        record.header.plan.configurations[1].dtype = None;
-        assert!(Report::of(&record).notes.is_empty());
-    }
-}
+mod tests;

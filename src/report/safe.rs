@@ -92,14 +92,14 @@ fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
 }
 
 /// Lines of at most `limit` columns, broken between words. A path, and what stands between backticks, is never broken, so
-/// that it can be copied; any other word that is longer than a line is. Lines after the first are indented.
+/// that it can be copied, but for a long command of this program, which a shell takes from several lines; any other word that is longer than a line is. Lines after the first are indented.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
     let room = limit.saturating_sub(indent.len()).max(1);
     for word in words(text).into_iter().flat_map(|word| pieces(word, room)) {
         let blank = current.trim().is_empty();
-        if !blank && width(&current) + 1 + width(&word) > limit {
+        if current.ends_with(CONTINUED) || !blank && width(&current) + 1 + width(&word) > limit {
             lines.push(std::mem::replace(&mut current, indent.to_string()));
         } else if !blank {
             current.push(' ');
@@ -110,7 +110,51 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     lines
 }
 
+/// A command goes on in the next line, for a shell too.
+const CONTINUED: &str = " \\";
+
+/// A command of this program, as it can be pasted from several lines.
+fn continued(command: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in shell_words(command) {
+        let Some(last) = lines.last_mut() else { continue };
+        if last.is_empty() {
+            *last = word;
+        } else if width(last) + 1 + width(&word) + CONTINUED.len() <= room {
+            *last = format!("{last} {word}");
+        } else {
+            last.push_str(CONTINUED);
+            lines.push(word);
+        }
+    }
+    lines
+}
+
+/// Broken at spaces that are in no quotation, and not after an option: its value is to stand beside it.
+fn shell_words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let (mut quoted, mut chars) = (false, command.chars().peekable());
+    while let (Some(char), Some(word)) = (chars.next(), words.last_mut()) {
+        match char {
+            ' ' if !quoted && chars.peek() == Some(&'-') => {
+                words.push(String::new());
+                continue;
+            }
+            '\'' => quoted = !quoted,
+            _ => {}
+        }
+        word.push(char);
+        if char == '\\' && !quoted {
+            word.extend(chars.next());
+        }
+    }
+    words
+}
+
 fn pieces(mut word: String, room: usize) -> Vec<String> {
+    if word.starts_with("`orchestrate ") && width(&word) > room {
+        return continued(&word, room);
+    }
     let mut pieces = Vec::new();
     while width(&word) > room && !word.contains(['/', '`']) {
         let kept: String = fitting(word.chars(), room).into_iter().collect();
@@ -145,6 +189,20 @@ fn words(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_command_of_this_program_goes_on_in_the_next_line_for_a_shell_too() {
+        let text = "a calibration: `orchestrate calibrate -e '/a b/c' -e reed:fast -s decode,ttft`";
+        let lines = wrap(text, 40, "  ");
+        assert_eq!(
+            lines,
+            ["a calibration:", "  `orchestrate calibrate -e '/a b/c' \\", "  -e reed:fast -s decode,ttft`"]
+        );
+        // What cannot be broken so is left whole: a quotation is.
+        let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
+        assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
+        assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);
+    }
 
     #[test]
     fn escape_sequences_and_control_characters_do_not_pass() {

@@ -1,11 +1,16 @@
 //! Records built in code, so that a report can be seen without an engine.
 
-use protocol::{Facts, HelloFacts, Iteration, Loaded, Sequence};
+use protocol::{Facts, HelloFacts, Iteration, Loaded, Phase, Sequence};
 use serde_json::Map;
 
+use super::extent::extents;
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Mode, Model, Plan, Prompt, Unavailable};
-use crate::record::{End, Entry, Failure, Header, Launch, RECORD_VERSION, RunRecord, Sample};
+use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Unavailable};
+use crate::record::{
+    Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
+};
+use crate::scenario::Kind;
+use crate::stats::{Random, StoppedBy};
 
 /// How an invented engine behaves.
 #[derive(Clone)]
@@ -17,6 +22,8 @@ pub struct Invented {
     pub prompt_token_ms: f64,
     pub token_ms: f64,
     pub memory_mb: u64,
+    /// The standard deviation of what happens to it alone, as a share.
+    pub own_noise: f64,
 }
 
 pub const BASELINE: Invented = Invented {
@@ -27,6 +34,7 @@ pub const BASELINE: Invented = Invented {
     prompt_token_ms: 0.41,
     token_ms: 21.7,
     memory_mb: 412,
+    own_noise: 0.002,
 };
 
 pub const BEACON: Invented = Invented {
@@ -37,6 +45,7 @@ pub const BEACON: Invented = Invented {
     prompt_token_ms: 0.083,
     token_ms: 1.93,
     memory_mb: 61,
+    own_noise: 0.002,
 };
 
 pub const REED: Invented = Invented {
@@ -47,6 +56,7 @@ pub const REED: Invented = Invented {
     prompt_token_ms: 0.31,
     token_ms: 1.14,
     memory_mb: 33,
+    own_noise: 0.002,
 };
 
 pub fn asked(names: &[&str]) -> Asked {
@@ -65,11 +75,12 @@ pub fn asked(names: &[&str]) -> Asked {
         options: Map::new(),
         reference: "patient-original".into(),
         mode: Mode::Warm,
-        launches: 3,
+        order: Order::Interleaved,
+        extent: Extent { blocks: Some(5), ..Extent::default() },
         seed: 0,
         prompt: None,
         max_new_tokens: None,
-        samples: None,
+        rounds: None,
         warmup: None,
         temperature: None,
     }
@@ -94,22 +105,49 @@ pub fn planned(asked: &Asked) -> RunRecord {
     RunRecord { header, ..RunRecord::default() }
 }
 
-/// Every round of the plan, as the engines would have answered it.
+/// Every block of the plan, as the engines would have answered it.
 pub fn measured(asked: &Asked, engines: &[Invented]) -> RunRecord {
     let mut record = planned(asked);
-    for round in 0..asked.launches {
+    let blocks = asked.extent.blocks.unwrap_or(5);
+    for block in 0..blocks {
         for configuration in 0..record.header.plan.configurations.len() {
             let name = record.header.plan.configurations[configuration].engine.clone();
             if let Some(engine) = engines.iter().find(|engine| engine.name == name) {
-                launch(&mut record, round, configuration, engine);
+                launch(&mut record, block, configuration, engine);
             }
         }
+    }
+    let by = if asked.extent.blocks.is_some() { StoppedBy::Asked } else { StoppedBy::Width };
+    for extent in extents(&record) {
+        record.take(Entry::Closed(Closed { workload: extent.workload, blocks, by }));
     }
     record.take(Entry::End(End::Finished));
     record
 }
 
-fn launch(record: &mut RunRecord, round: u32, configuration: usize, engine: &Invented) {
+/// What the machine does to every engine at that time, and what happens to one of them alone: the same in every run of a
+/// test, and another for another seed of the plan.
+struct Noise {
+    seed: u64,
+    block: u32,
+    configuration: usize,
+    own: f64,
+}
+
+impl Noise {
+    fn at(&self, case: usize, index: u32) -> f64 {
+        let drawn = |parts: &[u64]| {
+            let seed =
+                parts.iter().fold(self.seed, |seed, part| seed.wrapping_mul(1_000_003).wrapping_add(*part));
+            Random::seeded(seed).normal()
+        };
+        let (block, index) = (u64::from(self.block), u64::from(index));
+        let own = [1, block, case as u64, index, self.configuration as u64];
+        (0.02 * drawn(&[2, block]) + 0.01 * drawn(&[3, block, index]) + self.own * drawn(&own)).exp()
+    }
+}
+
+fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Invented) {
     let launch = record.launches.len() as u32;
     let facts = Facts {
         device: Some("cpu".into()),
@@ -118,33 +156,47 @@ fn launch(record: &mut RunRecord, round: u32, configuration: usize, engine: &Inv
         threads: Some(2),
         ..Facts::default()
     };
-    // A noise that is the same in every run of a test.
-    let noise = |at: u32| 1.0 + f64::from((at * 37 + round * 11) % 13) / 260.0;
-    let loaded_ns = (engine.load_ms * noise(0) * 1e6) as u64;
-    record.take(Entry::Launch(Box::new(Launch {
-        launch,
-        configuration,
-        round,
-        hello: Some(HelloFacts {
-            engine: engine.name.into(),
-            version: engine.version.into(),
-            ..HelloFacts::default()
-        }),
-        loaded: Some(Loaded { facts, ..Loaded::default() }),
-        loaded_ns: Some(loaded_ns),
-        ..Launch::default()
-    })));
     let plan = record.header.plan.clone();
+    let noise = Noise { seed: plan.seed, block, configuration, own: engine.own_noise };
+    let loaded_ns = (engine.load_ms * noise.at(0, 0) * 1e6) as u64;
+    let phase = |name: &str, share: u64| Phase { name: name.into(), ns: loaded_ns * share / 100 };
+    let phases = vec![phase("import", 60), phase("tokenizer", 5), phase("weights", 20)];
+    let loaded = Loaded { load_ns: loaded_ns * 9 / 10, phases, facts, ..Loaded::default() };
+    let hello =
+        HelloFacts { engine: engine.name.into(), version: engine.version.into(), ..HelloFacts::default() };
+    // A process that is given its one request at once is asked nothing before.
+    let one_shot = plan.mode == Mode::OneShot;
+    let launched = Launch {
+        configuration,
+        block,
+        hello: Some(hello).filter(|_| !one_shot),
+        hello_ns: Some(loaded_ns / 10).filter(|_| !one_shot),
+        loaded: Some(loaded),
+        loaded_ns: Some(loaded_ns).filter(|_| !one_shot),
+        ..Launch::default()
+    };
+    if !one_shot {
+        record.take(Entry::Launch(Box::new(Launch { launch, ..launched.clone() })));
+    }
+    let mut now_ns = loaded_ns;
     for case in plan.cases_of(configuration) {
         let workload = &plan.cases[case].workload;
         let Prompt::Tokens(prompt_tokens) = workload.prompt else { panic!("a prompt of text") };
-        for index in 0..workload.samples {
-            let ns = |ms: f64, at: u32| (ms * noise(index + at) * 1e6) as u64;
+        // More of them in every other block.
+        let warm = workload.kind == Kind::Warm && !one_shot;
+        let warm_ups = if warm { workload.warmup.unwrap_or(3 + 3 * (block % 2)) } else { 0 };
+        let requests = (0..warm_ups).map(|index| (Role::Warmup, index));
+        for (role, index) in requests.chain((0..workload.rounds).map(|index| (Role::Measured, index))) {
+            let cold = if role == Role::Warmup && index == 0 { 1.5 } else { 1.0 };
+            let ns = |ms: f64, token: u32| {
+                let wave = 1.0 + f64::from(token * 37 % 13) / 2600.0;
+                (ms * cold * wave * noise.at(case, index) * 1e6) as u64
+            };
             let start_ns = 20_000;
             let mut times =
-                vec![start_ns + ns(engine.prompt_token_ms * f64::from(prompt_tokens) + engine.token_ms, 1)];
+                vec![start_ns + ns(engine.prompt_token_ms * f64::from(prompt_tokens) + engine.token_ms, 0)];
             for token in 1..workload.max_new_tokens {
-                let gap = ns(engine.token_ms, token + 2) + if token == 40 { 3_000_000 } else { 0 };
+                let gap = ns(engine.token_ms, token) + if token == 40 { 3_000_000 } else { 0 };
                 times.push(times[token as usize - 1] + gap);
             }
             let end_ns = times[times.len() - 1] + 5_000;
@@ -154,16 +206,27 @@ fn launch(record: &mut RunRecord, round: u32, configuration: usize, engine: &Inv
                 token_ns: Some(times),
                 ..Sequence::default()
             };
+            let (mut launch, mut sent_ns) = (launch, now_ns + 1000);
+            now_ns = sent_ns + end_ns + 50_000;
+            if one_shot {
+                (launch, sent_ns, now_ns) = (record.launches.len() as u32, 1000, loaded_ns + end_ns + 50_000);
+                record.take(Entry::Launch(Box::new(Launch { launch, ..launched.clone() })));
+            }
             record.take(Entry::Sample(Box::new(Sample {
                 launch,
                 case,
                 index,
-                sent_ns: loaded_ns + 1000,
-                answered_ns: loaded_ns + 1000 + end_ns,
+                role,
+                sent_ns,
+                answered_ns: now_ns,
                 iteration: Iteration { start_ns, end_ns, sequences: vec![sequence] },
                 peak_resident_bytes: Some((engine.memory_mb + u64::from(prompt_tokens / 64)) * 1_000_000),
                 ..Sample::default()
             })));
+        }
+        if warm_ups > 0 {
+            let ended_by = if workload.warmup.is_some() { WarmUpEnd::Asked } else { WarmUpEnd::Steady };
+            record.take(Entry::WarmUp(WarmUp { launch, case, requests: warm_ups, ended_by }));
         }
     }
 }

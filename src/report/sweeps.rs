@@ -41,18 +41,23 @@ fn what_was_swept_has_columns_and_the_engine_keeps_its_name() {
     let text = rendered(&stating(measured(&asked, &[BASELINE, BEACON]), |_| {}), "table", 120);
     let expected = "\
 cpu, f32
-3 launches, samples in each: 5, after 2 warm-ups
+5 blocks, interleaved; rounds: 3; warm after 3 to 6 requests
 ";
     assert!(text.starts_with(expected), "{text}");
     let rows: Vec<String> = text
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .filter(|line| line.starts_with("case engine model threads version") || line.ends_with('x'))
+        .filter(|line| {
+            line.starts_with("case engine model threads version")
+                || line.ends_with('x')
+                || line.ends_with(" ref")
+        })
         .collect();
     assert_eq!(rows.len(), 9, "{text}");
     assert!(rows[1].starts_with("decode patient-original embedded 1 0.1.0"), "{text}");
     assert!(rows[8].starts_with("beacon larger 2 0.9.1"), "{text}");
-    assert!(!text.contains("1 thread") && !text.contains("2 threads"), "{text}");
+    let (table, _) = text.split_once("verdicts").unwrap();
+    assert!(!table.contains("1 thread") && !table.contains("2 threads"), "{text}");
 }
 
 #[test]
@@ -122,7 +127,8 @@ fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
     let record = stating(measured(&asked, &[BASELINE, BEACON]), |_| {});
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
-        for configuration in &record.header.plan.configurations {
+        let rows = record.header.plan.configurations.iter();
+        for configuration in rows.filter(|configuration| configuration.beside.is_none()) {
             let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
             let whole = unwrapped.contains(&configuration.label)
                 || unwrapped.contains(&format!("is {}", configuration.model.name))
@@ -155,11 +161,15 @@ fn without_a_hello_the_libraries_stand_for_the_version_and_without_them_a_questi
 #[test]
 fn an_interrupted_run_says_what_was_planned_and_what_came() {
     let mut asked = decoding(&["beacon"]);
-    asked.samples = Some(100);
+    asked.rounds = Some(100);
     let mut record = measured(&asked, &[BEACON]);
-    record.samples.truncate(7);
-    record.end = Some(End::Interrupted);
+    record.samples.truncate(3 + 7);
+    record.warm_ups.truncate(1);
+    (record.closed, record.end) = (Vec::new(), Some(End::Interrupted));
     let text = rendered(&record, "table", 100);
-    assert!(text.contains("\nplanned: 3 launches, samples in each: 100, after 2 warm-ups\n"), "{text}");
+    assert!(
+        text.contains("\nplanned: 5 blocks, interleaved; rounds: 100; warm after 3 requests\n"),
+        "{text}"
+    );
     assert!(text.contains("\ndecode  7 "), "{text}");
 }

@@ -8,9 +8,11 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use super::grid::{Column, Explained, Grid, Line, Place, Room};
+use super::grid::{Cells, Column, Explained, Grid, Line, Place, Room};
 use super::safe::{shorten, width, wrap};
-use super::{Format, Report};
+use super::verdicts::said::{Section, loosened};
+use super::wall_time::account::Account;
+use super::{Format, Report, View};
 
 pub const FORMAT: Format = Format { name: "table", about: "for a terminal", render };
 
@@ -25,13 +27,13 @@ const WORD: usize = 24;
 /// Title over two lines, then the unit.
 const HEADER: usize = 3;
 
-fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
-    let limit = width.unwrap_or(WIDTH).max(40);
+fn render(report: &Report, view: &View) -> Vec<u8> {
+    let limit = view.width.unwrap_or(WIDTH).max(40);
     let mut out = Vec::new();
     for notice in &report.notices {
         out.extend(wrap(&format!("note: {notice}"), limit, "  "));
     }
-    let (grid, layout) = fit(report, limit);
+    let (grid, layout) = fit(limit, |room| Grid::of(report, view, room), |grid| &grid.cells);
     for line in &grid.caption {
         out.extend(wrap(line, limit, "  "));
     }
@@ -40,49 +42,55 @@ fn render(report: &Report, width: Option<usize>) -> Vec<u8> {
         out.push("nothing was measured".into());
     }
     let mut shortened = Vec::new();
-    for block in layout.blocks.iter().filter(|_| !grid.lines.is_empty()) {
-        out.push(String::new());
-        out.extend(layout.draw(&grid, block, limit, &mut shortened));
+    out.extend(layout.draw_all(&grid.cells, limit, &mut shortened));
+    if !grid.verdicts.is_empty() {
+        let Section { heading, lines, remarks } = &grid.verdicts;
+        let lines = lines.iter().map(|line| format!("- {line}"));
+        let said = heading.iter().cloned().chain(lines).chain(remarks.iter().cloned());
+        let wrapped = said.flat_map(|line| wrap(&line, limit, "  ")).map(|line| loosened(&line));
+        out.extend(std::iter::once(String::new()).chain(wrapped));
+    }
+    if view.wall_time {
+        let (account, layout) = fit(limit, |room| Account::of(report, room), |account| &account.cells);
+        out.extend(Some(String::new()).filter(|_| !account.heading.is_empty()));
+        out.extend(account.heading.iter().flat_map(|line| wrap(line, limit, "  ")));
+        out.extend(layout.draw_all(&account.cells, limit, &mut Vec::new()));
+        out.extend(account.legend.iter().flat_map(|line| wrap(line, limit, "  ")));
     }
     out.push(String::new());
     for explained in &grid.faults {
         out.extend(explain(explained, limit, &shortened));
     }
-    for warning in &grid.warnings {
-        out.extend(wrap(&format!("warning: {warning}"), limit, "  "));
-    }
-    for note in &grid.notes {
-        out.extend(wrap(&format!("note: {note}"), limit, "  "));
-    }
-    for line in &grid.legend {
-        out.extend(wrap(line, limit, "  "));
-    }
+    let warnings = grid.warnings.iter().map(|warning| format!("warning: {warning}"));
+    let notes = grid.notes.iter().map(|note| format!("note: {note}"));
+    let below = warnings.chain(notes).chain(grid.legend.iter().cloned());
+    out.extend(below.flat_map(|line| wrap(&line, limit, "  ")));
     out.join("\n").into_bytes().into_iter().chain(*b"\n").collect()
 }
 
 /// The first layout that fits; the last one always does, as far as anything can.
-fn fit(report: &Report, limit: usize) -> (Grid, Layout) {
+fn fit<T>(limit: usize, make: impl Fn(Room) -> T, cells: impl Fn(&T) -> &Cells) -> (T, Layout) {
     let layouts =
         [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     for (versions, label, gap) in layouts {
-        let grid = Grid::of(report, Room { versions, label, factors: true, word: WORD });
-        let layout = Layout::of(&grid, gap);
-        if layout.width(0..grid.columns.len()) <= limit {
-            return (grid, layout);
+        let made = make(Room { versions, label, factors: true, word: WORD });
+        let layout = Layout::of(cells(&made), gap);
+        if layout.width(0..cells(&made).columns.len()) <= limit {
+            return (made, layout);
         }
     }
     let broken = |factors, label: usize, word, gap| {
         let label = label.min(28);
-        let grid = Grid::of(report, Room { versions: true, label, factors, word });
-        let mut layout = Layout::of(&grid, gap);
-        layout.break_up(&grid, limit);
-        (grid, layout)
+        let made = make(Room { versions: true, label, factors, word });
+        let mut layout = Layout::of(cells(&made), gap);
+        layout.break_up(cells(&made), limit);
+        (made, layout)
     };
     let word = (limit / 5).min(WORD);
     [(WORD, 2), (word, 1)]
         .into_iter()
         .map(|(word, gap)| broken(true, limit / 4, word, gap))
-        .find(|(grid, layout)| layout.widest(grid) <= limit)
+        .find(|(made, layout)| layout.widest(cells(made)) <= limit)
         .unwrap_or_else(|| broken(false, limit * 3 / 10, word, 1))
 }
 
@@ -95,25 +103,25 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(grid: &Grid, gap: usize) -> Self {
-        let mut widths: Vec<usize> = grid
+    fn of(cells: &Cells, gap: usize) -> Self {
+        let mut widths: Vec<usize> = cells
             .columns
             .iter()
             .enumerate()
             .map(|(index, column)| {
-                let cells = grid.lines.iter().map(|line| width(&line.cells[index]));
+                let written = cells.lines.iter().map(|line| width(&line.cells[index]));
                 let own = if column.group.is_some() { 1 } else { 0 };
                 let titles = titles(column).into_iter().skip(own).map(|title| width(&title));
-                cells.chain(titles).max().unwrap_or(0)
+                written.chain(titles).max().unwrap_or(0)
             })
             .collect();
         // The title of a group stands over all its columns: the last of them makes room for it.
-        for group in groups(grid, 0..grid.columns.len()) {
-            let title = grid.columns[group.start].group.map_or(0, width);
+        for group in groups(cells, 0..cells.columns.len()) {
+            let title = cells.columns[group.start].group.map_or(0, width);
             let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
             widths[group.start] += title.saturating_sub(together);
         }
-        let names = grid.columns.iter().filter(|column| column.place == Place::Name).count();
+        let names = cells.columns.iter().filter(|column| column.place == Place::Name).count();
         Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
     }
 
@@ -122,19 +130,19 @@ impl Layout {
     }
 
     /// Of the blocks, each with the names before it; a line that failed as a whole has to say why beside them.
-    fn widest(&self, grid: &Grid) -> usize {
+    fn widest(&self, cells: &Cells) -> usize {
         let names = self.width(0..self.names) + self.gap;
-        let whole = grid.lines.iter().any(|line| line.fault.is_some());
+        let whole = cells.lines.iter().any(|line| line.fault.is_some());
         let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
         names + blocks.chain(whole.then_some(LEAST_FAULT)).max().unwrap_or(0)
     }
 
     /// As many columns in each block as fit beside the names; a group is not torn apart.
-    fn break_up(&mut self, grid: &Grid, limit: usize) {
+    fn break_up(&mut self, cells: &Cells, limit: usize) {
         let names = self.width(0..self.names);
         let mut blocks = Vec::new();
         let mut start = self.names;
-        for unit in units(grid, self.names) {
+        for unit in units(cells, self.names) {
             if unit.start > start && names + self.gap + self.width(start..unit.end) > limit {
                 blocks.push(start..unit.start);
                 start = unit.start;
@@ -144,9 +152,18 @@ impl Layout {
         self.blocks = blocks;
     }
 
+    fn draw_all(&self, cells: &Cells, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
+        let mut out = Vec::new();
+        for block in self.blocks.iter().filter(|_| !cells.lines.is_empty()) {
+            out.push(String::new());
+            out.extend(self.draw(cells, block, limit, shortened));
+        }
+        out
+    }
+
     fn draw(
         &self,
-        grid: &Grid,
+        cells: &Cells,
         block: &Range<usize>,
         limit: usize,
         shortened: &mut Vec<String>,
@@ -158,8 +175,8 @@ impl Layout {
             Some(_) => first,
             None => first || block.clone().any(|column| !line.cells[column].is_empty()),
         };
-        let lines: Vec<&Line> = grid.lines.iter().filter(shown).collect();
-        let faults = self.faults(grid, &columns, &lines, limit);
+        let lines: Vec<&Line> = cells.lines.iter().filter(shown).collect();
+        let faults = self.faults(cells, &columns, &lines, limit);
         let whole =
             faults.iter().filter_map(|fault| lines[fault.row].fault.as_ref().filter(|it| **it != fault.text));
         shortened.extend(whole.cloned());
@@ -168,7 +185,7 @@ impl Layout {
         let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
 
-        let mut records = self.records(grid, &columns, &lines);
+        let mut records = self.records(cells, &columns, &lines);
         for fault in &faults {
             records[HEADER + fault.row][fault.at] = fault.text.clone();
         }
@@ -182,10 +199,10 @@ impl Layout {
         table.with(Padding::new(0, self.gap, 0, 0));
         table.modify(Columns::new(columns.len() - 1..), Padding::zero());
         for (index, &column) in columns.iter().enumerate() {
-            let alignment = if grid.columns[column].text { Alignment::left() } else { Alignment::right() };
+            let alignment = if cells.columns[column].text { Alignment::left() } else { Alignment::right() };
             table.modify(Columns::one(index), alignment);
         }
-        for group in groups(grid, block.clone()) {
+        for group in groups(cells, block.clone()) {
             let title = Cell::new(0, self.names + group.start - block.start);
             table.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
         }
@@ -199,9 +216,9 @@ impl Layout {
     }
 
     /// The header's lines and the cells, a case named on its first line only.
-    fn records(&self, grid: &Grid, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
+    fn records(&self, cells: &Cells, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
         let header = (0..HEADER).map(|title| {
-            columns.iter().map(|&column| titles(&grid.columns[column])[title].clone()).collect()
+            columns.iter().map(|&column| titles(&cells.columns[column])[title].clone()).collect()
         });
         let mut records: Vec<Vec<String>> = header.collect();
         let mut case: Option<&String> = None;
@@ -217,8 +234,8 @@ impl Layout {
     }
 
     /// Where faults stand and what there is room for.
-    fn faults(&self, grid: &Grid, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
-        let is_figure = |column: &usize| grid.columns[*column].place == Place::Figure;
+    fn faults(&self, cells: &Cells, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
+        let is_figure = |column: &usize| cells.columns[*column].place == Place::Figure;
         // Without a figure in any row the last column gives way.
         let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
@@ -260,19 +277,19 @@ fn titles(column: &Column) -> [String; HEADER] {
 }
 
 /// The ranges of columns, within these, that stand under one title.
-fn groups(grid: &Grid, columns: Range<usize>) -> Vec<Range<usize>> {
-    let in_group = |range: &Range<usize>| grid.columns[range.start].group.is_some();
-    let units = units(grid, columns.start).into_iter();
+fn groups(cells: &Cells, columns: Range<usize>) -> Vec<Range<usize>> {
+    let in_group = |range: &Range<usize>| cells.columns[range.start].group.is_some();
+    let units = units(cells, columns.start).into_iter();
     units.filter(in_group).filter(|range| range.end <= columns.end).collect()
 }
 
 /// Columns that stay together, from `start` on: a group, or one alone.
-fn units(grid: &Grid, start: usize) -> Vec<Range<usize>> {
+fn units(cells: &Cells, start: usize) -> Vec<Range<usize>> {
     let mut units: Vec<Range<usize>> = Vec::new();
-    for index in start..grid.columns.len() {
-        let group = grid.columns[index].group;
+    for index in start..cells.columns.len() {
+        let group = cells.columns[index].group;
         match units.last_mut() {
-            Some(last) if group.is_some() && grid.columns[last.start].group == group => last.end = index + 1,
+            Some(last) if group.is_some() && cells.columns[last.start].group == group => last.end = index + 1,
             _ => units.push(index..index + 1),
         }
     }

@@ -1,4 +1,4 @@
-//! One launch of a configuration: start, hello, load, every open case, shutdown.
+//! One launch of a configuration: start, hello, load; and its end.
 
 use protocol::{HelloFacts, Load, environment};
 
@@ -9,7 +9,7 @@ use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 
 /// After a `failed`, so long an engine may take to end if it cannot go on.
-const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(100);
+pub(super) const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// An engine that is started and, where it speaks the whole protocol, loaded.
 pub(super) struct Launched {
@@ -17,82 +17,28 @@ pub(super) struct Launched {
     pub launch: Launch,
     /// Requests so far. Each gets an id of its own, so that the second copy of an answer passes for no later one.
     pub asked: u64,
+    /// Its processes are stopped.
+    pub at_rest: bool,
 }
 
 impl Launched {
+    /// Its configuration and its number, for failures.
+    pub fn of(&self) -> (usize, Option<u32>) {
+        (self.launch.configuration, Some(self.launch.launch))
+    }
+
     pub fn hello(&self) -> Option<&HelloFacts> {
         self.launch.hello.as_ref()
     }
 }
 
 impl Run<'_> {
-    /// One process for all cases. When the engine dies in a case, the cases after it get another process.
-    pub(super) async fn launch_warm(
-        &mut self,
-        index: usize,
-        round: u32,
-        mut cases: Vec<usize>,
-    ) -> Result<(), Stop> {
-        while !cases.is_empty() {
-            let mut launched = self.launch(index, round).await?;
-            let mut alive = true;
-            while alive && !cases.is_empty() {
-                let case = cases.remove(0);
-                match self.ask_case(&mut launched, case).await {
-                    Ok(()) => {}
-                    Err(Stop::Fault(fault)) => {
-                        alive = fault.cause.engine_lives();
-                        // One that cannot go on says `failed` and ends; the next case is not its to lose.
-                        alive = alive && launched.talk.process.wait(LAST_WORDS).await.is_none();
-                        self.fail(index, Some(case), fault)?;
-                    }
-                    Err(broken) => return Err(broken),
-                }
-            }
-            self.end(launched, alive).await?;
-        }
-        Ok(())
-    }
-
-    /// One process for each request.
-    pub(super) async fn launch_one_shots(
-        &mut self,
-        index: usize,
-        round: u32,
-        cases: Vec<usize>,
-    ) -> Result<(), Stop> {
-        if !cases.is_empty() {
-            self.convert_for_one_shots(index, round).await?;
-        }
-        for case in cases {
-            for sample in 0..self.plan.cases[case].workload.samples {
-                let asked = match self.start(index, round, false) {
-                    Ok(mut launched) => {
-                        let asked = self.ask_cold(&mut launched, case, sample).await;
-                        self.end(launched, false).await?;
-                        asked
-                    }
-                    Err(fault) => Err(Stop::Fault(fault)),
-                };
-                match asked {
-                    Ok(()) => {}
-                    Err(Stop::Fault(fault)) => {
-                        self.fail(index, Some(case), fault)?;
-                        break;
-                    }
-                    Err(broken) => return Err(broken),
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// One-shots are asked nothing but their request, so one process more says what the engine reads.
-    async fn convert_for_one_shots(&mut self, index: usize, round: u32) -> Result<(), Stop> {
-        if round > 0 || self.plan.configurations[index].model.format.is_none() {
+    pub(super) async fn convert_for_one_shots(&mut self, index: usize, block: u32) -> Result<(), Stop> {
+        if block > 0 || self.plan.configurations[index].model.format.is_none() {
             return Ok(());
         }
-        let mut launched = self.start(index, round, false)?;
+        let mut launched = self.start(index, block, false)?;
         let hello = launched.talk.hello().await;
         launched.talk.process.end(std::time::Duration::ZERO).await;
         self.launches -= 1;
@@ -103,8 +49,8 @@ impl Run<'_> {
         }
     }
 
-    async fn launch(&mut self, index: usize, round: u32) -> Result<Launched, Stop> {
-        let mut launched = self.start(index, round, true)?;
+    pub(super) async fn launch(&mut self, index: usize, block: u32) -> Result<Launched, Stop> {
+        let mut launched = self.start(index, block, true)?;
         if self.minimal.contains(&index) {
             // Its launch is recorded with its first answer, which says what was loaded.
             return Ok(launched);
@@ -116,7 +62,7 @@ impl Run<'_> {
                     launched.talk.process.end(std::time::Duration::ZERO).await;
                     // No record refers to the one that only said what it reads.
                     self.launches -= 1;
-                    return Box::pin(self.launch(index, round)).await;
+                    return Box::pin(self.launch(index, block)).await;
                 }
                 launched.launch.hello_ns = Some(launched.talk.since_start(std::time::Instant::now()));
                 launched.launch.hello = Some(*facts);
@@ -142,7 +88,7 @@ impl Run<'_> {
                 }
                 self.minimal.insert(index);
                 launched.talk.process.end(std::time::Duration::ZERO).await;
-                return Box::pin(self.launch(index, round)).await;
+                return Box::pin(self.launch(index, block)).await;
             }
             Err(cause) => return Err(launched.talk.fault(Stage::Hello, cause).into()),
         }
@@ -167,11 +113,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn start(&mut self, index: usize, round: u32, announce: bool) -> Result<Launched, Fault> {
+    pub(super) fn start(&mut self, index: usize, block: u32, announce: bool) -> Result<Launched, Fault> {
         let configuration = &self.plan.configurations[index];
         if announce {
-            let (label, rounds) = (configuration.label.clone(), self.plan.launches);
-            (self.listener)(Event::LaunchStarted { label, round, rounds });
+            (self.listener)(Event::LaunchStarted { label: configuration.label.clone() });
         }
         let (run, debug) = (&self.recorder.record.header.id, self.settings.debug);
         let launching = launching(configuration, self.model_path(index), run, self.started, debug);
@@ -183,17 +128,18 @@ impl Run<'_> {
         let launch = Launch {
             launch: self.launches - 1,
             configuration: index,
-            round,
+            block,
             pid,
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        Ok(Launched { talk, launch, asked: 0 })
+        Ok(Launched { talk, launch, asked: 0, at_rest: false })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.
-    async fn end(&mut self, mut launched: Launched, alive: bool) -> Result<(), Stop> {
+    pub(super) async fn end(&mut self, mut launched: Launched, alive: bool) -> Result<(), Stop> {
         let index = launched.launch.configuration;
+        launched.talk.process.wake();
         if alive
             && launched.hello().is_some()
             && let Err(cause) = launched.talk.shutdown().await
@@ -250,6 +196,7 @@ pub fn launching(
 pub(super) fn stage(role: Role, index: u32) -> Stage {
     match role {
         Role::Warmup => Stage::Warmup(index),
+        Role::Discarded => Stage::Before(index),
         Role::Measured => Stage::Sample(index),
     }
 }

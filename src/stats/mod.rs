@@ -1,10 +1,48 @@
 //! Pure statistics over `f64`: they know no sample, no engine, no unit and no clock. Every method cites its source, and
-//! the tests hold it against values that numpy gives.
+//! the tests hold it against values that numpy and scipy give.
+//!
+//! ```text
+//! values of two configurations, block by block --ratio--> one log ratio for each block
+//!     --interval--> Student's t over blocks, corrected for the looks of --stopping-->
+//!     --floor, verdict--> faster, slower, same, not measurable --words, class--> people and exit codes
+//! ```
+//!
+//! `experiment` does all of it for many configurations and metrics.
 
+mod bootstrap;
+mod class;
+mod experiment;
+mod floor;
+mod geometric;
+mod interval;
 mod outliers;
 mod quantile;
+mod random;
+mod ratio;
+mod significance;
+mod special;
+mod stopping;
+mod student;
 mod summary;
+mod verdict;
+mod words;
 
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod tests;
+
+pub use class::{Class, Thresholds};
+pub use experiment::{Comparison, Experiment, Probabilities, Series, Twin, levels};
+pub use floor::{Epsilon, Floor};
+pub use geometric::geometric_mean;
+pub use interval::{Design, Evidence, FIRM};
 pub use outliers::outliers;
 pub use quantile::{median, quantile};
+pub use random::Random;
+pub use ratio::{Blocks, Ratios, Refusal, Rounds};
+pub use significance::{holm, mann_whitney};
+pub use stopping::{LOOKS, Look, Rule, StoppedBy};
 pub use summary::Summary;
+pub use verdict::Verdict;
+pub use words::{NOTHING_SEEN, Quality, Words};

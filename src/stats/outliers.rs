@@ -18,7 +18,22 @@ pub fn outliers(values: &[f64]) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::golden;
     use super::*;
+
+    #[test]
+    fn flags_are_those_of_scipys_median_absolute_deviation() {
+        let golden = golden::outliers();
+        assert!(
+            golden.iter().any(|case| case.flagged.len() > 3)
+                && golden.iter().any(|case| case.flagged.is_empty())
+        );
+        for case in golden {
+            let flags = outliers(&case.values);
+            let flagged: Vec<usize> = (0..flags.len()).filter(|&index| flags[index]).collect();
+            assert_eq!(flagged, case.flagged);
+        }
+    }
 
     // python3 -c 'import numpy as np; a = np.array([3.1, 1.2, 9.7, 4.4, 4.4, 2.05, 7.3, 100.5, 0.3, 5.9, 6.1]);
     //   m = np.median(a); print(0.6745 * (a - m) / np.median(abs(a - m)))'     (numpy 2.4.6: 27.58 at 100.5, else below 1.53)

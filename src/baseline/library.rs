@@ -1,0 +1,200 @@
+//! The shared libraries that are a program's own: they lie where the program itself says to look (`DT_RUNPATH`), and come
+//! with it, as the system's libraries do not. A copy of such a program may find no library, or, worse, today's.
+//!
+//! Reads just so much of the Executable and Linkable Format (System V gABI, chapters 4 and 5) as says this, for 64-bit
+//! little-endian files; of any other file nothing is known.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// More libraries of its own than any engine has.
+const MOST: usize = 100;
+/// Of a larger file nothing is known: it would be read as a whole.
+const LARGEST: u64 = 1 << 30;
+
+const DYNAMIC: u32 = 2;
+const LOAD: u32 = 1;
+const NEEDED: u64 = 1;
+const STRING_TABLE: u64 = 5;
+const RPATH: u64 = 15;
+const RUNPATH: u64 = 29;
+
+/// The libraries that a program brings along, and those that they bring.
+pub fn own(program: &Path) -> Vec<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut to_read = vec![program.to_path_buf()];
+    while let Some(file) = to_read.pop() {
+        for library in next_to(&file) {
+            if found.len() < MOST && found.insert(library.clone()) {
+                to_read.push(library);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Of the libraries that a file needs, those that lie where it says to look.
+fn next_to(file: &Path) -> Vec<PathBuf> {
+    let small = std::fs::metadata(file).is_ok_and(|about| about.len() <= LARGEST);
+    let Some(bytes) = small.then(|| std::fs::read(file).ok()).flatten() else { return Vec::new() };
+    let Some(linked) = Linked::read(&bytes) else { return Vec::new() };
+    let real = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+    let origin = real.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+    let expand =
+        |path: &String| PathBuf::from(path.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+    let folders: Vec<_> = linked.paths.iter().map(expand).filter(|folder| folder.is_absolute()).collect();
+    let place = |name: &String| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    linked.needed.iter().filter_map(place).collect()
+}
+
+/// What a file says of its libraries.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Linked {
+    needed: Vec<String>,
+    paths: Vec<String>,
+}
+
+impl Linked {
+    /// `None` when it is no such file, or a broken one.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let file = Elf(bytes);
+        // 64 bits, little-endian.
+        if bytes.get(..6)? != b"\x7fELF\x02\x01" {
+            return None;
+        }
+        let (headers, size, count) = (file.u64(32)?, u64::from(file.u16(54)?), u64::from(file.u16(56)?));
+        let headers: Vec<u64> = (0..count).map_while(|index| headers.checked_add(index * size)).collect();
+        let of_kind = |kind: u32| headers.iter().filter(move |&&at| file.u32(at) == Some(kind));
+        let dynamic = *of_kind(DYNAMIC).next()?;
+        let (start, length) = (file.u64(dynamic + 8)?, file.u64(dynamic + 32)?);
+        let entry = |index: u64| {
+            Some((file.u64(start.checked_add(index * 16)?)?, file.u64(start.checked_add(index * 16 + 8)?)?))
+        };
+        let entries: Vec<(u64, u64)> = (0..(length / 16).min(10_000)).map_while(entry).collect();
+        let of_tag = |tag: u64| entries.iter().filter(move |entry| entry.0 == tag).map(|entry| entry.1);
+        // The table is given by where it will lie in memory; a segment says where in the file that is.
+        let address = of_tag(STRING_TABLE).next()?;
+        let strings = of_kind(LOAD).find_map(|&at| {
+            let (offset, memory, length) = (file.u64(at + 8)?, file.u64(at + 16)?, file.u64(at + 32)?);
+            let inside = address.checked_sub(memory).filter(|&inside| inside < length)?;
+            offset.checked_add(inside)
+        })?;
+        let text = |at: u64| file.text(strings.checked_add(at)?);
+        let paths = of_tag(RUNPATH).chain(of_tag(RPATH)).filter_map(text);
+        let paths = paths.flat_map(|paths| paths.split(':').map(String::from).collect::<Vec<_>>());
+        Some(Self { needed: of_tag(NEEDED).filter_map(text).collect(), paths: paths.collect() })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Elf<'a>(&'a [u8]);
+
+impl Elf<'_> {
+    fn bytes<const N: usize>(self, at: u64) -> Option<[u8; N]> {
+        let at = usize::try_from(at).ok()?;
+        self.0.get(at..at.checked_add(N)?)?.try_into().ok()
+    }
+
+    fn u16(self, at: u64) -> Option<u16> {
+        self.bytes(at).map(u16::from_le_bytes)
+    }
+
+    fn u32(self, at: u64) -> Option<u32> {
+        self.bytes(at).map(u32::from_le_bytes)
+    }
+
+    fn u64(self, at: u64) -> Option<u64> {
+        self.bytes(at).map(u64::from_le_bytes)
+    }
+
+    fn text(self, at: u64) -> Option<String> {
+        let rest = self.0.get(usize::try_from(at).ok()?..)?;
+        let end = rest.iter().take(4096).position(|&byte| byte == 0)?;
+        Some(String::from_utf8_lossy(&rest[..end]).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with one segment, and with these names in its dynamic section.
+    fn elf(entries: &[(u64, &str)]) -> Vec<u8> {
+        let (mut strings, mut dynamic) = (vec![0], Vec::new());
+        for (tag, text) in entries {
+            dynamic.extend([*tag, strings.len() as u64]);
+            strings.extend(text.bytes().chain([0]));
+        }
+        const HEADERS: u64 = 64 + 2 * 56;
+        let length = 16 * (entries.len() as u64 + 2);
+        // Loaded at 0x1000, so that addresses are no places in the file.
+        dynamic.extend([STRING_TABLE, 0x1000 + HEADERS + length, 0, 0]);
+        let mut file = b"\x7fELF\x02\x01".to_vec();
+        file.resize(32, 0);
+        file.extend(64u64.to_le_bytes());
+        file.resize(54, 0);
+        file.extend([56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        let whole = HEADERS + length + strings.len() as u64;
+        for (kind, offset, memory, length) in
+            [(LOAD, 0, 0x1000, whole), (DYNAMIC, HEADERS, 0x1000 + HEADERS, length)]
+        {
+            file.extend(u64::from(kind).to_le_bytes());
+            file.extend([offset, memory, memory, length, length, 8].iter().flat_map(|it| it.to_le_bytes()));
+        }
+        file.extend(dynamic.iter().flat_map(|it| it.to_le_bytes()));
+        file.extend(strings);
+        file
+    }
+
+    #[test]
+    fn a_file_says_which_libraries_it_needs_and_where_it_looks() {
+        let bytes = elf(&[(NEEDED, "libx.so.1"), (NEEDED, "libc.so.6"), (RUNPATH, "$ORIGIN:/opt/x/lib")]);
+        let found = Linked::read(&bytes).unwrap();
+        assert_eq!(found.needed, ["libx.so.1", "libc.so.6"]);
+        assert_eq!(found.paths, ["$ORIGIN", "/opt/x/lib"]);
+    }
+
+    #[test]
+    fn libraries_beside_a_program_are_its_own_with_those_that_they_need_and_the_systems_are_not() {
+        let folder = std::env::temp_dir().join(format!("orchestrate-libraries-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let write = |name: &str, needed: &str| {
+            std::fs::write(
+                folder.join(name),
+                elf(&[(NEEDED, needed), (NEEDED, "libc.so.6"), (RUNPATH, "$ORIGIN")]),
+            )
+            .unwrap();
+        };
+        write("engine", "liba.so");
+        write("liba.so", "libb.so");
+        // Two that need each other are read once.
+        write("libb.so", "liba.so");
+        let folder = folder.canonicalize().unwrap();
+        assert_eq!(own(&folder.join("engine")), [folder.join("liba.so"), folder.join("libb.so")]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_broken_file_says_nothing_and_does_no_harm() {
+        let whole = elf(&[(NEEDED, "libx.so.1"), (RUNPATH, "/opt/x/lib")]);
+        for cut in 0..whole.len() {
+            let _ = Linked::read(&whole[..cut]);
+        }
+        for at in 0..whole.len() {
+            let mut broken = whole.clone();
+            broken[at] = 0xff;
+            let _ = Linked::read(&broken);
+        }
+        assert_eq!(Linked::read(b"#!/bin/sh\n"), None);
+        assert_eq!(own(Path::new("/no/such/file")), Vec::<PathBuf>::new());
+    }
+
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
+    #[test]
+    fn this_very_program_needs_the_systems_c_library_which_is_not_its_own() {
+        let program = std::env::current_exe().unwrap();
+        let linked = Linked::read(&std::fs::read(&program).unwrap()).unwrap();
+        assert!(linked.needed.iter().any(|name| name.starts_with("libc.")), "{linked:?}");
+        assert!(own(&program).iter().all(|it| !it.ends_with("libc.so.6")));
+    }
+}

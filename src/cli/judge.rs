@@ -1,0 +1,204 @@
+//! How long an experiment goes on, what it is held against, and what may pass.
+
+use std::time::Duration;
+
+use clap::builder::PossibleValue;
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::plan::{Extent, Order};
+use crate::stats::{Class, Rule};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How long, and in which order")]
+pub struct ExtentArgs {
+    /// So many blocks, whatever they show: a block launches every engine once. Unless given, 5 to 20: until ratios are known to
+    /// the target, or the time is over
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub blocks: Option<u32>,
+    /// One block: figures at once, and no verdict
+    #[arg(long, conflicts_with_all = ["blocks", "target"])]
+    pub quick: bool,
+    /// How well ratios are to be known
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = target, conflicts_with = "blocks")]
+    pub target: Share,
+    /// Time for the whole run, `90s` or `5m`; unless given, five blocks however long they take, and more within two minutes
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub budget: Option<Duration>,
+    /// A case of which one request takes longer is too slow, and is a row that says so
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub case_cap: Duration,
+    /// `interleaved`: blocks and rounds, what the machine does to one engine it does to all; `sequential`: one engine after the
+    /// other, without verdicts
+    #[arg(long, value_enum, default_value_t = Order::Interleaved)]
+    pub order: Order,
+    /// Say what would be measured and about how long that takes; measure nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Baselines")]
+pub struct BaselineArgs {
+    /// Keep this run, and the programs that it measured, under a name
+    #[arg(long, value_name = "NAME")]
+    pub save_baseline: Option<String>,
+    /// Compare with the baseline of that name, and exit as `compare` does; with --rerun-baseline also the path of a program
+    #[arg(long, value_name = "NAME|PATH")]
+    pub baseline: Option<String>,
+    /// Measure the baseline's programs again, in turn with today's, in place of trusting its old figures
+    #[arg(long, requires = "baseline")]
+    pub rerun_baseline: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BaselineCommand {
+    /// All of them, with their age and size
+    List,
+    /// What one was measured with
+    Show { name: String },
+    /// Remove one, with its record and its programs
+    Remove { name: String },
+}
+
+/// What may pass.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Judging changes")]
+pub struct JudgeArgs {
+    /// The least class of change, in a metric that gates, that makes the exit status 1
+    #[arg(long, value_name = "CLASS", value_enum, default_value_t = Class::Critical)]
+    pub fail_on: Class,
+    /// Worse by at least so much is a warning
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
+    pub warning: Share,
+    /// Worse by more is critical
+    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = share)]
+    pub critical: Share,
+    /// Compare what is not comparable, and say so
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl Default for JudgeArgs {
+    fn default() -> Self {
+        Self { fail_on: Class::Critical, warning: Share(0.1), critical: Share(0.2), force: false }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// What was: a run record, or a baseline by name
+    pub base: String,
+    /// What is: a run record, or a baseline by name
+    pub new: String,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[arg(long, value_name = "FORMAT", default_value = crate::report::FORMATS[0].name, value_parser = super::formats())]
+    pub format: String,
+}
+
+/// 0.02 is 2 %.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Share(pub f64);
+
+impl Default for ExtentArgs {
+    fn default() -> Self {
+        Self {
+            blocks: None,
+            quick: false,
+            target: Share(0.02),
+            budget: None,
+            case_cap: Duration::from_secs(60),
+            order: Order::default(),
+            dry_run: false,
+        }
+    }
+}
+
+impl ExtentArgs {
+    pub fn extent(&self) -> Extent {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Extent {
+            blocks: if self.quick { Some(1) } else { self.blocks },
+            target: self.target.0,
+            budget_ns: self.budget.map(ns),
+            case_cap_ns: ns(self.case_cap),
+        }
+    }
+}
+
+impl ValueEnum for Order {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Interleaved, Self::Sequential]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Interleaved => "interleaved".into(),
+            Self::Sequential => "sequential".into(),
+        })
+    }
+}
+
+impl ValueEnum for Class {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Critical, Self::Warning]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Critical => Some("critical".into()),
+            Self::Warning => Some("warning".into()),
+            Self::Informative => None,
+        }
+    }
+}
+
+/// Bare numbers below it may be meant as shares.
+const DOUBTFUL: f64 = 0.1;
+
+/// `2%`, `2 %` or `2`.
+fn share(text: &str) -> Result<Share, String> {
+    let text = text.trim();
+    let number = text.trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(bare) if number == text && bare > 0.0 && bare < DOUBTFUL => {
+            // `0.07` is 7 %, not 7.000000000000001 %.
+            let percent = (bare * 1e8).round() / 1e6;
+            Err(format!("either `{percent}%` or `{number}%` may be meant: write which"))
+        }
+        Ok(percent) if percent.is_finite() && percent > 0.0 => Ok(Share(percent / 100.0)),
+        _ => Err("expected a percentage above zero, as in `2%`".into()),
+    }
+}
+
+fn target(text: &str) -> Result<Share, String> {
+    let share = share(text)?;
+    Rule::to_within(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    // A bare number is seconds.
+    let text = text.trim();
+    let seconds = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it > 0.0 && *it < 1e9);
+    let parsed = seconds.map(Duration::from_secs_f64).or_else(|| humantime::parse_duration(text).ok());
+    parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time, as in `90s` or `5m`".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_may_be_bare_unless_it_could_be_a_share() {
+        for text in ["2%", "2 %", "2", " 2% "] {
+            assert_eq!(share(text), Ok(Share(0.02)), "{text}");
+        }
+        assert_eq!(share("0.02%"), Ok(Share(0.0002)));
+        assert_eq!(share("0.5"), Ok(Share(0.005)));
+        assert_eq!(share("0.02").unwrap_err(), "either `2%` or `0.02%` may be meant: write which");
+        assert_eq!(share("0.07").unwrap_err(), "either `7%` or `0.07%` may be meant: write which");
+        for text in ["", "%", "0", "-1", "nan", "inf%", "x"] {
+            assert!(share(text).unwrap_err().starts_with("expected a percentage above zero"), "{text}");
+        }
+    }
+}

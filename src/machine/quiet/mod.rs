@@ -1,0 +1,202 @@
+//! How quiet the machine is: what it did besides the run, in words that name the remedy. Nothing here changes a result; a
+//! noisy machine shows in the intervals, and this says why they are wide.
+//!
+//! Every message begins with `machine: ` or `build: `, because they depend on the moment and on how this program was built
+//! and on nothing that was measured.
+
+mod counters;
+
+use std::path::Path;
+
+use crate::plan::Plan;
+use counters::{Counters, governors, stalled};
+
+/// What is of no use below: the kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of them.
+const LEAST_SECONDS: f64 = 1.0;
+/// A share of the run's time. Half of the 2 % below which no difference counts: what took more may have made one.
+const SHARE: f64 = 0.01;
+/// So many pages are a megabyte where a page has 4 KiB; an idle system swaps some out for no reason of ours.
+const SWAPPED_PAGES: u64 = 256;
+/// In per cent of ten seconds: `some avg10` of pressure stall information. The kernel rounds it, and 1 is a tenth of a second.
+const PRESSURE: f64 = 1.0;
+
+/// A look at the machine when a run begins.
+#[derive(Debug, Clone)]
+pub struct Quiet {
+    counters: Counters,
+    /// The most threads that any engine of the plan uses.
+    threads: u32,
+}
+
+impl Quiet {
+    /// Within milliseconds: it reads some files of /proc and /sys.
+    pub fn probe(plan: &Plan) -> Self {
+        let threads = plan.configurations.iter().map(|configuration| configuration.threads).max();
+        Self { counters: Counters::read(), threads: threads.unwrap_or(0) }
+    }
+
+    /// What speaks against beginning now.
+    pub fn before(&self, plan: &Plan) -> Vec<String> {
+        let cores = self.counters.processor.map(|processor| processor.cores);
+        let load = super::read("/proc/loadavg").and_then(|text| super::load_average(&text));
+        let pressure = super::read("/proc/pressure/memory").and_then(|text| stalled(&text, "avg10="));
+        let own = cfg!(debug_assertions).then(|| {
+            "build: this orchestrate is a debug build, so what it costs by itself is not what `orchestrate overhead` promises; \
+             cargo build --release"
+                .to_string()
+        });
+        let mut found: Vec<String> = own.into_iter().chain(debug_builds(plan)).collect();
+        found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
+        found.extend(pressure.and_then(pressed_before));
+        found.extend(governed(&governors()));
+        found
+    }
+
+    /// What happened between `before` and now.
+    pub fn after(&self) -> Vec<String> {
+        since(&self.counters, &Counters::read(), self.threads)
+    }
+}
+
+/// Half of the cores: below that the scheduler finds a free core for whatever it is. The average lags by a minute, so a
+/// build that has just ended shows too, and so does a machine whose clock is still down from it.
+fn busy_before(cores: u32, load: f64) -> Option<String> {
+    (load > f64::from(cores) / 2.0).then(|| {
+        format!(
+            "machine: busy when the run began: a load average of {load:.2} over the last minute on {}; end what runs \
+             besides, or wait (`top` shows it)",
+            counted(cores, "core")
+        )
+    })
+}
+
+fn pressed_before(percent: f64) -> Option<String> {
+    (percent >= PRESSURE).then(|| {
+        format!(
+            "machine: short of memory when the run began: processes waited for it {percent:.1} % of the last ten seconds; \
+             end what holds it, or measure a smaller model"
+        )
+    })
+}
+
+fn governed(governors: &[String]) -> Option<String> {
+    let slow: Vec<&String> = governors.iter().filter(|governor| *governor != "performance").collect();
+    let first = slow.first()?;
+    Some(format!(
+        "machine: the frequency governor of {} is `{first}`, so clocks follow the load with a delay; \
+         sudo cpupower frequency-set --governor performance",
+        counted(slow.len(), "core")
+    ))
+}
+
+/// Engines that lie where cargo puts what it does not optimise.
+fn debug_builds(plan: &Plan) -> impl Iterator<Item = String> {
+    plan.configurations.iter().filter(|it| it.beside.is_none()).filter_map(|configuration| {
+        let program = Path::new(configuration.command.first()?);
+        let parts: Vec<_> = program.parent()?.iter().collect();
+        let is_debug = parts.iter().any(|part| *part == "target") && parts.last().is_some_and(|part| *part == "debug");
+        is_debug.then(|| {
+            format!(
+                "build: `{}` is a debug build (`{}`), many times slower than it can be; cargo build --release",
+                configuration.label,
+                program.display()
+            )
+        })
+    })
+}
+
+fn since(earlier: &Counters, later: &Counters, threads: u32) -> Vec<String> {
+    let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
+    let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
+    let mut found = Vec::new();
+    if seconds >= LEAST_SECONDS {
+        found.extend(busy_meanwhile(earlier, later, threads));
+        found.extend(stolen(earlier, later));
+        found.extend(rise(|it| it.memory_stall_us).and_then(|us| pressed(us, seconds)));
+        found.extend(rise(|it| it.limited_us).and_then(|us| limited(us, seconds)));
+    }
+    found.extend(rise(|it| it.swapped_pages).and_then(swapped));
+    found.extend(rise(|it| it.throttled).and_then(throttled));
+    found
+}
+
+/// What other programs took, in cores. Threads that compute one step together wait for the slowest of them, so where the
+/// engines have every core a tenth of one is too much: that thread is a tenth late. Cores that no engine uses take such
+/// work, but share caches and memory with the rest, so no more than half of them is taken to be free.
+fn busy_meanwhile(earlier: &Counters, later: &Counters, threads: u32) -> Option<String> {
+    let (was, is) = (earlier.processor?, later.processor?);
+    let busy = is.busy.checked_sub(was.busy)?;
+    let all = busy + is.idle.saturating_sub(was.idle) + is.stolen.saturating_sub(was.stolen);
+    let others = busy.saturating_sub(later.own_ticks.saturating_sub(earlier.own_ticks));
+    let taken = others as f64 / all.max(1) as f64 * f64::from(is.cores);
+    let spare = f64::from(is.cores.saturating_sub(threads));
+    (taken > 0.1 + spare / 2.0).then(|| {
+        format!(
+            "machine: busy during the run: other programs used {taken:.1} of {} on average; end them and measure again \
+             (`top` shows them)",
+            counted(is.cores, "core")
+        )
+    })
+}
+
+fn stolen(earlier: &Counters, later: &Counters) -> Option<String> {
+    let (was, is) = (earlier.processor?, later.processor?);
+    let stolen = is.stolen.checked_sub(was.stolen)?;
+    let wanted = is.busy.checked_sub(was.busy)? + stolen;
+    let share = stolen as f64 / wanted.max(1) as f64;
+    (share > SHARE).then(|| {
+        format!(
+            "machine: its host withheld {:.1} % of the processor time that was wanted (steal); measure on a machine of its \
+             own or at another time, and trust ratios more than figures",
+            share * 100.0
+        )
+    })
+}
+
+fn pressed(us: u64, seconds: f64) -> Option<String> {
+    let share = us as f64 / 1e6 / seconds;
+    (share > SHARE).then(|| {
+        format!(
+            "machine: short of memory: processes waited for it {:.1} % of the run; end what holds it, or measure a smaller \
+             model",
+            share * 100.0
+        )
+    })
+}
+
+fn limited(us: u64, seconds: f64) -> Option<String> {
+    let held = us as f64 / 1e6;
+    (held / seconds > SHARE).then(|| {
+        format!(
+            "machine: the container's CPU limit held processes back for {held:.1} s of the run; raise it, or give engines \
+             fewer threads (`--threads`)"
+        )
+    })
+}
+
+fn swapped(pages: u64) -> Option<String> {
+    (pages >= SWAPPED_PAGES).then(|| {
+        format!(
+            "machine: swapping: {pages} pages went out or came back during the run; end what holds memory, or measure a \
+             smaller model"
+        )
+    })
+}
+
+/// One is enough: what follows it runs at another clock than what went before.
+fn throttled(count: u64) -> Option<String> {
+    (count > 0).then(|| {
+        format!(
+            "machine: too hot: the processor throttled itself during the run (its counters rose by {count}); let it cool, or \
+             hold its clock lower (`sudo cpupower frequency-set --max`)"
+        )
+    })
+}
+
+fn counted(number: impl TryInto<u64> + Copy + std::fmt::Display, one: &str) -> String {
+    let s = if number.try_into().is_ok_and(|number| number == 1) { "" } else { "s" };
+    format!("{number} {one}{s}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+use std::time::{Duration, Instant};
+
+use super::counters::Processor;
+use super::*;
+use crate::plan::{Beside, Configuration};
+
+/// A minute on two cores: 12000 ticks, of which so many were ours and so many somebody else's.
+fn minute(ours: u64, others: u64, stolen: u64) -> (Counters, Counters) {
+    let at = Instant::now();
+    let start = Processor { busy: 500, idle: 9000, stolen: 7, cores: 2 };
+    let busy = ours + others;
+    let end = Processor {
+        busy: start.busy + busy,
+        idle: start.idle + 12_000 - busy - stolen,
+        stolen: start.stolen + stolen,
+        cores: 2,
+    };
+    let earlier = Counters {
+        at,
+        processor: Some(start),
+        own_ticks: 90,
+        swapped_pages: Some(1000),
+        memory_stall_us: Some(5_000_000),
+        limited_us: Some(100),
+        throttled: Some(3),
+    };
+    let later = Counters {
+        at: at + Duration::from_secs(60),
+        processor: Some(end),
+        own_ticks: 90 + ours,
+        ..earlier.clone()
+    };
+    (earlier, later)
+}
+
+/// The only message of a minute in which the engines used both cores.
+fn message(earlier: &Counters, later: &Counters) -> String {
+    let mut found = since(earlier, later, 2);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+#[test]
+fn a_run_that_had_the_machine_for_itself_has_nothing_to_say() {
+    let (earlier, later) = minute(11_000, 300, 50);
+    assert_eq!(since(&earlier, &later, 2), Vec::<String>::new());
+}
+
+#[test]
+fn what_other_programs_used_is_told_in_cores_and_the_runs_own_work_is_not_theirs() {
+    let (earlier, later) = minute(6_000, 3_000, 0);
+    let found = message(&earlier, &later);
+    assert!(found.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"), "{found}");
+    assert!(found.contains("`top`"), "{found}");
+}
+
+#[test]
+fn cores_that_no_engine_uses_take_other_programs_up_to_half_of_them() {
+    let (earlier, later) = minute(5_000, 3_000, 0);
+    assert_eq!(since(&earlier, &later, 1), Vec::<String>::new());
+    let (earlier, later) = minute(5_000, 5_000, 0);
+    assert!(since(&earlier, &later, 1)[0].contains("0.8 of 2 cores"));
+    // More threads than there are cores leave none free, and not fewer than none.
+    assert_eq!(since(&earlier, &later, 64).len(), 1);
+}
+
+#[test]
+fn steal_is_a_share_of_what_was_wanted_and_not_of_the_idle_time() {
+    let (earlier, later) = minute(1_000, 0, 30);
+    assert!(message(&earlier, &later).contains("withheld 2.9 %"), "{:?}", message(&earlier, &later));
+}
+
+#[test]
+fn swapping_heat_memory_and_limits_are_told_with_their_numbers() {
+    let (earlier, quiet) = minute(9_000, 0, 0);
+    let later = Counters { swapped_pages: Some(1300), ..quiet.clone() };
+    assert!(message(&earlier, &later).contains("300 pages"));
+    let later = Counters { throttled: Some(5), ..quiet.clone() };
+    assert!(message(&earlier, &later).contains("rose by 2"));
+    let later = Counters { memory_stall_us: Some(8_000_000), ..quiet.clone() };
+    assert!(message(&earlier, &later).contains("waited for it 5.0 % of the run"));
+    let later = Counters { limited_us: Some(6_000_100), ..quiet };
+    assert!(message(&earlier, &later).contains("held processes back for 6.0 s"));
+}
+
+#[test]
+fn a_run_of_less_than_a_second_is_too_short_for_shares_and_counts_still_count() {
+    let (earlier, later) = minute(6_000, 3_000, 500);
+    let later = Counters { at: earlier.at + Duration::from_millis(900), throttled: Some(4), ..later };
+    assert!(message(&earlier, &later).contains("too hot"));
+}
+
+#[test]
+fn counters_that_are_absent_or_went_backwards_are_no_warning() {
+    let (earlier, later) = minute(6_000, 3_000, 500);
+    let nothing = Counters {
+        processor: None,
+        swapped_pages: None,
+        memory_stall_us: None,
+        limited_us: None,
+        throttled: None,
+        ..later.clone()
+    };
+    assert_eq!(since(&nothing, &later, 2), Vec::<String>::new());
+    assert_eq!(since(&earlier, &nothing, 2), Vec::<String>::new());
+    // A core that was taken offline takes its counts with it.
+    let back = Counters { at: later.at + Duration::from_secs(60), ..earlier };
+    assert_eq!(since(&later, &back, 2), Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_is_busy_before_the_run_from_a_load_of_half_its_cores_on() {
+    assert_eq!(busy_before(4, 2.0), None);
+    let found = busy_before(4, 2.5).unwrap();
+    assert!(found.starts_with("machine: ") && found.contains("2.50") && found.contains("4 cores"), "{found}");
+}
+
+#[test]
+fn pressure_and_governors_are_told_before_the_run() {
+    assert_eq!(pressed_before(0.99), None);
+    assert!(pressed_before(12.0).unwrap().contains("12.0 % of the last ten seconds"));
+    let governors = |names: &[&str]| governed(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
+    assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
+    let found = governors(&["performance", "powersave"]).unwrap();
+    assert!(found.contains("of 1 core is `powersave`"), "{found}");
+    assert!(found.ends_with("sudo cpupower frequency-set --governor performance"), "{found}");
+}
+
+#[test]
+fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
+    let of = |label: &str, program: &str, beside| Configuration {
+        label: label.into(),
+        command: vec![program.into()],
+        beside,
+        ..Configuration::default()
+    };
+    let configurations = vec![
+        of("quick", "/x/target/release/quick", None),
+        of("slow", "/x/target/debug/slow", None),
+        of("slow (twin)", "/x/target/debug/slow", Some(Beside::Twin { of: 1 })),
+        of("word", "/debug/target/word", None),
+        Configuration::default(),
+    ];
+    let found: Vec<String> = debug_builds(&Plan { configurations, ..Plan::default() }).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("build: `slow` is a debug build"), "{found:?}");
+}
+
+#[test]
+fn a_look_at_this_machine_says_nothing_without_a_remark_to_tell_it_by() {
+    let plan = Plan::default();
+    let quiet = Quiet::probe(&plan);
+    let found = [quiet.before(&plan), quiet.after()].concat();
+    assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");
+    assert_eq!(found.iter().any(|it| it.contains("this orchestrate")), cfg!(debug_assertions), "{found:?}");
+}

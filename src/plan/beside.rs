@@ -1,0 +1,66 @@
+//! Which configurations are compared, and what is measured beside a row for what it says about it.
+
+use super::{Beside, Configuration, Order, Plan};
+use crate::stats::FIRM;
+
+impl Plan {
+    /// The same once more beside a configuration that others are compared with, where there may be a verdict.
+    pub fn add_twin(&mut self, of: usize) {
+        let too_few = self.extent.blocks.is_some_and(|blocks| blocks < FIRM as u32);
+        if too_few || self.order == Order::Sequential || self.twin_of(of).is_some() {
+            return;
+        }
+        self.twin(of);
+    }
+
+    fn twin(&mut self, of: usize) {
+        let mut twin = self.configurations[of].clone();
+        twin.label = format!("{} (twin)", twin.label);
+        twin.beside = Some(Beside::Twin { of });
+        self.add(twin, &self.workloads_of(of));
+    }
+
+    /// A twin for each row, however few the blocks: what is measured is noise, and there is no verdict to wait for.
+    pub fn with_twins_of_all(mut self) -> Self {
+        for of in 0..self.configurations.len() {
+            if self.configurations[of].beside.is_none() && self.twin_of(of).is_none() {
+                self.twin(of);
+            }
+        }
+        self
+    }
+
+    /// Each configuration that is a row, with the one that it is compared with.
+    pub fn pairs(&self) -> Vec<(usize, usize)> {
+        let rows =
+            (0..self.configurations.len()).filter(|&index| self.configurations[index].beside.is_none());
+        let pairs = rows.filter_map(|index| Some((index, self.reference_of(index)?)));
+        pairs.filter(|(index, reference)| index != reference).collect()
+    }
+
+    /// The configuration that another is compared with: of the reference's label or engine, on the same model, and with as
+    /// many of the other factors the same as there is one.
+    pub fn reference_of(&self, configuration: usize) -> Option<usize> {
+        let own = self.configurations.get(configuration)?;
+        let alike = |other: &Configuration| {
+            usize::from(other.device == own.device)
+                + usize::from(other.dtype == own.dtype)
+                + usize::from(other.threads == own.threads)
+        };
+        let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.beside.is_none());
+        let candidates = rows.filter(|(_, other)| other.model == own.model);
+        let named = |it: &Configuration| {
+            let with_preset = it.preset.as_ref().map(|preset| format!("{}:{preset}", it.engine));
+            it.label == self.reference || with_preset.unwrap_or_else(|| it.engine.clone()) == self.reference
+        };
+        let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
+            (usize::from(other.label == self.reference), alike(other), std::cmp::Reverse(*index))
+        });
+        best.map(|(index, _)| index)
+    }
+
+    /// What stands beside a configuration to show how far it lies from itself.
+    pub fn twin_of(&self, configuration: usize) -> Option<usize> {
+        self.configurations.iter().position(|it| it.beside == Some(Beside::Twin { of: configuration }))
+    }
+}

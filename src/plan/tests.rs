@@ -1,0 +1,107 @@
+use super::*;
+
+fn asked() -> Asked {
+    let candidate =
+        |name: &str| Candidate { engine: name.into(), command: vec![name.into()], ..Default::default() };
+    Asked {
+        candidates: vec![candidate("a"), candidate("b")],
+        models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
+        scenarios: crate::scenario::named("default").unwrap(),
+        devices: vec!["cpu".into()],
+        dtypes: vec![None],
+        threads: vec![1, 2],
+        options: Map::new(),
+        reference: "a".into(),
+        mode: Mode::Warm,
+        order: Order::Interleaved,
+        extent: Extent::default(),
+        seed: 0,
+        prompt: None,
+        max_new_tokens: None,
+        rounds: None,
+        warmup: None,
+        temperature: None,
+    }
+}
+
+#[test]
+fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
+    let plan = Plan::new(&asked());
+    let rows = plan.configurations.iter().filter(|configuration| configuration.beside.is_none());
+    let labels: Vec<_> = rows.map(|configuration| configuration.label.as_str()).collect();
+    assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
+    assert_eq!(plan.cases.len(), (4 + 2) * 6);
+}
+
+#[test]
+fn every_block_launches_each_configuration_once_and_none_is_always_first() {
+    let plan = Plan::new(&asked());
+    let all = [0, 1, 2, 3];
+    let mut firsts: Vec<usize> = (0..4).map(|block| plan.order_of(&all, block)[0]).collect();
+    firsts.sort();
+    assert_eq!(firsts, all);
+    let mut second = plan.order_of(&all, 2);
+    second.sort();
+    assert_eq!(second, all);
+    assert_eq!(plan.order_of(&all, 1), plan.order_of(&all, 5));
+}
+
+#[test]
+fn each_reference_has_a_twin_where_there_may_be_a_verdict_and_the_twin_is_no_row() {
+    let plan = Plan::new(&asked());
+    assert_eq!(plan.pairs(), [(1, 0), (3, 2)]);
+    assert_eq!((plan.twin_of(0), plan.twin_of(2), plan.twin_of(1)), (Some(4), Some(5), None));
+    assert_eq!(plan.configurations[5].label, "a 2 threads (twin)");
+    let quick = Asked { extent: Extent { blocks: Some(1), ..Extent::default() }, ..asked() };
+    assert_eq!(Plan::new(&quick).configurations.len(), 4);
+    let alone = Asked { reference: "nobody".into(), ..asked() };
+    assert_eq!((Plan::new(&alone).pairs(), Plan::new(&alone).configurations.len()), (vec![], 4));
+}
+
+#[test]
+fn the_launch_scenario_comes_first_wherever_the_user_named_it() {
+    let mut asked = asked();
+    asked.scenarios.reverse();
+    let plan = Plan::new(&asked);
+    assert_eq!(plan.cases[plan.cases_of(1)[0]].workload.scenario, "load");
+}
+
+#[test]
+fn the_same_engine_twice_gets_two_labels() {
+    let mut asked = asked();
+    asked.threads = vec![2];
+    asked.candidates[1].engine = "a".into();
+    let plan = Plan::new(&asked);
+    assert_eq!(plan.configurations[1].label, "a #2");
+}
+
+#[test]
+fn what_the_command_line_sets_reaches_every_warm_workload() {
+    let mut asked = asked();
+    (asked.prompt, asked.rounds, asked.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
+    let plan = Plan::new(&asked);
+    let decode = plan.cases.iter().find(|case| case.workload.scenario == "decode").unwrap();
+    assert_eq!(decode.workload.prompt, Prompt::Text("Hello".into()));
+    assert_eq!((decode.workload.rounds, decode.workload.max_new_tokens), (7, 9));
+    let load = plan.cases.iter().find(|case| case.workload.scenario == "load").unwrap();
+    assert_eq!(load.workload.rounds, 1);
+}
+
+#[test]
+fn an_engine_is_asked_for_again_by_its_path_or_by_its_name_and_preset_and_not_by_its_label() {
+    let asked_as = |engine: &str, preset: Option<&str>, program: &str| {
+        let (engine, preset, command) = (engine.into(), preset.map(String::from), vec![program.into()]);
+        Configuration { label: "a label #2".into(), engine, preset, command, ..Default::default() }.asked_as()
+    };
+    assert_eq!(asked_as("mine", None, "/my/engines/mine"), "/my/engines/mine");
+    assert_eq!(asked_as("mine", None, "/my own/mine"), "'/my own/mine'");
+    assert_eq!(asked_as("known", None, "/built/known-engine"), "known");
+    assert_eq!(asked_as("known", Some("fast"), "/built/known"), "known:fast");
+    // Whoever has a manifest has a name, also where its program is called the same.
+    for engine in manifest::embedded().unwrap() {
+        let name = &engine.manifest.name;
+        assert_eq!(&asked_as(name, None, &format!("/built/{name}")), name);
+    }
+    let unavailable = Configuration { engine: "known".into(), ..Default::default() };
+    assert_eq!(unavailable.asked_as(), "known");
+}

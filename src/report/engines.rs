@@ -1,0 +1,134 @@
+//! What an engine is called, and what it stated to be in effect.
+
+use std::collections::BTreeMap;
+
+use super::factors::same_device;
+use super::safe::{line, shorten};
+use super::{Asked, Engine};
+use crate::plan::{Beside, Configuration, Plan};
+use crate::record::{Launch, RunRecord};
+
+/// Words that an engine states: no more of them is kept in any format.
+const LONGEST_WORD: usize = 200;
+/// Of a word inside a sentence.
+const SHOWN_WORD: usize = 24;
+
+/// One for each configuration of the plan.
+pub fn engines(record: &RunRecord) -> Vec<Engine> {
+    let plan = &record.header.plan;
+    let named = plan.configurations.iter().zip(names(plan)).enumerate();
+    let engines = named.map(|(index, (configuration, name))| {
+        let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        Engine { name, ..in_effect(configuration, launches) }
+    });
+    engines.collect()
+}
+
+/// Where the configuration in effect is not the one that was asked for, or not the same in every launch.
+pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
+    let mut mismatches = Vec::new();
+    for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
+        // A twin repeats what is said of its original.
+        if matches!(configuration.beside, Some(Beside::Twin { .. })) {
+            continue;
+        }
+        let label = &engines[index].label;
+        let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        for facts in launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts)) {
+            let mut compare = |what: &str, asked: Option<&str>, runs: Option<String>, same: bool| {
+                if let (Some(asked), Some(runs), false) = (asked, runs, same) {
+                    let (asked, runs) = (shorten(asked, SHOWN_WORD), shorten(&line(&runs), SHOWN_WORD));
+                    mismatches.push(line(&format!("{label}: asked for {what} `{asked}`, runs `{runs}`")));
+                }
+            };
+            let (asked, runs) = (configuration.device.as_str(), facts.device.clone());
+            let same = runs.as_deref().is_some_and(|runs| same_device(asked, runs));
+            compare("device", Some(asked).filter(|asked| !asked.is_empty()), runs, same);
+            let asked = configuration.dtype.as_deref();
+            let same = asked == facts.weights_dtype.as_deref() || asked == facts.compute_dtype.as_deref();
+            compare("dtype", asked, dtype_of(facts), same);
+            let asked = configuration.threads;
+            let same = Some(asked) == facts.threads;
+            let runs = facts.threads.map(|threads| threads.to_string());
+            compare(
+                "threads",
+                Some(&asked.to_string()).filter(|_| asked > 0).map(|x| x.as_str()),
+                runs,
+                same,
+            );
+        }
+        let mut stated = launches.map(|launch| in_effect(configuration, std::iter::once(launch)));
+        if let Some(first) = stated.next()
+            && stated.any(|other| other != first)
+        {
+            mismatches.push(format!(
+                "{label}: its launches ran with different configurations or versions; the first one's stand here"
+            ));
+        }
+    }
+    mismatches
+}
+
+/// The engine and its preset, with a number where nothing that has a column tells two configurations apart.
+fn names(plan: &Plan) -> Vec<String> {
+    let base = |it: &Configuration| {
+        let preset = it.preset.iter().map(|preset| format!(":{preset}"));
+        line(&format!("{}{}", it.engine, preset.collect::<String>()))
+    };
+    let alike = |one: &Configuration, other: &Configuration| {
+        let factors = |it: &Configuration| {
+            (base(it), it.model.name.clone(), it.device.clone(), it.dtype.clone(), it.threads)
+        };
+        factors(one) == factors(other)
+    };
+    let named = plan.configurations.iter().enumerate().map(|(index, configuration)| {
+        match plan.configurations[..index].iter().filter(|other| alike(other, configuration)).count() {
+            0 => base(configuration),
+            before => format!("{} #{}", base(configuration), before + 1),
+        }
+    });
+    named.collect()
+}
+
+/// The facts of the first launch that stated each; the caller knows the name.
+fn in_effect<'a>(
+    configuration: &Configuration,
+    launches: impl Iterator<Item = &'a Launch> + Clone,
+) -> Engine {
+    let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
+    let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
+    // An engine that was never asked for a `hello` may still say what it is made of.
+    let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
+    let asked = Asked {
+        device: Some(word(&configuration.device)).filter(|device| !device.is_empty()),
+        dtype: configuration.dtype.as_deref().map(word),
+        threads: Some(configuration.threads).filter(|&threads| threads > 0),
+    };
+    Engine {
+        name: String::new(),
+        label: line(&configuration.label),
+        engine: line(&configuration.engine),
+        model: line(&configuration.model.name),
+        version: hello.map(|hello| word(&hello.version)).or_else(libraries),
+        device: facts().find_map(|facts| facts.device.as_deref()).map(word),
+        dtype: facts().find_map(dtype_of).as_deref().map(word),
+        threads: facts().find_map(|facts| facts.threads),
+        asked,
+    }
+}
+
+fn libraries(versions: &BTreeMap<String, String>) -> String {
+    let all = versions.iter().map(|(name, version)| format!("{name} {version}"));
+    word(&all.collect::<Vec<_>>().join(", "))
+}
+
+pub fn word(text: &str) -> String {
+    shorten(&line(text), LONGEST_WORD)
+}
+
+fn dtype_of(facts: &protocol::Facts) -> Option<String> {
+    match (facts.weights_dtype.as_ref(), facts.compute_dtype.as_ref()) {
+        (Some(weights), Some(compute)) if weights != compute => Some(format!("{weights}/{compute}")),
+        (weights, compute) => weights.or(compute).cloned(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Comparisons for programs.
+
+use serde::Serialize;
+
+use crate::report::verdicts::{Judged, Lacking, Mean, Noise, evidence};
+use crate::stats::{Probabilities, StoppedBy, Verdict};
+
+/// Ratios are times as good: above 1 is better, whichever way the metric points.
+#[derive(Serialize)]
+pub struct ComparisonEntry<'a> {
+    case: &'a str,
+    metric: &'static str,
+    is_headline: bool,
+    engine: &'a str,
+    against: &'a str,
+    verdict: Option<Verdict>,
+    sentence: &'a str,
+    /// Why there is none of what follows.
+    refused: Option<&'a str>,
+    ratio: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    evidence: Option<&'static str>,
+    /// A second opinion on the interval.
+    bootstrap: Option<(f64, f64)>,
+    /// The share from which on something counts as a difference, and that within which it is the same.
+    epsilon: Option<f64>,
+    same_within: Option<f64>,
+    lost_among_many: Option<bool>,
+    blocks: Option<usize>,
+    unpaired: Option<usize>,
+    stopped_by: Option<StoppedBy>,
+    p: Option<Probabilities>,
+}
+
+#[derive(Serialize)]
+pub struct MeanEntry<'a> {
+    engine: &'a str,
+    against: &'a str,
+    times: f64,
+    workloads: usize,
+    /// Each of its ratios is measurable.
+    is_sure: bool,
+}
+
+#[derive(Serialize)]
+pub struct UncalibratedEntry<'a> {
+    engine: &'a str,
+    /// None where all that were measured are meant.
+    workloads: &'a [String],
+}
+
+pub fn uncalibrated(lacking: &Lacking) -> UncalibratedEntry<'_> {
+    UncalibratedEntry { engine: &lacking.engine, workloads: &lacking.workloads }
+}
+
+/// How far a configuration and its twin lay apart in this run.
+#[derive(Serialize)]
+pub struct NoiseEntry<'a> {
+    engine: &'a str,
+    case: &'a str,
+    share: f64,
+    blocks: usize,
+}
+
+pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
+    let found = judged.result.as_ref().ok();
+    let (low, high) = judged.bounds().unzip();
+    ComparisonEntry {
+        case: &judged.case,
+        metric: judged.metric.name,
+        is_headline: judged.is_headline,
+        engine: &judged.engine,
+        against: &judged.against,
+        verdict: found.and_then(|found| found.verdict),
+        sentence: &judged.sentence,
+        refused: judged.result.as_ref().err().map(String::as_str),
+        ratio: judged.times(),
+        low,
+        high,
+        evidence: found.map(|found| evidence(&found.evidence)),
+        bootstrap: found.and_then(|found| found.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
+        epsilon: found.map(|found| found.epsilon.difference().exp_m1()),
+        same_within: found.map(|found| found.epsilon.same().exp_m1()),
+        lost_among_many: found.map(|found| found.lost_among_many),
+        blocks: found.map(|found| found.blocks),
+        unpaired: found.map(|found| found.unpaired),
+        stopped_by: found.map(|found| found.stopped_by),
+        p: found.map(|found| found.p),
+    }
+}
+
+pub fn mean(mean: &Mean) -> MeanEntry<'_> {
+    let Mean { engine, against, times, workloads, is_sure } = mean;
+    MeanEntry { engine, against, times: *times, workloads: *workloads, is_sure: *is_sure }
+}
+
+pub fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {
+    noise.floors.iter().map(|(case, floor)| NoiseEntry {
+        engine: &noise.engine,
+        case,
+        share: floor.log_ratio().exp_m1(),
+        blocks: floor.blocks(),
+    })
+}

@@ -1,0 +1,193 @@
+//! How the figures of a row moved while they were measured.
+
+use super::super::Row;
+use super::super::extent::more_blocks;
+use super::super::seen::Seen;
+use crate::metric::{Better, Metric, Per, three_digits};
+use crate::plan::{Mode, Order};
+use crate::record::WarmUpEnd;
+use crate::scenario::Kind;
+use crate::stats::{self, FIRM, median};
+
+/// A first request that takes so many times as long as the others was not warm.
+const SLOW_FIRST: f64 = 1.25;
+/// Levels that rise or fall by less over a run are those of a good machine.
+const DRIFT: f64 = 0.1;
+/// Kendall's tau between level and block, from -1 to 1, beyond which it is hardly an accident: by chance one row in sixty
+/// has it over five blocks, and fewer over more.
+const STEADILY: f64 = 0.8;
+/// So large a share of values far from the others is worth a note, and no fewer values than this.
+const OUTLIERS: f64 = 0.05;
+const FEW_OUTLIERS: usize = 3;
+
+/// Cases whose levels rise or fall from block to block, with how many times the last exceeds the first.
+pub fn drifting(seen: &Seen, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
+    let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
+    let drifting = measured.filter_map(|(case, row)| {
+        let levels = of_blocks(seen, *case, row.case.headline?)?;
+        Some((*case, drift(&levels)?))
+    });
+    drifting.collect()
+}
+
+pub fn drifts(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
+    let hold = match seen.plan.order {
+        Order::Interleaved => "ratios hold, for all are measured in turn, the figures themselves do not",
+        Order::Sequential => "neither the figures nor the ratios hold: leave out `--order sequential`",
+    };
+    // Each block launches and warms up anew, so this is the machine's doing and no longer warm-up helps.
+    let remedy = format!("{hold}; close what else runs, or measure again when the machine has settled");
+    let way = |times: f64| if times > 1.0 { "slower" } else { "faster" };
+    let percent = |times: f64| three_digits(100.0 * (times.max(1.0 / times) - 1.0));
+    let count = rows.iter().filter(|(_, row)| row.fault.is_none()).count();
+    // What befalls most rows alike is the machine's.
+    let alike =
+        |slower: bool| drifting.iter().map(|(_, times)| *times).filter(move |times| (*times > 1.0) == slower);
+    for slower in [true, false] {
+        let all = alike(slower).count();
+        if all > 1 && all > count / 2 {
+            let largest = alike(slower).max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()));
+            let (way, by) = (if slower { "slower" } else { "faster" }, percent(largest.unwrap_or(1.0)));
+            return vec![format!(
+                "{all} of {count} rows become {way} from block to block, by up to {by} %: {remedy}"
+            )];
+        }
+    }
+    let of_row = |(case, row): &(usize, Row)| {
+        let (_, times) = drifting.iter().find(|(other, _)| other == case)?;
+        let (way, by) = (way(*times), percent(*times));
+        Some(format!("{}: becomes {way} from block to block, by {by} % over the run: {remedy}", named(row)))
+    };
+    rows.iter().filter_map(of_row).collect()
+}
+
+/// A first measured request that is not like the others.
+pub fn slow_firsts(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
+    let slow = rows.iter().filter_map(|(case, row)| {
+        let times = three_digits(excess_of_first(seen, *case, row)?);
+        let more = longer(row);
+        let said = format!("its first measured request takes {times} times as long as the others");
+        Some(format!("{}: {said}: `--warmup {more}`", named(row)))
+    });
+    slow.collect()
+}
+
+/// How many times as long as the others it takes, in the median over launches, where that is not as it should be.
+fn excess_of_first(seen: &Seen, case: usize, row: &Row) -> Option<f64> {
+    let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.fault.is_none())?;
+    let is_warm = seen.plan.mode == Mode::Warm && seen.plan.cases[case].workload.kind == Kind::Warm;
+    let launches = seen.samples[case].keys().filter(|_| is_warm);
+    let excess = launches.filter_map(|&launch| {
+        let costs = costs(seen, case, launch, metric);
+        let (first, others) = costs.split_first()?;
+        Some(first / median(others).filter(|_| others.len() > 1)?)
+    });
+    median(&excess.collect::<Vec<_>>()).filter(|excess| *excess >= SLOW_FIRST)
+}
+
+/// Warm-ups that ran out of time.
+pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
+    let unsteady = rows.iter().filter_map(|(_, row)| {
+        let ended = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
+        let more = longer(row);
+        (ended > 0 && row.fault.is_none()).then(|| {
+            let of = row.warm_ups.len();
+            let launches = if of == 1 { "launch" } else { "launches" };
+            format!(
+                "{}: not steady when the time for its warm-up was over, in {ended} of {of} {launches}: `--warmup {more}`",
+                named(row)
+            )
+        })
+    });
+    unsteady.collect()
+}
+
+/// Values far from the others of their launch, which are in every figure all the same. Where the first request is the slow
+/// one it is known why.
+pub fn outliers(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
+    let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
+    let more = more_blocks(seen.record);
+    let many = measured.filter(|(case, row)| excess_of_first(seen, *case, row).is_none()).filter_map(|(case, row)| {
+        let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;
+        let launches: Vec<Vec<f64>> =
+            seen.samples[*case].keys().map(|&launch| costs(seen, *case, launch, metric)).collect();
+        let n: usize = launches.iter().map(Vec::len).sum();
+        let found = far_from_their_launch(&launches);
+        let share = found as f64 / n as f64;
+        (found >= FEW_OUTLIERS && share >= OUTLIERS).then(|| {
+            let percent = three_digits(100.0 * share);
+            format!(
+                "{}: {found} of {n} values ({percent} %) lie far from the others of their launch, and none is left out: close \
+                 what else runs, or measure over more blocks (`--blocks {more}`)",
+                named(row)
+            )
+        })
+    });
+    many.collect()
+}
+
+/// How many values lie far from the median of their launch, as the deviations of all launches go: launches may differ in
+/// their level. The value that is its launch's median has no deviation, and would make the others look large.
+fn far_from_their_launch(launches: &[Vec<f64>]) -> usize {
+    let deviations = launches.iter().flat_map(|values| {
+        let level = median(values).unwrap_or(1.0);
+        values.iter().map(move |value| value.ln() - level.ln()).filter(|deviation| *deviation != 0.0)
+    });
+    stats::outliers(&deviations.collect::<Vec<_>>()).into_iter().filter(|flagged| *flagged).count()
+}
+
+fn named(row: &Row) -> String {
+    format!("`{}` `{}`", row.engine.label, row.case.label)
+}
+
+/// Twice as many warm-up requests as the most that this row had.
+fn longer(row: &Row) -> u32 {
+    let had = row.warm_ups.iter().map(|warm_up| warm_up.requests).chain(row.case.warmup);
+    2 * had.max().unwrap_or(0).max(2)
+}
+
+/// What each request of a launch cost, in their order: the more the worse, whichever way the metric points.
+fn costs(seen: &Seen, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
+    let rounds = seen.rounds(case, launch, metric).into_iter();
+    let cost = |value: f64| if metric.better == Better::Lower { value } else { 1.0 / value };
+    rounds.map(cost).filter(|cost| cost.is_finite() && *cost > 0.0).collect()
+}
+
+/// What a request cost in each block, in their order; `None` of too few blocks.
+fn of_blocks(seen: &Seen, case: usize, metric: &Metric) -> Option<Vec<f64>> {
+    let mut levels: Vec<(u32, f64)> = Vec::new();
+    for &launch in seen.samples[case].keys() {
+        let block = seen.launches.get(&launch)?.block;
+        // Of the launches of one block the first says it.
+        if let Some(level) = median(&costs(seen, case, launch, metric))
+            && levels.iter().all(|(other, _)| *other != block)
+        {
+            levels.push((block, level));
+        }
+    }
+    levels.sort_unstable_by_key(|(block, _)| *block);
+    (levels.len() >= FIRM).then(|| levels.into_iter().map(|(_, level)| level).collect())
+}
+
+const MOST_LEVELS: usize = 200;
+
+/// By how many times the last level exceeds the first, where they rise or fall steadily and far: the median of all slopes
+/// (Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", Journal of the American Statistical Association
+/// 63 (1968)) over the length of the run.
+fn drift(levels: &[f64]) -> Option<f64> {
+    // The slopes are half the square of the levels; of more than these every other, or third, says the same.
+    let step = levels.len().div_ceil(MOST_LEVELS).max(1);
+    let levels: Vec<f64> = levels.iter().copied().step_by(step).collect();
+    let (mut slopes, mut signs) = (Vec::new(), 0.0);
+    for (later, level) in levels.iter().enumerate() {
+        for (earlier, before) in levels[..later].iter().enumerate() {
+            let rise = level.ln() - before.ln();
+            slopes.push(rise / (later - earlier) as f64);
+            signs += if rise == 0.0 { 0.0 } else { rise.signum() };
+        }
+    }
+    let tau: f64 = signs / slopes.len().max(1) as f64;
+    let times = (median(&slopes)? * (levels.len() - 1) as f64).exp();
+    let far = times.max(1.0 / times) >= 1.0 + DRIFT;
+    (tau.abs() > STEADILY && far).then_some(times)
+}

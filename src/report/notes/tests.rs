@@ -1,0 +1,222 @@
+use super::super::specimen::*;
+use super::super::tests::rendered;
+use super::super::{Report, safe};
+use super::*;
+use crate::plan::{Asked, Order};
+use crate::record::{Entry, WarmUpEnd};
+
+fn decoding(names: &[&str]) -> Asked {
+    Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
+}
+
+/// Every time of a configuration's requests so many times as long, by block and by index.
+fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u32) -> f64) -> RunRecord {
+    for sample in record.samples.iter_mut().filter(|sample| sample.role == Role::Measured) {
+        let launch = &record.launches[sample.launch as usize];
+        if launch.configuration != configuration {
+            continue;
+        }
+        let longer = |ns: &mut u64| *ns = (*ns as f64 * times(launch.block, sample.index)) as u64;
+        for sequence in &mut sample.iteration.sequences {
+            sequence.token_ns.as_mut().unwrap().iter_mut().for_each(longer);
+        }
+        longer(&mut sample.iteration.end_ns);
+        sample.answered_ns = sample.sent_ns + sample.iteration.end_ns;
+    }
+    record
+}
+
+fn three() -> RunRecord {
+    measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED])
+}
+
+/// The one note of a record, which fits a narrow terminal.
+fn only_note(record: &RunRecord) -> String {
+    let text = rendered(record, "table", 80);
+    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+    let notes = Report::of(record).notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    notes.into_iter().next().unwrap()
+}
+
+#[test]
+fn launches_that_are_far_apart_are_a_note() {
+    let note = only_note(&stretched(three(), 1, |block, _| [1.0, 3.0, 1.0, 2.9, 1.1][block as usize]));
+    assert!(note.starts_with("`beacon` `decode`: its launches differ by 3."), "{note}");
+    assert!(note.ends_with("(`--blocks 8`)"), "{note}");
+    assert!(Report::of(&three()).notes.is_empty());
+}
+
+#[test]
+fn a_remedy_that_names_more_blocks_names_more_than_there_were() {
+    for (were, more) in [(5, 8), (8, 12), (12, 20), (20, 40), (21, 42)] {
+        let mut asked = decoding(&["patient-original", "beacon"]);
+        asked.extent.blocks = Some(were);
+        let record = measured(&asked, &[BASELINE, BEACON]);
+        let wide = stretched(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
+        let notes = Report::of(&wide).notes;
+        let named: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
+        assert!(!named.is_empty(), "{were}: {notes:?}");
+        assert!(named.iter().all(|note| note.contains(&format!("`--blocks {more}`"))), "{notes:?}");
+    }
+}
+
+#[test]
+fn a_row_that_drifts_is_a_note_that_says_what_holds_and_what_to_do() {
+    let drifting = stretched(three(), 1, |block, _| 1.0 + f64::from(block) / 5.0);
+    let note = only_note(&drifting);
+    assert!(note.starts_with("`beacon` `decode`: becomes slower from block to block, by "), "{note}");
+    assert!(note.contains("ratios hold") && note.ends_with("when the machine has settled"), "{note}");
+    let faster = only_note(&stretched(three(), 1, |block, _| 2.0 / (1.0 + f64::from(block) / 5.0)));
+    assert!(faster.starts_with("`beacon` `decode`: becomes faster from block to block"), "{faster}");
+}
+
+#[test]
+fn a_machine_that_drifts_is_one_note_for_all_its_rows_and_ratios_hold_all_the_same() {
+    let mut record = three();
+    for configuration in 0..record.header.plan.configurations.len() {
+        record = stretched(record, configuration, |block, _| 1.0 + f64::from(block) / 5.0);
+    }
+    let note = only_note(&record);
+    assert!(note.starts_with("3 of 3 rows become slower from block to block, by up to "), "{note}");
+    let times = |record| Report::of(record).verdicts.against_reference[0].times().unwrap();
+    assert!((times(&record) / times(&three()) - 1.0).abs() < 1e-3);
+    record.header.plan.order = Order::Sequential;
+    assert!(
+        only_note(&record)
+            .contains("neither the figures nor the ratios hold: leave out `--order sequential`")
+    );
+}
+
+#[test]
+fn blocks_that_go_up_and_down_are_no_drift() {
+    for levels in [[1.0, 1.3, 1.0, 1.3, 1.0], [1.3, 1.0, 1.1, 1.2, 1.4], [1.0, 1.01, 1.02, 1.03, 1.04]] {
+        let record = stretched(three(), 1, |block, _| levels[block as usize]);
+        assert!(Report::of(&record).notes.is_empty(), "{levels:?} {:?}", Report::of(&record).notes);
+    }
+}
+
+#[test]
+fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
+    let note = only_note(&stretched(three(), 2, |_, index| if index == 0 { 3.0 } else { 1.0 }));
+    let said = "`reed` `decode`: its first measured request takes ";
+    assert!(note.starts_with(said) && note.ends_with("`--warmup 12`"), "{note}");
+    // The last one, or one in one launch, is none.
+    let last = stretched(three(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
+    let once = stretched(three(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
+    for record in [last, once] {
+        let notes = Report::of(&record).notes;
+        assert!(notes.iter().all(|note| !note.contains("first measured request")), "{notes:?}");
+    }
+}
+
+#[test]
+fn a_warm_up_that_ran_out_of_time_is_a_note() {
+    let mut record = three();
+    for warm_up in record.warm_ups.iter_mut().filter(|warm_up| warm_up.case == 1 && warm_up.launch < 8) {
+        warm_up.ended_by = WarmUpEnd::Time;
+    }
+    let said = "`beacon` `decode`: not steady when the time for its warm-up was over, in 2 of 5 launches: `--warmup 12`";
+    assert_eq!(only_note(&record), said);
+}
+
+#[test]
+fn values_far_from_the_others_are_a_note_with_their_share() {
+    let note =
+        only_note(&stretched(three(), 1, |block, index| if index == 1 && block < 3 { 1.6 } else { 1.0 }));
+    assert!(
+        note.starts_with(
+            "`beacon` `decode`: 3 of 15 values (20.0 %) lie far from the others of their launch"
+        ),
+        "{note}"
+    );
+    assert!(note.contains("none is left out") && note.ends_with("(`--blocks 8`)"), "{note}");
+}
+
+#[test]
+fn a_twin_that_failed_is_a_note_and_no_row() {
+    let mut record = three();
+    record.samples.retain(|sample| sample.case != 3);
+    record.take(Entry::Failure(failure(3, Some(3), "exited", "sample 1", "killed by signal 9")));
+    let said =
+        "`patient-original (twin)` failed (killed by signal 9): what the noise is in this run is not known";
+    assert_eq!(only_note(&record), said);
+    let text = rendered(&record, "table", 80);
+    assert!(!text.contains("noise,") && text.matches("(twin)").count() == 1, "{text}");
+}
+
+#[test]
+fn an_engine_that_was_given_a_conversion_is_a_note() {
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
+        let (format, dtype) = ("gguf".into(), "bf16".into());
+        launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
+    }
+    let report = Report::of(&record);
+    let said = "`beacon` does not read the model's format: it was given the same weights as gguf in bf16";
+    assert_eq!(report.notes.iter().filter(|note| note.as_str() == said).count(), 1, "{:?}", report.notes);
+}
+
+#[test]
+fn of_many_notes_the_first_stand_and_the_others_are_counted() {
+    let mut record = measured(&asked(&["beacon"]), &[BEACON]);
+    for sample in &mut record.samples {
+        sample.iteration.sequences[0].prompt_tokens += 1;
+    }
+    let notes = Report::of(&record).notes;
+    assert_eq!(notes.len(), MOST + 1, "{notes:?}");
+    assert_eq!(notes[MOST], "and 1 more: cases whose prompts have another length");
+}
+
+#[test]
+fn prompts_of_another_length_than_planned_are_a_note() {
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let measured = |sample: &&mut Sample| sample.case == 1 && sample.role == Role::Measured;
+    let theirs = record.samples.iter_mut().filter(measured);
+    for (number, sample) in theirs.enumerate() {
+        sample.iteration.sequences[0].prompt_tokens = 90 + number as u32 % 7;
+    }
+    let note = |why: &str| {
+        let said = "its prompts have 90..96 tokens, 32 were planned";
+        format!("`beacon` `decode`: {said}{why}: its rates are its own count")
+    };
+    assert_eq!(Report::of(&record).notes, [note(" (it takes text, not ids)")]);
+    for launch in &mut record.launches {
+        launch.hello.as_mut().unwrap().capabilities.prompt_ids = true;
+    }
+    assert_eq!(Report::of(&record).notes, [note("")]);
+}
+
+#[test]
+fn a_prompt_of_text_is_counted_alike_by_all_or_the_difference_is_a_note() {
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    for case in &mut record.header.plan.cases {
+        case.workload.prompt = Prompt::Text("Once upon a time".into());
+    }
+    assert!(Report::of(&record).notes.is_empty());
+    record.samples.iter_mut().filter(|sample| sample.case == 1).for_each(|sample| {
+        sample.iteration.sequences[0].prompt_tokens = 5;
+    });
+    let notes = Report::of(&record).notes;
+    let said = "`beacon` `decode`: its prompts have 5 tokens, those of `patient-original` 32";
+    assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:?}");
+}
+
+#[test]
+fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
+    let mut asked = decoding(&["patient-original", "beacon"]);
+    (asked.devices, asked.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
+    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    assert!(Report::of(&record).notes.is_empty());
+    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
+        launch.loaded = None;
+    }
+    let notes = [
+        "`beacon`: asked for cuda, it does not say what it runs on",
+        "`beacon`: asked for bf16, it does not say what it computes in",
+    ];
+    assert_eq!(Report::of(&record).notes, notes);
+    record.header.plan.configurations[1].device = "cpu".into();
+    record.header.plan.configurations[1].dtype = None;
+    assert!(Report::of(&record).notes.is_empty());
+}

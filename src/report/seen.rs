@@ -1,0 +1,253 @@
+//! A record, sorted by what it is about.
+
+use std::collections::BTreeMap;
+
+use super::engines::{engines, word};
+use super::safe::{line, shorten};
+use super::wall_time::{Lived, WallTime};
+use super::{Case, Engine, Failed, Fault, Figure, Row};
+use crate::metric::{self, METRICS, Metric, Observation, Per};
+use crate::plan::{self, Plan, Workload};
+use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
+use crate::scenario::Kind;
+use crate::stats::{Summary, median};
+
+/// What an engine says in sentences: no more of it is kept in any format.
+const LONGEST_SENTENCE: usize = 2000;
+
+pub struct Seen<'a> {
+    pub record: &'a RunRecord,
+    pub plan: &'a Plan,
+    /// The measured samples of each case, by launch.
+    pub samples: Vec<BTreeMap<u32, Vec<&'a Sample>>>,
+    pub launches: BTreeMap<u32, &'a Launch>,
+    /// One for each configuration.
+    pub engines: Vec<Engine>,
+    /// The first request of each launch, and that of each case in it.
+    firsts: BTreeMap<u32, &'a Sample>,
+    firsts_of_cases: BTreeMap<(u32, usize), &'a Sample>,
+}
+
+impl<'a> Seen<'a> {
+    pub fn of(record: &'a RunRecord) -> Self {
+        let plan = &record.header.plan;
+        let mut samples = vec![BTreeMap::<u32, Vec<&Sample>>::new(); plan.cases.len()];
+        let (mut firsts, mut firsts_of_cases) = (BTreeMap::new(), BTreeMap::new());
+        // A record is in the order in which things happened.
+        for sample in &record.samples {
+            firsts.entry(sample.launch).or_insert(sample);
+            firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
+            if let Some(case) = samples.get_mut(sample.case).filter(|_| sample.role == Role::Measured) {
+                case.entry(sample.launch).or_default().push(sample);
+            }
+        }
+        let launches = record.launches.iter().map(|launch| (launch.launch, launch)).collect();
+        Self { record, plan, samples, launches, engines: engines(record), firsts, firsts_of_cases }
+    }
+
+    pub fn row(&self, case: usize) -> Row {
+        let planned = &self.plan.cases[case];
+        let samples = &self.samples[case];
+        let figures = METRICS.iter().filter_map(|metric| self.figure(case, metric));
+        let reference = self.plan.reference_of(planned.configuration);
+        let warm_ups = self.record.warm_ups.iter().filter(|warm_up| warm_up.case == case);
+        Row {
+            case: case_of(self.plan, &planned.workload),
+            engine: self.engine(planned.configuration),
+            launches: samples.len(),
+            samples: samples.values().map(Vec::len).sum(),
+            figures: figures.collect(),
+            reference: reference.map(|reference| self.engine(reference).label),
+            warm_ups: warm_ups.copied().collect(),
+            wall_time: self.wall_time(case),
+            fault: self.fault(case),
+        }
+    }
+
+    fn wall_time(&self, case: usize) -> Option<WallTime> {
+        let lived = self.samples[case].iter().filter_map(|(launch, measured)| {
+            let (launch, first) = (*self.launches.get(launch)?, *self.firsts.get(launch)?);
+            Some(Lived { launch, first, measured })
+        });
+        WallTime::of(self.plan, &lived.collect::<Vec<_>>())
+    }
+
+    /// The values of a metric in one launch.
+    pub fn values(&self, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
+        let (Some(&of), Some(samples)) = (self.launches.get(&launch), self.samples[case].get(&launch)) else {
+            return Vec::new();
+        };
+        let first = self.firsts_of_cases.get(&(launch, case)).copied();
+        let observed = samples.iter().filter_map(|sample| Observation::of(self.plan, of, sample));
+        let values = observed.flat_map(|observation| (metric.of)(&observation.with_first(first)));
+        match metric.per {
+            Per::Sample => values.collect(),
+            Per::Launch => values.reduce(f64::max).into_iter().collect(),
+        }
+    }
+
+    /// One value for each measured request of a case in a launch, in their order.
+    pub fn rounds(&self, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
+        let (Some(&of), Some(samples)) = (self.launches.get(&launch), self.samples[case].get(&launch)) else {
+            return Vec::new();
+        };
+        let observed = samples.iter().filter_map(|sample| Observation::of(self.plan, of, sample));
+        observed.filter_map(|observation| median(&(metric.of)(&observation))).collect()
+    }
+
+    fn figure(&self, case: usize, metric: &'static Metric) -> Option<Figure> {
+        let planned = &self.plan.cases[case];
+        let launch_cases = self.plan.cases.iter().filter(|other| {
+            other.configuration == planned.configuration && other.workload.kind == Kind::Launch
+        });
+        // The time to load is the launch's: where a case is about launches, the others need not repeat it.
+        if metric.name == "load" && planned.workload.kind == Kind::Warm && launch_cases.count() > 0 {
+            return None;
+        }
+        let launches = self.samples[case].keys().map(|&launch| self.values(case, launch, metric));
+        let launches: Vec<Vec<f64>> = launches.collect();
+        Some(Figure { metric, summary: Summary::of(&launches)? })
+    }
+
+    pub fn engine(&self, configuration: usize) -> Engine {
+        let name = || format!("configuration {configuration}");
+        let unknown = || Engine { label: name(), name: name(), ..Engine::default() };
+        self.engines.get(configuration).cloned().unwrap_or_else(unknown)
+    }
+
+    /// What went wrong with a case: the first failure, and how many there were.
+    pub fn fault(&self, case: usize) -> Option<Fault> {
+        let failures = self.record.failures.iter();
+        let own = fault_of(failures.clone().filter(|failure| failure.case == Some(case)));
+        // An engine that failed as a whole failed in what it had been measured in, too: it has no verdicts.
+        let (configuration, measured) = (self.plan.cases[case].configuration, !self.samples[case].is_empty());
+        let whole = |it: &&Failure| it.case.is_none() && it.configuration == configuration;
+        own.or_else(|| fault_of(failures.filter(whole)).filter(|_| measured))
+    }
+
+    /// Each configuration that failed as a whole, once.
+    pub fn failed(&self) -> Vec<Failed> {
+        let configurations = self.plan.configurations.iter().enumerate();
+        let rows = configurations.filter(|(_, configuration)| configuration.beside.is_none());
+        let failed = rows.filter_map(|(index, configuration)| {
+            let failures = self.record.failures.iter();
+            let whole = failures.filter(|failure| failure.configuration == index && failure.case.is_none());
+            let said = fault_of(whole);
+            // A plan knows what cannot be started here, also where the run was cut off before it came to it.
+            let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
+                kind: "unavailable".into(),
+                message: line(&unavailable.reason),
+                hint: unavailable.hint.as_deref().map(line),
+                times: 1,
+                ..Fault::default()
+            });
+            said.or(known).map(|fault| Failed { engine: self.engine(index), fault })
+        });
+        failed.collect()
+    }
+
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        match self.record.end {
+            Some(End::Finished) => {}
+            Some(End::Interrupted) => {
+                notices.push("the run was interrupted: what it had measured stands here".into())
+            }
+            None => {
+                notices.push("the run was cut off before its end: what it had recorded stands here".into())
+            }
+        }
+        let missing: Vec<&plan::Case> = self.missing().collect();
+        let all = self.plan.cases.iter().filter(|case| self.is_row(case.configuration)).count();
+        match missing.len() {
+            0 => {}
+            count if count == all => notices.push(format!("none of {all} cases has samples")),
+            count => {
+                let names =
+                    self.plan.configurations.iter().enumerate().filter_map(|(index, configuration)| {
+                        let of_it = missing.iter().filter(|case| case.configuration == index);
+                        let cases: Vec<&str> = of_it.map(|case| case.workload.label.as_str()).collect();
+                        let none = cases.is_empty();
+                        let every = cases.len() == self.plan.cases_of(index).len();
+                        let cases = if every { "every case".into() } else { cases.join(", ") };
+                        (!none).then(|| line(&format!("{} ({cases})", configuration.label)))
+                    });
+                let names = names.collect::<Vec<_>>().join(", ");
+                notices.push(format!("{count} of {all} cases have no samples: {names}"));
+            }
+        }
+        notices
+    }
+
+    /// Not one that is measured beside another for what it says about that one.
+    fn is_row(&self, configuration: usize) -> bool {
+        self.plan.configurations.get(configuration).is_none_or(|it| it.beside.is_none())
+    }
+
+    /// Cases without samples of which no failure says why.
+    fn missing(&self) -> impl Iterator<Item = &'a plan::Case> {
+        let failed: Vec<usize> = (0..self.plan.configurations.len())
+            .filter(|&index| {
+                let mut failures = self.record.failures.iter();
+                let unavailable = self.plan.configurations[index].unavailable.is_some();
+                unavailable || failures.any(|it| it.configuration == index && it.case.is_none())
+            })
+            .collect();
+        let cases = self.plan.cases.iter().enumerate();
+        cases
+            .filter(move |(index, case)| {
+                self.is_row(case.configuration)
+                    && self.samples[*index].is_empty()
+                    && self.fault(*index).is_none()
+                    && !failed.contains(&case.configuration)
+            })
+            .map(|(_, case)| case)
+    }
+
+    /// What the record warns of, each once with how often, after these.
+    pub fn warnings(&self, before: Vec<String>) -> Vec<String> {
+        let recorded = self.record.warnings.iter().map(|warning: &Warning| {
+            let message = sentence(&warning.message);
+            match warning.configuration {
+                Some(configuration) => format!("{}: {message}", self.engine(configuration).label),
+                None => message,
+            }
+        });
+        let mut counted: Vec<(String, usize)> = Vec::new();
+        for warning in before.into_iter().chain(recorded) {
+            match counted.iter_mut().find(|(text, _)| *text == warning) {
+                Some((_, times)) => *times += 1,
+                None => counted.push((warning, 1)),
+            }
+        }
+        let write = |(text, times)| if times > 1 { format!("{text} ({times} times)") } else { text };
+        counted.into_iter().map(write).collect()
+    }
+}
+
+fn case_of(plan: &Plan, workload: &Workload) -> Case {
+    Case {
+        label: line(&workload.label),
+        scenario: line(&workload.scenario),
+        headline: metric::headline(plan, workload),
+        rounds: workload.rounds,
+        warmup: workload.warmup,
+    }
+}
+
+fn sentence(text: &str) -> String {
+    shorten(&line(text), LONGEST_SENTENCE)
+}
+
+fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
+    let failures: Vec<&Failure> = failures.collect();
+    let first = failures.first()?;
+    Some(Fault {
+        kind: word(&first.kind),
+        when: word(&first.when),
+        message: sentence(&first.message),
+        hint: first.hint.as_deref().map(sentence),
+        stderr: first.stderr.iter().map(|said| sentence(said)).collect(),
+        times: failures.len(),
+    })
+}

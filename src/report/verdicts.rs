@@ -1,0 +1,298 @@
+//! What differs, by how much, how sure that is: the comparison's findings under the names that a reader knows.
+
+mod calibration;
+pub mod said;
+
+use std::collections::BTreeSet;
+
+pub use calibration::{Calibration, Lacking};
+
+use super::safe::line;
+use super::{Report, Row};
+use crate::compare::series::{Measured, workloads};
+use crate::compare::{self, Compared};
+use crate::metric::{self, METRICS, Metric};
+use crate::plan::{Beside, Order, Plan, Workload};
+use crate::record::RunRecord;
+use crate::stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
+
+#[derive(Debug, Clone, Default)]
+pub struct Verdicts {
+    /// Each row against its reference, by every metric that both have.
+    pub against_reference: Vec<Judged>,
+    /// Every two rows. A difference must hold among all that are asked for, so a small one may be found above and not
+    /// here.
+    pub all_pairs: Vec<Judged>,
+    /// Each row against the program of its baseline, where that was measured in turn with it.
+    pub against_baseline: Vec<Judged>,
+    pub means: Vec<Mean>,
+    pub noise: Vec<Noise>,
+    pub calibration: Calibration,
+}
+
+/// One comparison.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The workload's label.
+    pub case: String,
+    pub metric: &'static Metric,
+    /// Labels of configurations.
+    pub engine: String,
+    pub against: String,
+    pub is_headline: bool,
+    pub result: Result<Comparison, String>,
+    pub sentence: String,
+}
+
+/// The geometric mean of an engine's headline ratios over all workloads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mean {
+    pub engine: String,
+    pub against: String,
+    pub times: f64,
+    pub workloads: usize,
+    /// Each of its ratios is measurable.
+    pub is_sure: bool,
+}
+
+/// How far a configuration and its twin lay apart: its own floor in this run, by each workload's headline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Noise {
+    pub engine: String,
+    pub floors: Vec<(String, Floor)>,
+}
+
+/// What may be believed of a ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sureness {
+    Differs,
+    Same,
+    NotMeasurable,
+    /// Too few blocks, or not measured in turn.
+    NoVerdict,
+}
+
+impl Verdicts {
+    pub fn of(record: &RunRecord, rows: &[(usize, Row)]) -> Self {
+        let plan = &record.header.plan;
+        let judged = |pairs: &[(usize, usize)]| -> Vec<Judged> {
+            let found = compare::within(record, pairs).into_iter();
+            found.map(|compared| Judged::of(plan, compared)).collect()
+        };
+        let (references, all) = (plan.pairs(), compare::all_pairs(plan));
+        let against_reference = judged(&references);
+        // With one engine beside the reference they are the same.
+        let all_pairs = if all == references { against_reference.clone() } else { judged(&all) };
+        Self {
+            means: means(rows, &against_reference),
+            noise: noise(record),
+            calibration: Calibration::of(record),
+            against_baseline: judged(&compare::within::rerun_pairs(plan)),
+            against_reference,
+            all_pairs,
+        }
+    }
+
+    /// The comparisons that a reader asked for.
+    pub fn asked(&self, pairs: bool) -> &[Judged] {
+        if pairs { &self.all_pairs } else { &self.against_reference }
+    }
+
+    /// A row against its reference, by the headline.
+    pub fn of_row(&self, row: &Row, pairs: bool) -> Option<&Judged> {
+        self.of_metric(row, row.case.headline?, pairs)
+    }
+
+    pub fn of_metric(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&Judged> {
+        let reference = row.reference.as_ref()?;
+        let of_it = |judged: &&Judged| {
+            judged.case == row.case.label
+                && judged.metric.name == metric.name
+                && (&judged.engine, &judged.against) == (&row.engine.label, reference)
+        };
+        self.asked(pairs).iter().find(of_it)
+    }
+}
+
+impl Judged {
+    fn of(plan: &Plan, compared: Compared) -> Self {
+        let label = |configuration: usize| match plan.configurations.get(configuration) {
+            Some(configuration) => line(&configuration.label),
+            None => format!("configuration {configuration}"),
+        };
+        Self {
+            sentence: line(&compare::sentence(plan, &compared)),
+            case: line(&compared.workload),
+            metric: compared.metric,
+            engine: label(compared.configuration),
+            against: label(compared.against),
+            is_headline: compared.gating,
+            result: compared.result.map_err(|refusal| refusal.to_string()),
+        }
+    }
+
+    /// How many times as good: above 1 is better, whichever way the metric points.
+    pub fn times(&self) -> Option<f64> {
+        Some(self.result.as_ref().ok()?.evidence.estimate().exp()).filter(|times| times.is_finite())
+    }
+
+    /// Of the interval; of one or two blocks the lowest and the highest round.
+    pub fn bounds(&self) -> Option<(f64, f64)> {
+        let (low, high) = match self.result.as_ref().ok()?.evidence {
+            Evidence::WithinLaunch { low, high, .. } => (low, high),
+            Evidence::Tentative(interval) | Evidence::Firm(interval) => (interval.low(), interval.high()),
+        };
+        Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
+    }
+
+    pub fn sureness(&self) -> Option<Sureness> {
+        Some(match self.result.as_ref().ok()?.verdict {
+            Some(Verdict::Faster | Verdict::Slower) => Sureness::Differs,
+            Some(Verdict::Same) => Sureness::Same,
+            Some(Verdict::NotMeasurable) => Sureness::NotMeasurable,
+            None => Sureness::NoVerdict,
+        })
+    }
+}
+
+impl Report {
+    /// Why no comparison has a verdict, and what would give them one.
+    pub fn why_no_verdicts(&self) -> Option<String> {
+        let all = || self.verdicts.against_reference.iter().chain(&self.verdicts.against_baseline);
+        let found = || all().filter(|judged| judged.result.is_ok());
+        if found().count() == 0 || found().any(|judged| judged.sureness() != Some(Sureness::NoVerdict)) {
+            return None;
+        }
+        if self.order == Order::Sequential {
+            let why = "engines were measured one after the other, and what drifts meanwhile passes for a difference";
+            return Some(format!("no verdicts: {why}; leave out `--order sequential`"));
+        }
+        // More blocks do not mend what fails.
+        let lasting = || found().filter(|judged| !self.has_failed(judged));
+        let Some(blocks) = lasting().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks)).max()
+        else {
+            let failed = self.failed_among(found());
+            return Some(format!(
+                "no verdicts: {failed} failed, and verdicts need {FIRM} blocks without a failure"
+            ));
+        };
+        let stopped = |by: Option<StoppedBy>| self.extents.iter().any(|extent| extent.stopped_by == by);
+        let cut_off =
+            self.extents.iter().any(|extent| extent.stopped_by.is_none() && extent.blocks as usize >= FIRM);
+        let count = if blocks == 1 { "1 block".into() } else { format!("{blocks} blocks") };
+        Some(match (self.budget_ns, blocks) {
+            _ if cut_off => {
+                format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that they need")
+            }
+            (Some(budget_ns), _) if stopped(Some(StoppedBy::Time)) => {
+                let larger = larger_budget(budget_ns, blocks);
+                format!(
+                    "no verdicts: the budget was spent after {count}, and they need {FIRM}: `--budget {larger}`"
+                )
+            }
+            (_, 1) => format!(
+                "no verdicts: 1 block, and one launch says little about the next; `--blocks {FIRM}` gives them"
+            ),
+            _ => format!("no verdicts: {count}, and they need {FIRM}: `--blocks {FIRM}`"),
+        })
+    }
+
+    /// A case that failed at some time has no figures, so that no ratio of it is shown either.
+    pub fn has_failed(&self, judged: &Judged) -> bool {
+        self.sides(judged).any(|row| row.fault.is_some())
+    }
+
+    /// The rows that a comparison is about.
+    fn sides<'a>(&'a self, judged: &'a Judged) -> impl Iterator<Item = &'a Row> {
+        let side = |row: &&Row| [&judged.engine, &judged.against].contains(&&row.engine.label);
+        self.rows.iter().filter(side).filter(|row| row.case.label == judged.case)
+    }
+
+    /// The labels of the rows that failed.
+    fn failed_among<'a>(&'a self, judged: impl Iterator<Item = &'a Judged>) -> String {
+        let failed = judged.flat_map(|judged| self.sides(judged)).filter(|row| row.fault.is_some());
+        let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
+        names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// About as much as would have been enough, and a quarter more because blocks differ: in whole tens of seconds, or minutes.
+fn larger_budget(budget_ns: u64, blocks: usize) -> String {
+    let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
+    match seconds {
+        ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
+        _ => format!("{:.0}m", (seconds / 60.0).ceil()),
+    }
+}
+
+/// What a comparison rests on, in a word.
+pub fn evidence(evidence: &Evidence) -> &'static str {
+    match evidence {
+        Evidence::WithinLaunch { .. } => "within_launch",
+        Evidence::Tentative(_) => "tentative",
+        Evidence::Firm(_) => "firm",
+    }
+}
+
+/// Of every row's engine but the references', in the order of rows. One that failed in a workload has none.
+fn means(rows: &[(usize, Row)], judged: &[Judged]) -> Vec<Mean> {
+    let mut cases: Vec<&str> = Vec::new();
+    let mut engines: Vec<(&str, &str)> = Vec::new();
+    for (_, row) in rows {
+        if !cases.contains(&row.case.label.as_str()) {
+            cases.push(&row.case.label);
+        }
+        let pair = (row.engine.label.as_str(), row.reference.as_deref().unwrap_or_default());
+        if !row.is_reference() && row.reference.is_some() && !engines.contains(&pair) {
+            engines.push(pair);
+        }
+    }
+    let failed = |engine: &str, case: &str| {
+        let mut rows = rows.iter().map(|(_, row)| row);
+        rows.any(|row| row.engine.label == engine && row.case.label == case && row.fault.is_some())
+    };
+    let of_case = |engine: &str, against: &str, case: &str| {
+        let mut of_it = judged.iter().filter(|it| it.is_headline && it.case == case);
+        let found = of_it.find(|it| (it.engine.as_str(), it.against.as_str()) == (engine, against));
+        // What no verdict stands behind is in no mean either.
+        let found = found.filter(|it| it.sureness().is_some_and(|sure| sure != Sureness::NoVerdict));
+        found.filter(|_| !failed(engine, case))
+    };
+    let mean = |(engine, against): (&str, &str)| {
+        let found: Vec<Option<&Judged>> = cases.iter().map(|case| of_case(engine, against, case)).collect();
+        let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(Judged::times)).collect();
+        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1)?;
+        let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::NotMeasurable));
+        Some(Mean { engine: engine.into(), against: against.into(), times, workloads: cases.len(), is_sure })
+    };
+    engines.into_iter().filter_map(mean).collect()
+}
+
+fn noise(record: &RunRecord) -> Vec<Noise> {
+    let plan = &record.header.plan;
+    let is_headline = |workload: &Workload, metric: &Metric| {
+        metric::headline(plan, workload).is_some_and(|headline| headline.name == metric.name)
+    };
+    let measured = Measured::only(record, |workload, metric| is_headline(workload, metric));
+    let floor = |place: usize, workload, twin: usize, of: usize| {
+        let metric = METRICS.iter().position(|metric| is_headline(workload, metric))?;
+        let blocks = |configuration| measured.blocks(place, metric, configuration);
+        Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
+    };
+    let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {
+        Some(Beside::Twin { of }) => Some((twin, of)),
+        _ => None,
+    });
+    let noise = twins.filter_map(|(twin, of)| {
+        let each = workloads(plan).into_iter().enumerate();
+        let floors = each
+            .filter_map(|(place, workload)| Some((line(&workload.label), floor(place, workload, twin, of)?)));
+        let floors: Vec<(String, Floor)> = floors.collect();
+        let engine = line(&plan.configurations.get(of)?.label);
+        (!floors.is_empty()).then_some(Noise { engine, floors })
+    });
+    noise.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Which of the engines that were measured this machine is calibrated for, and the command that calibrates the others.
+
+use std::collections::BTreeSet;
+
+use super::line;
+use crate::metric;
+use crate::plan::{Configuration, Mode, Plan};
+use crate::record::{Role, RunRecord};
+use crate::scenario::SUITES;
+use crate::shell::pasteable;
+
+/// The model that a run has unless another is asked for.
+const OWN_MODEL: &str = "embedded";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Calibration {
+    /// When, where the run knew of it.
+    pub since: Option<String>,
+    /// Labels of rows of which it knew nothing, or not in every workload.
+    pub lacking: Vec<Lacking>,
+    /// What calibrates these.
+    pub remedy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    pub engine: String,
+    /// Workloads' labels; none where all that were measured are meant.
+    pub workloads: Vec<String>,
+}
+
+impl Calibration {
+    pub fn of(record: &RunRecord) -> Self {
+        let plan = &record.header.plan;
+        let samples = record.samples.iter().filter(|sample| sample.role == Role::Measured);
+        let mut sampled: BTreeSet<usize> = samples.map(|sample| sample.case).collect();
+        // What fails cannot be calibrated either.
+        let fails = |case: usize| {
+            let configuration = plan.cases.get(case).map(|case| case.configuration);
+            record.failures.iter().any(|it| match it.case {
+                Some(failed) => failed == case,
+                None => Some(it.configuration) == configuration,
+            })
+        };
+        sampled.retain(|case| !fails(*case));
+        let mut lacking = Vec::new();
+        let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
+        for (index, configuration) in plan.configurations.iter().enumerate() {
+            if configuration.beside.is_some() {
+                continue;
+            }
+            let cases = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration == index);
+            let measured: Vec<_> = cases.filter(|(case, _)| sampled.contains(case)).collect();
+            let unknown = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
+                let headline = metric::headline(plan, workload).map(|metric| metric.name);
+                let mut floors = record.header.floors.iter().filter(|floor| floor.configuration == index);
+                !floors
+                    .any(|floor| floor.workload == workload.label && Some(floor.metric.as_str()) == headline)
+            });
+            let unknown: Vec<_> = unknown.collect();
+            if unknown.is_empty() {
+                continue;
+            }
+            let all = unknown.len() == measured.len();
+            let workloads = unknown.iter().filter(|_| !all).map(|workload| line(&workload.label)).collect();
+            lacking.push(Lacking { engine: line(&configuration.label), workloads });
+            rows.push(configuration);
+            for workload in unknown {
+                if !scenarios.contains(&workload.scenario.as_str()) {
+                    scenarios.push(&workload.scenario);
+                }
+            }
+        }
+        let since = record.header.floors.iter().map(|floor| line(&floor.since)).min();
+        Self { since, lacking, remedy: line(&command(plan, &rows, &scenarios)) }
+    }
+}
+
+/// What is not said is as it is by default there, too.
+fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
+    let distinct = |of: &dyn Fn(&Configuration) -> Option<String>| {
+        let mut found: Vec<String> = Vec::new();
+        for value in rows.iter().filter_map(|row| of(row)) {
+            if !found.contains(&value) {
+                found.push(value);
+            }
+        }
+        found
+    };
+    let mut words: Vec<String> = vec!["orchestrate calibrate".into()];
+    words.extend(distinct(&|row| Some(row.asked_as())).into_iter().map(|engine| format!("-e {engine}")));
+    // With the default model beside others all of them are named.
+    if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
+        let models = distinct(&|row| Some(row.model.path.clone()));
+        words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));
+    }
+    if scenarios != SUITES[0].scenarios {
+        words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
+    }
+    let devices = distinct(&|row| Some(row.device.clone()).filter(|device| !device.is_empty()));
+    if devices.iter().any(|device| device != "cpu") {
+        words.push(format!("--device {}", pasteable(&[devices.join(",")])));
+    }
+    let dtypes = distinct(&|row| row.dtype.clone());
+    if !dtypes.is_empty() {
+        words.push(format!("--dtype {}", pasteable(&[dtypes.join(",")])));
+    }
+    if plan.mode == Mode::OneShot {
+        words.push("--mode one-shot".into());
+    }
+    words.join(" ")
+}

@@ -1,0 +1,199 @@
+//! Verdicts for people: as sentences where there are few, else engine by engine and compact; what must be known to read
+//! them; why there are none.
+
+use super::{Calibration, Judged, Lacking, Sureness};
+use crate::metric::three_digits;
+use crate::report::labels::Labels;
+use crate::report::{Report, Row};
+
+/// More sentences than this are read by nobody.
+const SENTENCES: usize = 8;
+
+/// Holds a word together where lines are wrapped; a space once they are.
+const JOINT: char = '\u{a0}';
+
+/// What is said under the table about its ratios.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Section {
+    pub heading: Option<String>,
+    pub lines: Vec<String>,
+    /// What must be read with them.
+    pub remarks: Vec<String>,
+}
+
+impl Section {
+    pub fn of(report: &Report, labels: &Labels, pairs: bool) -> Self {
+        let (heading, lines) = match report.why_no_verdicts() {
+            Some(why) => (Some(why), Vec::new()),
+            None => verdicts(report, labels, pairs),
+        };
+        Self { heading, lines, remarks: remarks(report, labels) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What is wrapped as one word was joined for that alone.
+pub fn loosened(text: &str) -> String {
+    text.replace(JOINT, " ")
+}
+
+/// Each workload's headline, engine by engine.
+fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
+    let shown = |judged: &&Judged| judged.is_headline && !report.has_failed(judged);
+    let asked = report.verdicts.asked(pairs).iter().chain(&report.verdicts.against_baseline);
+    let judged: Vec<&Judged> = asked.filter(shown).collect();
+    let mut groups: Vec<((&str, &str), Vec<&Judged>)> = Vec::new();
+    for it in &judged {
+        let pair = (it.engine.as_str(), it.against.as_str());
+        match groups.iter_mut().find(|(other, _)| *other == pair) {
+            Some((_, of_it)) => of_it.push(it),
+            None => groups.push((pair, vec![it])),
+        }
+    }
+    let Some(((_, first), _)) = groups.first() else { return (None, Vec::new()) };
+    let over = format!("95 % intervals over {} blocks", blocks(&judged));
+    if judged.len() <= SENTENCES {
+        let each = groups.iter().flat_map(|(_, of_it)| of_it.iter().map(|it| labels.within(&it.sentence)));
+        return (Some(format!("verdicts, {over}:")), each.collect());
+    }
+    // One reference for all is named once.
+    let one = groups.iter().all(|((_, against), _)| against == first);
+    let against = |label: &str| format!(" against `{}`", labels.label(label));
+    let of_group = |((engine, other), of_it): &((&str, &str), Vec<&Judged>)| {
+        let against = if one { String::new() } else { against(other) };
+        let each: Vec<String> = of_it.iter().map(|it| compact(it)).collect();
+        format!("`{}`{against}: {}", labels.label(engine), each.join(", "))
+    };
+    let whom = if one { against(first) } else { String::new() };
+    let open = judged.iter().any(|it| it.sureness() == Some(Sureness::NotMeasurable));
+    let open = if open { "; ? is not measurable" } else { "" };
+    let heading = format!("verdicts{whom}, times as good with {over}{open}:");
+    (Some(heading), groups.iter().map(of_group).collect())
+}
+
+/// `5`, `5 to 8`: what these rest on.
+fn blocks(judged: &[&Judged]) -> String {
+    let blocks = || judged.iter().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks));
+    match (blocks().min(), blocks().max()) {
+        (Some(fewest), Some(most)) if fewest < most => format!("{fewest} to {most}"),
+        (_, most) => most.unwrap_or(0).to_string(),
+    }
+}
+
+fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let verdicts = &report.verdicts;
+    if let Some(first) = verdicts.means.first() {
+        let one = verdicts.means.iter().all(|mean| mean.against == first.against);
+        let each = verdicts.means.iter().map(|mean| {
+            let against = if one { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
+            let (engine, mark) = (labels.label(&mean.engine), if mean.is_sure { "" } else { "?" });
+            format!("`{engine}`{JOINT}{}x{mark}{against}", three_digits(mean.times))
+        });
+        let each = each.collect::<Vec<_>>().join(", ");
+        let caution = "each weighs the same, however long it takes, and none need run at it";
+        remarks.push(format!("geometric mean over {} workloads ({caution}): {each}", first.workloads));
+    }
+    remarks.extend(noise(report, labels));
+    remarks
+}
+
+/// What the figures' own noise is here, and whether more is known of it than this run shows. Of several references the
+/// largest counts.
+fn noise(report: &Report, labels: &Labels) -> Option<String> {
+    let noise = &report.verdicts.noise;
+    let mut largest: Vec<(&str, f64)> = Vec::new();
+    for (case, floor) in noise.iter().flat_map(|noise| &noise.floors) {
+        match largest.iter_mut().find(|(other, _)| other == case) {
+            Some((_, most)) => *most = most.max(floor.log_ratio()),
+            None => largest.push((case, floor.log_ratio())),
+        }
+    }
+    let of_case = largest.into_iter().map(|(case, floor)| {
+        format!("{case} {:.1} %", 100.0 * floor.exp_m1()).replace(' ', &JOINT.to_string())
+    });
+    let floors = of_case.collect::<Vec<_>>().join(", ");
+    let whose = match noise.as_slice() {
+        [] => return None,
+        [one] => format!("blocks of `{}` against those of its twin", labels.label(&one.engine)),
+        _ => "blocks of each reference against those of its twin, at most".into(),
+    };
+    let calibration = calibration(&report.verdicts.calibration, labels);
+    Some(format!("noise, {whose}: {floors}{calibration}"))
+}
+
+/// For what this machine is calibrated, and what calibrates it for the rest.
+fn calibration(calibration: &Calibration, labels: &Labels) -> String {
+    let Calibration { since, lacking, remedy } = calibration;
+    let name = |it: &Lacking| {
+        let workloads =
+            if it.workloads.is_empty() { String::new() } else { format!(" ({})", it.workloads.join(", ")) };
+        format!("`{}`{workloads}", labels.label(&it.engine))
+    };
+    let names = lacking.iter().map(name).collect::<Vec<_>>().join(", ");
+    match (since, lacking.is_empty()) {
+        (None, true) => String::new(),
+        (Some(since), true) => format!("; calibrated at {since}"),
+        // The command names them all.
+        (None, false) => format!("; calibrated for none of these: `{remedy}`"),
+        (Some(since), false) => format!("; calibrated at {since}, but not for {names}: `{remedy}`"),
+    }
+}
+
+/// What the `x ref` column says of a row: a number without a mark is sure.
+pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
+    if row.fault.is_some() {
+        return String::new();
+    }
+    if row.is_reference() {
+        return "ref".into();
+    }
+    let judged = report.verdicts.of_row(row, pairs).filter(|judged| !report.has_failed(judged));
+    let Some(judged) = judged else { return "n/a".into() };
+    let Some(times) = judged.times().map(three_digits) else { return "n/a".into() };
+    match judged.sureness() {
+        Some(Sureness::Differs) => format!("{times}x"),
+        Some(Sureness::Same) => "same".into(),
+        _ => format!("{times}x?"),
+    }
+}
+
+/// What its marks mean, as far as they occur.
+pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
+    let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
+    let judged = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
+    let found: Vec<Sureness> =
+        judged.filter(|judged| !report.has_failed(judged)).filter_map(Judged::sureness).collect();
+    let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_sure);
+    let open = "x?: not measurable: the noise leaves open whether it is a difference";
+    let of_mean = if open_mean { "; of a mean: one of its ratios is" } else { "" };
+    let marks = [
+        (
+            found.iter().any(|it| *it != Sureness::Same),
+            "ratios are taken round by round, figures are medians: they need not agree".into(),
+        ),
+        (found.contains(&Sureness::Same), "same: the 95 % interval lies within 2 %".into()),
+        (open_mean || found.contains(&Sureness::NotMeasurable), format!("{open}{of_mean}")),
+        (found.contains(&Sureness::NoVerdict), "x?: without a verdict, see above".into()),
+    ];
+    marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
+}
+
+/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, each in one piece.
+fn compact(judged: &Judged) -> String {
+    let case = &judged.case;
+    let bounds = judged
+        .bounds()
+        .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", three_digits(low), three_digits(high)));
+    let text = match (judged.sureness(), judged.times().map(three_digits)) {
+        (Some(Sureness::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
+        (Some(Sureness::Same), _) => format!("{case} same"),
+        (Some(Sureness::NotMeasurable), _) => format!("{case} ?{bounds}"),
+        (Some(Sureness::NoVerdict), _) => format!("{case} no verdict"),
+        _ => format!("{case} n/a"),
+    };
+    text.replace(' ', &JOINT.to_string())
+}

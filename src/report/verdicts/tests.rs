@@ -1,0 +1,347 @@
+use super::super::specimen::*;
+use super::super::tests::{rendered, seen};
+use super::super::{View, safe};
+use super::*;
+use crate::plan::{Asked, Extent as Planned};
+use crate::record::{Closed, Entry, KnownFloor};
+use crate::stats::StoppedBy;
+
+/// As fast as the baseline, and another engine.
+const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
+/// As fast as the baseline in the middle, and all over the place.
+const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
+
+fn decoding(names: &[&str]) -> Asked {
+    Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
+}
+
+fn of_all_kinds(asked: &Asked) -> RunRecord {
+    measured(asked, &[BASELINE, BEACON, EQUAL, RESTLESS])
+}
+
+const ALL: [&str; 4] = ["patient-original", "beacon", "equal", "restless"];
+
+/// The last word of each line of the table.
+fn ratios(text: &str) -> Vec<&str> {
+    let rows =
+        text.lines().skip_while(|line| !line.starts_with('─')).skip(1).take_while(|line| !line.is_empty());
+    rows.filter_map(|line| line.split_whitespace().last()).collect()
+}
+
+#[test]
+fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
+    let text = rendered(&of_all_kinds(&decoding(&ALL)), "table", 80);
+    let found = ratios(&text);
+    assert_eq!((found[0], found[1], found[2]), ("ref", "11.0x", "same"), "{text}");
+    assert!(found[3].ends_with("x?"), "{text}");
+    assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
+    assert!(text.contains("\nx?: not measurable: "), "{text}");
+    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+}
+
+#[test]
+fn few_verdicts_are_sentences() {
+    let text = rendered(&of_all_kinds(&decoding(&ALL)), "table", 120);
+    assert!(
+        text.contains("\nverdicts, 95 % intervals over 5 blocks:\n- `beacon` decodes 11.0 times as fast as"),
+        "{text}"
+    );
+    assert!(text.contains("- `equal` decodes as fast as `patient-original`, within 2 % ("), "{text}");
+    assert!(text.contains("- `restless` decodes: not measurable against `patient-original` ("), "{text}");
+}
+
+#[test]
+fn many_verdicts_stand_engine_by_engine_and_no_interval_is_torn_apart() {
+    let record = of_all_kinds(&asked(&ALL));
+    let text = rendered(&record, "table", 80);
+    let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
+    let heading = "verdicts against `patient-original`, times as good with 95 % intervals over 5";
+    assert_eq!(verdicts[..2], [heading, "  blocks; ? is not measurable:"], "{text}");
+    assert_eq!(verdicts.iter().filter(|line| line.starts_with("- `")).count(), 3, "{text}");
+    for line in verdicts.iter().skip(2).take_while(|line| !line.starts_with("geometric")) {
+        assert_eq!(line.matches('[').count(), line.matches(']').count(), "{line}");
+    }
+    assert!(!text.contains('\u{a0}') && !rendered(&record, "markdown", 80).contains('\u{a0}'));
+}
+
+#[test]
+fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
+    let names: Vec<String> = (0..10).map(|number| format!("engine-number-{number}")).collect();
+    let engines: Vec<Invented> = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| Invented {
+            name: Box::leak(name.clone().into_boxed_str()),
+            token_ms: 2.0 + 0.3 * index as f64,
+            ..BASELINE
+        })
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let record = measured(&Asked { reference: names[0].into(), ..asked(&names) }, &engines);
+    let lines = |pairs| {
+        let text = seen(&record, "table", View { width: Some(80), pairs, wall_time: true });
+        assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+        text.lines().filter(|line| line.starts_with("- `")).count()
+    };
+    assert_eq!((lines(false), lines(true)), (9, 45));
+}
+
+#[test]
+fn every_pair_is_named_by_both_its_sides() {
+    let record = of_all_kinds(&decoding(&ALL));
+    let text = seen(&record, "table", View { width: Some(120), pairs: true, wall_time: false });
+    assert!(text.contains("- `beacon` decodes 11.0 times as fast as `equal` ["), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
+}
+
+#[test]
+fn a_run_without_verdicts_says_why_and_what_would_give_them() {
+    let why = |change: &dyn Fn(&mut Asked)| {
+        let mut asked = decoding(&["patient-original", "beacon"]);
+        change(&mut asked);
+        let text = rendered(&of_all_kinds(&asked), "table", 200);
+        assert!(!text.contains("noise,") && text.contains("11.0x?"), "{text}");
+        let line = text.lines().find(|line| line.starts_with("no verdicts: ")).unwrap_or(&text);
+        line.to_string()
+    };
+    let blocks =
+        |blocks| move |asked: &mut Asked| asked.extent = Planned { blocks: Some(blocks), ..asked.extent };
+    let quick = "no verdicts: 1 block, and one launch says little about the next; `--blocks 5` gives them";
+    assert_eq!(why(&blocks(1)), quick);
+    assert_eq!(why(&blocks(4)), "no verdicts: 4 blocks, and they need 5: `--blocks 5`");
+    assert!(why(&|asked| asked.order = Order::Sequential).ends_with("; leave out `--order sequential`"));
+}
+
+#[test]
+fn an_engine_that_failed_is_why_there_are_no_verdicts_and_not_the_number_of_blocks() {
+    let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
+    let of_two = |launch: &crate::record::Launch| launch.configuration != 1 || launch.block < 2;
+    record.launches.retain(of_two);
+    record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
+    record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
+    let why = Report::of(&record).why_no_verdicts();
+    let said = "no verdicts: `beacon` failed, and verdicts need 5 blocks without a failure";
+    assert_eq!(why.as_deref(), Some(said));
+}
+
+#[test]
+fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_named() {
+    let why = |budget_s: u64, blocks: u32| {
+        let mut asked = decoding(&["patient-original", "beacon"]);
+        asked.extent.blocks = Some(blocks);
+        let mut record = of_all_kinds(&asked);
+        let extent = &mut record.header.plan.extent;
+        (extent.blocks, extent.budget_ns) = (None, Some(budget_s * 1_000_000_000));
+        record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
+        Report::of(&record).why_no_verdicts().unwrap()
+    };
+    let said = "no verdicts: the budget was spent after 2 blocks, and they need 5: `--budget 70s`";
+    assert_eq!(why(20, 2), said);
+    assert!(why(60, 1).ends_with("after 1 block, and they need 5: `--budget 7m`"), "{}", why(60, 1));
+}
+
+#[test]
+fn what_the_program_of_a_baseline_differs_by_is_among_the_verdicts() {
+    let asked = decoding(&["patient-original", "beacon"]);
+    let mut record = of_all_kinds(&asked);
+    // As if the twin were what the baseline was measured with, and there were no other row.
+    let then = &mut record.header.plan.configurations[2];
+    (then.label, then.beside) = ("patient-original (main)".into(), Some(Beside::Baseline { of: 0 }));
+    let text = rendered(&record, "table", 200);
+    let said = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
+    assert!(text.contains(said) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
+    assert!(rendered(&record, "markdown", 200).contains("(main)"));
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let found = json["against_baseline"].as_array().unwrap();
+    let decode = found.iter().find(|it| it["metric"] == "decode_rate").unwrap();
+    assert_eq!(
+        (decode["against"].as_str(), decode["verdict"].as_str()),
+        (Some("patient-original (main)"), Some("same"))
+    );
+}
+
+#[test]
+fn a_workload_without_a_calibration_is_named_beside_its_engine() {
+    let mut record = of_all_kinds(&asked(&["patient-original", "beacon"]));
+    let plan = record.header.plan.clone();
+    for case in plan.cases.iter().filter(|case| case.configuration < 2) {
+        if case.configuration == 0 || case.workload.scenario != "ttft" {
+            record.header.floors.push(KnownFloor {
+                configuration: case.configuration,
+                workload: case.workload.label.clone(),
+                metric: crate::metric::headline(&plan, &case.workload).unwrap().name.into(),
+                paired: Floor::of(&[0.01; 20]).unwrap(),
+                between: None,
+                since: "2026-01-01T00:00:00Z".into(),
+            });
+        }
+    }
+    let text = rendered(&record, "table", 300);
+    let said =
+        "but not for `beacon` (ttft 16, ttft 128, ttft 512): `orchestrate calibrate -e beacon -s ttft`\n";
+    assert!(text.contains(said), "{text}");
+}
+
+#[test]
+fn a_mean_with_a_ratio_that_is_not_measurable_is_marked() {
+    let record = of_all_kinds(&asked(&ALL));
+    let means = Report::of(&record).verdicts.means;
+    let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_sure)).collect();
+    assert_eq!(sure, [("beacon", true), ("equal", true), ("restless", false)]);
+    let text = rendered(&record, "table", 200);
+    let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
+    assert!(means.contains("`beacon` 10.0x,") && means.ends_with("x?"), "{means}");
+    assert!(text.contains("; of a mean: one of its ratios is\n"), "{text}");
+}
+
+#[test]
+fn where_the_reference_failed_another_one_is_proposed() {
+    let failing = |cases: &[usize]| {
+        let mut record = of_all_kinds(&asked(&["patient-original", "beacon", "equal"]));
+        for case in cases {
+            record.take(Entry::Failure(failure(0, Some(*case), "exited", "sample 1", "gone")));
+        }
+        rendered(&record, "table", 200)
+    };
+    let some = failing(&[5]);
+    assert!(
+        some.contains("\nn/a: the reference `patient-original` failed there: `--reference beacon`\n"),
+        "{some}"
+    );
+    let decode = |text: &str| text.lines().filter(|line| line.ends_with(" n/a")).count();
+    assert_eq!((decode(&some), decode(&failing(&[]))), (2, 0), "{some}");
+    assert!(!failing(&[]).contains("--reference"));
+}
+
+#[test]
+fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
+    let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
+    record.launches.retain(|launch| launch.block < 2);
+    record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
+    (record.closed, record.end) = (Vec::new(), None);
+    let text = rendered(&record, "table", 100);
+    assert!(text.contains("\nno verdicts: the run ended after 2 of the 5 blocks that they need\n"), "{text}");
+}
+
+#[test]
+fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
+    let mut record = of_all_kinds(&decoding(&ALL));
+    let said = |record: &RunRecord| {
+        let text = rendered(record, "table", 300);
+        text.lines().find(|line| line.starts_with("noise, ")).unwrap_or(&text).to_string()
+    };
+    let floor = Report::of(&record).verdicts.noise[0].floors[0].1.log_ratio();
+    let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
+    let own = format!("noise, blocks of `patient-original` against those of its twin: {noise}; calibrated ");
+    let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e restless -s decode`";
+    assert_eq!(said(&record), own.clone() + "for none of these: " + command);
+    record.header.floors.push(KnownFloor {
+        configuration: 1,
+        workload: "decode".into(),
+        metric: "decode_rate".into(),
+        paired: Floor::of(&[3.0; 20]).unwrap(),
+        between: None,
+        since: "2026-01-01T00:00:00Z".into(),
+    });
+    let others = "`patient-original`, `equal`, `restless`";
+    let command = "`orchestrate calibrate -e patient-original -e equal -e restless -s decode`";
+    let since = "at 2026-01-01T00:00:00Z";
+    assert_eq!(said(&record), format!("{own}{since}, but not for {others}: {command}"));
+    let known = record.header.floors[0].clone();
+    let others = [0, 2, 3].map(|configuration| KnownFloor { configuration, ..known.clone() });
+    let partly = record.header.floors.clone();
+    record.header.floors.extend(others);
+    assert_eq!(said(&record), own + since);
+    record.header.floors = partly;
+    // What calibration saw is not lowered by a quiet run: eleven times is less than twenty.
+    let verdicts = Report::of(&record).verdicts.against_reference;
+    let headline = verdicts.iter().find(|judged| judged.is_headline).unwrap();
+    assert_eq!(headline.sureness(), Some(Sureness::NotMeasurable));
+}
+
+#[test]
+fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() {
+    let mut record = of_all_kinds(&asked(&["patient-original", "beacon", "equal"]));
+    let mean = |record: &RunRecord, engine: &str| {
+        let means = Report::of(record).verdicts.means;
+        means.into_iter().find(|mean| mean.engine == engine).map(|mean| mean.times)
+    };
+    let ratios = [67.9, 8.67, 5.91, 5.21, 5.08, 11.0];
+    let expected = ratios.iter().product::<f64>().powf(1.0 / 6.0);
+    assert!((mean(&record, "beacon").unwrap() / expected - 1.0).abs() < 0.02);
+    assert!((mean(&record, "equal").unwrap() - 1.0).abs() < 0.01);
+    let text = rendered(&record, "table", 200);
+    assert!(text.contains("\ngeometric mean over 6 workloads (each weighs the same"), "{text}");
+    record.take(Entry::Failure(failure(1, Some(8), "exited", "sample 1", "gone")));
+    assert_eq!(mean(&record, "beacon"), None);
+    assert!(Report::of(&of_all_kinds(&decoding(&ALL))).verdicts.means.is_empty());
+}
+
+#[test]
+fn the_caption_says_what_ended_each_workload() {
+    let mut record = of_all_kinds(&asked(&["patient-original", "beacon"]));
+    let caption = |record: &RunRecord| rendered(record, "table", 200).lines().nth(1).unwrap().to_string();
+    assert!(caption(&record).starts_with("5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, "));
+    assert!(caption(&record).ends_with("; warm after 3 to 6 requests"), "{}", caption(&record));
+    for closed in &mut record.closed {
+        closed.by = StoppedBy::Width;
+    }
+    assert!(caption(&record).starts_with("5 blocks (stopped by narrow intervals), interleaved"));
+    let with = |record: &mut RunRecord, workload: &str, blocks, by| {
+        record.closed.retain(|closed| closed.workload != workload);
+        record.take(Entry::Closed(Closed { workload: workload.into(), blocks, by }));
+    };
+    with(&mut record, "decode", 8, StoppedBy::Time);
+    with(&mut record, "ttft 128", 8, StoppedBy::Time);
+    let said = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
+                ttft 512, prefill), by the time (ttft 128, decode)), interleaved";
+    assert!(caption(&record).starts_with(said), "{}", caption(&record));
+}
+
+#[test]
+fn a_pair_that_cannot_be_compared_says_why() {
+    let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
+    for sample in record.samples.iter_mut().filter(|sample| sample.case == 1) {
+        // Rounds that the reference does not have.
+        sample.index += 100;
+    }
+    let report = Report::of(&record);
+    assert!(
+        report.notes[0].starts_with("`beacon` `decode`: no ratio to `patient-original`: "),
+        "{:?}",
+        report.notes
+    );
+    assert!(rendered(&record, "table", 100).contains("no ratios: "));
+}
+
+#[test]
+fn csv_and_json_have_the_whole_comparison() {
+    let record = of_all_kinds(&decoding(&ALL));
+    let text = rendered(&record, "csv", 80);
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    let rows: Vec<Vec<&str>> = lines.filter(|line| line[at("metric")] == "decode_rate").collect();
+    let column = |name: &str| rows.iter().map(|row| row[at(name)]).collect::<Vec<_>>();
+    assert_eq!(column("reference"), ["patient-original"; 4]);
+    assert_eq!(column("verdict"), ["", "faster", "same", "not_measurable"]);
+    assert_eq!(column("evidence"), ["", "firm", "firm", "firm"]);
+    assert_eq!(column("blocks"), ["", "5", "5", "5"]);
+    assert_eq!(column("stopped_by"), ["", "asked", "asked", "asked"]);
+    let number = |name: &str| rows[1][at(name)].parse::<f64>().unwrap();
+    assert!(number("low") <= number("times_reference") && number("times_reference") <= number("high"));
+    assert!(number("p") < 0.05 && number("p_adjusted") < 0.05 && number("p_welch") < 0.05);
+    assert!((number("epsilon") - 0.02).abs() < 1e-9 && number("p_mann_whitney") < 0.05);
+
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let pairs = json["pairs"].as_array().unwrap();
+    let of = |metric: &str| pairs.iter().filter(|pair| pair["metric"] == metric).count();
+    assert_eq!((of("decode_rate"), of("peak_memory")), (6, 6));
+    let found = json["comparisons"].as_array().unwrap();
+    let decode = found.iter().find(|it| it["metric"] == "decode_rate" && it["engine"] == "beacon").unwrap();
+    assert_eq!((decode["verdict"].as_str(), decode["stopped_by"].as_str()), (Some("faster"), Some("asked")));
+    assert!(decode["sentence"].as_str().unwrap().starts_with("`beacon` decodes 11.0 times as fast as"));
+    assert_eq!(json["workloads"][0]["blocks"], 5);
+    assert_eq!(json["cases"][1]["warm_ups"].as_array().unwrap().len(), 5);
+    assert_eq!(json["cases"][0]["times_reference"], 1.0);
+}

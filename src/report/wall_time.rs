@@ -1,0 +1,218 @@
+//! Where the wall time of a case went: what a user waits who starts the engine, asks once and gets the whole answer, in
+//! parts that add up to it exactly. What the orchestrator's own clock saw is the whole; what the engine states is taken
+//! for parts of it; what nobody claims is shown as such.
+
+pub mod account;
+
+use protocol::Phase;
+
+use crate::metric::Observation;
+use crate::plan::{Mode, Plan};
+use crate::record::{Launch, Sample};
+
+/// In the order in which they pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// From the start of the process until it answered `hello`.
+    Spawn,
+    Import,
+    Weights,
+    Compile,
+    /// Phases of the load by any other name.
+    Other,
+    /// From just before tokenising until the first token.
+    FirstToken,
+    /// From the first token to the last.
+    SteadyState,
+}
+
+pub const PARTS: [Part; 7] = [
+    Part::Spawn,
+    Part::Import,
+    Part::Weights,
+    Part::Compile,
+    Part::Other,
+    Part::FirstToken,
+    Part::SteadyState,
+];
+
+/// Means over launches and over measured requests, in whole nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WallTime {
+    pub total_ns: u64,
+    /// As `PARTS` names them; `None` where no launch and no request said anything of it.
+    pub parts: [Option<u64>; PARTS.len()],
+    /// What is left of the total: never negative.
+    pub unattributed_ns: u64,
+    /// The phases of the load as the engine called them.
+    pub phases: Vec<(String, u64)>,
+    /// So many times the engine claimed more time than had passed, and each claim was shortened alike.
+    pub shortened: usize,
+    pub launches: usize,
+    pub requests: usize,
+}
+
+/// A launch with what was asked of it.
+pub struct Lived<'a> {
+    pub launch: &'a Launch,
+    /// Its first request, of whatever case and role.
+    pub first: &'a Sample,
+    /// The measured requests of the case.
+    pub measured: &'a [&'a Sample],
+}
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::Import => "import",
+            Self::Weights => "weights",
+            Self::Compile => "compile",
+            Self::Other => "other_phases",
+            Self::FirstToken => "first_token",
+            Self::SteadyState => "steady_state",
+        }
+    }
+
+    /// Of the request, else of the launch.
+    fn is_of_request(self) -> bool {
+        matches!(self, Self::FirstToken | Self::SteadyState)
+    }
+
+    /// Of a phase of a load, by its name.
+    fn of_phase(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        match () {
+            () if says(&["import"]) => Self::Import,
+            () if says(&["weight"]) => Self::Weights,
+            () if says(&["compil", "kernel", "jit", "graph", "autotun"]) => Self::Compile,
+            () => Self::Other,
+        }
+    }
+}
+
+impl WallTime {
+    /// `None` where no launch has a measured request.
+    pub fn of(plan: &Plan, launches: &[Lived]) -> Option<Self> {
+        let mut sums = Sums::default();
+        for lived in launches.iter().filter(|lived| !lived.measured.is_empty()) {
+            let launch_ns = sums.add_launch(lived);
+            for sample in lived.measured {
+                sums.add_request(plan, lived, sample, launch_ns);
+            }
+        }
+        sums.means()
+    }
+
+    /// What is stated for programs: every part, the rest and the total by name, each with how many values it is the mean of.
+    pub fn lines(&self) -> impl Iterator<Item = (&'static str, Option<u64>, usize)> {
+        let parts = PARTS.into_iter().zip(self.parts).map(|(part, ns)| {
+            (part.name(), ns, if part.is_of_request() { self.requests } else { self.launches })
+        });
+        let whole = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
+        parts.chain(whole.map(|(name, ns)| (name, Some(ns), self.requests)))
+    }
+
+    pub fn part(&self, part: Part) -> Option<u64> {
+        PARTS.iter().position(|other| *other == part).and_then(|at| self.parts[at])
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    launches: u64,
+    requests: u64,
+    launch_ns: u128,
+    request_ns: u128,
+    parts: [Option<u128>; PARTS.len()],
+    phases: Vec<(String, u128)>,
+    shortened: usize,
+}
+
+impl Sums {
+    /// What passed from the start of the process until it could be asked. An engine that is driven with `generate` alone
+    /// loads within its first request: what that one took beyond its own count of it is the launch's.
+    fn add_launch(&mut self, lived: &Lived) -> u64 {
+        let Lived { launch, first, .. } = lived;
+        let launch_ns = launch.loaded_ns.unwrap_or_else(|| {
+            first.answered_ns.saturating_sub(first.iteration.end_ns.saturating_sub(first.iteration.start_ns))
+        });
+        self.launches += 1;
+        self.launch_ns += u128::from(launch_ns);
+        let phases: &[Phase] = launch.loaded.as_ref().map_or(&[], |loaded| &loaded.phases);
+        let mut claims: Vec<u64> = launch.hello_ns.into_iter().collect();
+        claims.extend(phases.iter().map(|phase| phase.ns));
+        self.shortened += usize::from(shorten(&mut claims, launch_ns));
+        let spawn_ns = launch.hello_ns.map(|_| claims.remove(0));
+        self.claim(Part::Spawn, spawn_ns);
+        for (phase, ns) in phases.iter().zip(claims) {
+            self.claim(Part::of_phase(&phase.name), Some(ns));
+            match self.phases.iter_mut().find(|(name, _)| *name == phase.name) {
+                Some((_, sum)) => *sum += u128::from(ns),
+                None => self.phases.push((phase.name.clone(), u128::from(ns))),
+            }
+        }
+        launch_ns
+    }
+
+    fn add_request(&mut self, plan: &Plan, lived: &Lived, sample: &Sample, launch_ns: u64) {
+        // A request that was sent before the engine was ready waited for the launch, which is counted already.
+        let waited = plan.mode == Mode::OneShot
+            || (lived.launch.loaded_ns.is_none() && std::ptr::eq(sample, lived.first));
+        let from_ns = if waited { launch_ns } else { sample.sent_ns };
+        let request_ns = sample.answered_ns.saturating_sub(from_ns);
+        self.requests += 1;
+        self.request_ns += u128::from(request_ns);
+        let seen = Observation::of(plan, lived.launch, sample);
+        let Some((first_ns, last_ns)) = seen.and_then(|seen| seen.first_and_last_ns()) else { return };
+        let mut claims =
+            [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];
+        self.shortened += usize::from(shorten(&mut claims, request_ns));
+        self.claim(Part::FirstToken, Some(claims[0]));
+        self.claim(Part::SteadyState, Some(claims[1]));
+    }
+
+    fn claim(&mut self, part: Part, ns: Option<u64>) {
+        let at = PARTS.iter().position(|other| *other == part);
+        if let (Some(sum), Some(ns)) = (at.and_then(|at| self.parts.get_mut(at)), ns) {
+            *sum = Some(sum.unwrap_or(0) + u128::from(ns));
+        }
+    }
+
+    /// Each mean is rounded down to a nanosecond, and what that leaves is unattributed, so that all add up.
+    fn means(self) -> Option<WallTime> {
+        let (launches, requests) = (u128::from(self.launches), u128::from(self.requests));
+        let mean = |sum: u128, count: u128| u64::try_from(sum / count.max(1)).unwrap_or(u64::MAX);
+        let mut parts = [None; PARTS.len()];
+        for ((mean_of_it, sum), part) in parts.iter_mut().zip(self.parts).zip(PARTS) {
+            *mean_of_it = sum.map(|sum| mean(sum, if part.is_of_request() { requests } else { launches }));
+        }
+        let total_ns = mean(self.launch_ns, launches).saturating_add(mean(self.request_ns, requests));
+        let claimed = parts.iter().flatten().fold(0u64, |sum, ns| sum.saturating_add(*ns));
+        (requests > 0).then(|| WallTime {
+            total_ns,
+            parts,
+            unattributed_ns: total_ns.saturating_sub(claimed),
+            phases: self.phases.into_iter().map(|(name, sum)| (name, mean(sum, launches))).collect(),
+            shortened: self.shortened,
+            launches: self.launches as usize,
+            requests: self.requests as usize,
+        })
+    }
+}
+
+/// Claims that exceed what there was are shortened in proportion; says whether they were.
+fn shorten(claims: &mut [u64], available: u64) -> bool {
+    let sum: u128 = claims.iter().map(|&ns| u128::from(ns)).sum();
+    if sum <= u128::from(available) {
+        return false;
+    }
+    for ns in claims {
+        *ns = (u128::from(*ns) * u128::from(available) / sum) as u64;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests;

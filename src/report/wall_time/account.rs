@@ -1,0 +1,129 @@
+//! The account of wall time as columns and cells, whose figures add up as they are printed.
+
+use super::{PARTS, Part, WallTime};
+use crate::metric::{Scale, Unit};
+use crate::report::grid::{Cells, Column, Line, Place, Room};
+use crate::report::labels::Labels;
+use crate::report::safe::shorten;
+use crate::report::{Report, Row};
+
+pub struct Account {
+    pub heading: Vec<String>,
+    pub cells: Cells,
+    pub legend: Vec<String>,
+}
+
+/// What is left when all parts are taken from the total.
+const REST: &str = "rest";
+
+impl Account {
+    pub fn of(report: &Report, room: Room) -> Self {
+        // Labels tell rows apart that differ in a factor alone.
+        let room = Room { factors: false, ..room };
+        let labels = Labels::of(report, room);
+        let rows: Vec<(&Row, &WallTime)> = report
+            .rows
+            .iter()
+            .filter(|row| row.fault.is_none())
+            .filter_map(|row| Some((row, row.wall_time.as_ref()?)))
+            .collect();
+        if rows.is_empty() {
+            return Self { heading: Vec::new(), cells: Cells::default(), legend: Vec::new() };
+        }
+        let scale = Scale::of(Unit::Nanoseconds, rows.iter().map(|(_, wall_time)| wall_time.total_ns as f64));
+        let parts: Vec<Part> =
+            PARTS.into_iter().filter(|part| rows.iter().any(|(_, it)| it.part(*part).is_some())).collect();
+        let mut columns = vec![named("case"), named("engine")];
+        let titles = parts.iter().map(|part| title(*part)).chain([REST, "total"]);
+        columns.extend(titles.map(|title| figure(title, scale)));
+        let lines = rows.iter().map(|(row, wall_time)| {
+            let engine = labels.short(&room.name_of(&row.engine));
+            let mut cells = vec![shorten(&row.case.label, room.word), engine];
+            cells.extend(figures(wall_time, &parts, scale));
+            Line { cells, fault: None, whole: false }
+        });
+        let lines = lines.collect();
+        let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches and \
+                       measured requests:";
+        let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
+        let mut legend = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
+        let shortened = rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
+        legend.extend(shortened.map(|(row, wall_time)| {
+            let WallTime { shortened, launches, requests, .. } = wall_time;
+            format!(
+                "`{}` `{}`: its own times add up to more than passed in {shortened} of {launches} launches and {requests} requests \
+                 (they overlap, or its clock runs otherwise): each was shortened alike",
+                labels.label(&row.engine.label),
+                row.case.label
+            )
+        }));
+        Self { heading: vec![heading.into()], cells: Cells { columns, lines }, legend }
+    }
+}
+
+/// One for each part, then the rest and the total.
+fn figures(wall_time: &WallTime, parts: &[Part], scale: Scale) -> Vec<String> {
+    let claimed: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
+    let mut all: Vec<u64> = claimed.iter().map(|ns| ns.unwrap_or(0)).collect();
+    all.push(wall_time.unattributed_ns);
+    // Four digits of the total, and not less than a nanosecond.
+    let digits = wall_time.total_ns.max(1).ilog10();
+    let step = 10u64.pow(digits.saturating_sub(3));
+    let mut steps = apportioned(&all, step);
+    steps.push(steps.iter().sum());
+    let places = (scale.divisor / step as f64).log10().max(0.0).round() as usize;
+    let write = |steps: u64| format!("{:.*}", places, (steps * step) as f64 / scale.divisor);
+    let known = claimed.iter().map(Option::is_some).chain([true, true]);
+    steps
+        .into_iter()
+        .zip(known)
+        .map(|(steps, known)| if known { write(steps) } else { "n/a".into() })
+        .collect()
+}
+
+/// How many steps each is, rounded so that they add up to their sum rounded: by largest remainder.
+fn apportioned(ns: &[u64], step: u64) -> Vec<u64> {
+    let mut steps: Vec<u64> = ns.iter().map(|ns| ns / step).collect();
+    let total = (ns.iter().sum::<u64>() + step / 2) / step;
+    let missing = total.saturating_sub(steps.iter().sum());
+    let mut order: Vec<usize> = (0..ns.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(ns[index] % step));
+    for index in order.into_iter().take(missing as usize) {
+        steps[index] += 1;
+    }
+    steps
+}
+
+fn title(part: Part) -> &'static str {
+    match part {
+        Part::Spawn => "spawn",
+        Part::Import => "import",
+        Part::Weights => "weights",
+        Part::Compile => "compile",
+        Part::Other => "other phases",
+        Part::FirstToken => "first token",
+        Part::SteadyState => "steady state",
+    }
+}
+
+fn named(title: &str) -> Column {
+    Column { title: title.into(), group: None, unit: "", place: Place::Name, text: true }
+}
+
+fn figure(title: &str, scale: Scale) -> Column {
+    Column { title: title.into(), group: None, unit: scale.symbol, place: Place::Figure, text: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_adds_up() {
+        assert_eq!(apportioned(&[14, 14, 14], 10), [2, 1, 1]);
+        assert_eq!(apportioned(&[15, 15], 10), [2, 1]);
+        assert_eq!(apportioned(&[0, 7, 0], 10), [0, 1, 0]);
+        assert_eq!(apportioned(&[0, 4, 0], 10), [0, 0, 0]);
+        assert_eq!(apportioned(&[123, 456], 1), [123, 456]);
+    }
+}

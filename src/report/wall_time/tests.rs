@@ -1,0 +1,135 @@
+use protocol::{HelloFacts, Iteration, Loaded, Sequence, Stamp};
+
+use super::*;
+use crate::plan::{Case, Configuration, Prompt, Workload};
+use crate::scenario::Kind;
+
+const MS: u64 = 1_000_000;
+
+fn plan(mode: Mode) -> Plan {
+    let workload = Workload {
+        scenario: "decode".into(),
+        label: "decode".into(),
+        kind: Kind::Warm,
+        headline: "decode_rate".into(),
+        prompt: Prompt::Tokens(8),
+        max_new_tokens: 3,
+        ignore_eos: true,
+        sampling: None,
+        warmup: None,
+        rounds: 2,
+    };
+    let configurations = vec![Configuration::default()];
+    Plan { mode, configurations, cases: vec![Case { configuration: 0, workload }], ..Plan::default() }
+}
+
+/// Spawned in 20 ms, loaded after 100 ms with these phases.
+fn launch(phases: &[(&str, u64)]) -> Launch {
+    let phases = phases.iter().map(|(name, ms)| Phase { name: name.to_string(), ns: ms * MS });
+    Launch {
+        hello: Some(HelloFacts::default()),
+        hello_ns: Some(20 * MS),
+        loaded: Some(Loaded { phases: phases.collect(), ..Loaded::default() }),
+        loaded_ns: Some(100 * MS),
+        ..Launch::default()
+    }
+}
+
+/// Sent 200 ms after the start, answered `ms` later; tokens at these milliseconds of the engine's clock.
+fn sample(ms: u64, token_ms: &[u64]) -> Sample {
+    let times: Vec<u64> = token_ms.iter().map(|ms| ms * MS).collect();
+    let end_ns = times.last().copied().unwrap_or(0);
+    let sequence = Sequence { token_ns: Some(times), ..Sequence::default() };
+    Sample {
+        sent_ns: 200 * MS,
+        answered_ns: (200 + ms) * MS,
+        iteration: Iteration { start_ns: MS, end_ns, sequences: vec![sequence] },
+        ..Sample::default()
+    }
+}
+
+fn of(mode: Mode, launch: &Launch, samples: &[Sample]) -> WallTime {
+    let measured: Vec<&Sample> = samples.iter().collect();
+    let lived = Lived { launch, first: &samples[0], measured: &measured };
+    WallTime::of(&plan(mode), &[lived]).unwrap()
+}
+
+fn adds_up(wall_time: &WallTime) -> bool {
+    wall_time.parts.iter().flatten().sum::<u64>() + wall_time.unattributed_ns == wall_time.total_ns
+}
+
+fn milliseconds(wall_time: &WallTime) -> [Option<f64>; PARTS.len()] {
+    wall_time.parts.map(|part| part.map(|ns| ns as f64 / MS as f64))
+}
+
+#[test]
+fn the_parts_are_those_that_the_clocks_saw_and_the_rest_is_unattributed() {
+    let phases =
+        [("import torch", 30), ("weights", 25), ("compile kernels", 5), ("tokenizer", 3), ("device", 2)];
+    let wall_time = of(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
+    let expected = [20.0, 30.0, 25.0, 5.0, 5.0, 3.0, 5.0].map(Some);
+    assert_eq!(milliseconds(&wall_time), expected);
+    // 15 ms of the load that no phase claims, 3 ms of each request that lie outside its tokens.
+    assert_eq!((wall_time.total_ns, wall_time.unattributed_ns), (111 * MS, 18 * MS));
+    assert!(adds_up(&wall_time));
+    assert_eq!((wall_time.launches, wall_time.requests, wall_time.shortened), (1, 2, 0));
+    assert_eq!(wall_time.phases[3], ("tokenizer".to_string(), 3 * MS));
+}
+
+#[test]
+fn means_that_no_whole_nanosecond_holds_add_up_all_the_same() {
+    for odd in 0..7 {
+        let mut samples = [sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10]), sample(11, &[4, 6, 9])];
+        samples[1].answered_ns += odd;
+        samples[2].iteration.start_ns += odd;
+        samples[0].iteration.sequences[0].token_ns.as_mut().unwrap()[0] += 2 * odd;
+        let wall_time = of(Mode::Warm, &launch(&[("weights", 50)]), &samples);
+        assert!(adds_up(&wall_time), "{wall_time:?}");
+    }
+}
+
+#[test]
+fn claims_beyond_what_passed_are_shortened_and_counted_and_nothing_is_negative() {
+    // The phases overlap: 160 ms of the 80 ms after the hello.
+    let overlapping = launch(&[("import", 80), ("weights", 80)]);
+    let wall_time = of(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
+    assert!(adds_up(&wall_time));
+    assert_eq!(wall_time.shortened, 1);
+    assert_eq!(wall_time.part(Part::Import), wall_time.part(Part::Weights));
+    // The engine's clock counts 19 ms of a request that took 10.
+    let wall_time = of(Mode::Warm, &launch(&[]), &[sample(10, &[11, 15, 20])]);
+    assert!(adds_up(&wall_time));
+    assert_eq!((wall_time.shortened, wall_time.total_ns), (1, 110 * MS));
+}
+
+#[test]
+fn what_nobody_said_is_not_known_and_its_time_is_unattributed() {
+    let mut silent = launch(&[]);
+    let only_the_end = HelloFacts { stamp: Stamp::End, ..HelloFacts::default() };
+    (silent.hello, silent.hello_ns) = (Some(only_the_end), None);
+    let wall_time = of(Mode::Warm, &silent, &[sample(10, &[8, 8, 8])]);
+    assert_eq!(wall_time.parts, [None; PARTS.len()]);
+    assert_eq!((wall_time.total_ns, wall_time.unattributed_ns), (110 * MS, 110 * MS));
+}
+
+#[test]
+fn an_engine_that_loads_within_its_first_request_is_not_counted_twice() {
+    let mut minimal = launch(&[("weights", 150)]);
+    (minimal.hello_ns, minimal.loaded_ns) = (None, None);
+    // It waited in the pipe from the start: answered after 210 ms, of which its own count is 7.
+    let mut first = sample(10, &[3, 4, 8]);
+    first.sent_ns = MS;
+    for mode in [Mode::Warm, Mode::OneShot] {
+        let wall_time = of(mode, &minimal, std::slice::from_ref(&first));
+        assert_eq!(wall_time.total_ns, first.answered_ns, "{mode:?}");
+        assert_eq!(wall_time.part(Part::Weights), Some(150 * MS));
+        assert!(adds_up(&wall_time));
+    }
+}
+
+#[test]
+fn without_a_measured_request_there_is_no_account() {
+    let (launch, first) = (launch(&[]), sample(10, &[3]));
+    let lived = Lived { launch: &launch, first: &first, measured: &[] };
+    assert_eq!(WallTime::of(&plan(Mode::Warm), &[lived]), None);
+}

@@ -1,0 +1,239 @@
+//! One block: every configuration launched anew, their requests interleaved.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::launch::{LAST_WORDS, Launched};
+use super::seats::Seats;
+use super::sittings::{Guest, sittings};
+use super::{Run, Stop};
+use crate::machine::memory;
+use crate::plan::Mode;
+use crate::record::Launch;
+use crate::scenario::Kind;
+
+/// Where nothing is known of an engine's memory: so many times the weights, for those that widen them, and its program.
+const WEIGHTS_TIMES: u64 = 3;
+const PROGRAM_BYTES: u64 = 500_000_000;
+
+/// What a rest costs an engine is refilling caches and waking threads. On two cores, with two engines in f32, the first request
+/// after one took 0.2 to 0.8 ms longer (medians; any record has both), and of requests longer than 50 ms no difference could
+/// be told. In one that takes longer than this it does not show, and throwing one away before each would double the time
+/// for nothing.
+const REST_SHOWS: Duration = Duration::from_millis(250);
+
+/// A seat in the rounds of a workload.
+struct Turn {
+    at: usize,
+    case: usize,
+    /// What a request takes.
+    request: Duration,
+    /// The first request after a rest is thrown away.
+    shows_rests: bool,
+}
+
+impl Run<'_> {
+    pub(super) async fn block(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
+        let mut order = self.plan.order_of(configurations, block);
+        order.retain(|&configuration| self.has_open_cases(configuration));
+        if self.plan.mode == Mode::OneShot {
+            return self.one_shots(block, &order).await;
+        }
+        let guests: Vec<Guest> = order.iter().map(|&configuration| self.guest(configuration)).collect();
+        let sittings = sittings(&guests, memory::available_bytes().unwrap_or(u64::MAX));
+        self.tell_of_sittings(&sittings)?;
+        for sitting in sittings {
+            self.sit(block, &sitting).await?;
+        }
+        Ok(())
+    }
+
+    async fn sit(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
+        let mut seats = Seats::of(configurations);
+        for at in 0..seats.seats.len() {
+            self.seat(&mut seats, at, block, true).await?;
+        }
+        let workloads = self.open_workloads(Kind::Warm);
+        for (place, workload) in workloads.iter().enumerate() {
+            self.measure(&mut seats, block, workload, workloads.len() - place).await?;
+        }
+        for launched in seats.seats.into_iter().filter_map(|seat| seat.launched) {
+            let of = launched.of();
+            let ended = self.end(launched, true).await;
+            self.survive(of, None, ended)?;
+        }
+        Ok(())
+    }
+
+    /// Launches a seat's engine while the others rest. What is about launches is asked at once.
+    async fn seat(&mut self, seats: &mut Seats, at: usize, block: u32, first: bool) -> Result<()> {
+        let index = seats.seats[at].configuration;
+        if self.pace.is_spent() {
+            return Ok(());
+        }
+        seats.turn_to(at);
+        let launched = self.launch(index, block).await;
+        seats.seats[at].launched = self.survive((index, self.last_launch()), None, launched)?;
+        let about_launches = self.open_cases(index, Kind::Launch);
+        for case in about_launches.into_iter().filter(|_| first) {
+            let Some(launched) = seats.seats[at].launched.as_mut() else { break };
+            let asked = self.ask_case_of_launch(launched, case).await;
+            self.settle(seats, at, case, asked).await?;
+        }
+        Ok(())
+    }
+
+    /// The rounds of one workload, for every seat that has it. `left`: workloads of this block, this one included.
+    async fn measure(&mut self, seats: &mut Seats, block: u32, workload: &str, left: usize) -> Result<()> {
+        let turns = self.warm_up_each(seats, block, workload, left).await?;
+        let Some(first) = turns.first() else { return Ok(()) };
+        let round_time = turns.iter().map(|turn| turn.request * if turn.shows_rests { 2 } else { 1 }).sum();
+        let planned = self.plan.cases[first.case].workload.rounds;
+        let began = Instant::now();
+        for round in 0..self.pace.rounds(planned, round_time, left) {
+            let first = round as usize % turns.len();
+            for turn in turns[first..].iter().chain(&turns[..first]) {
+                if self.failed.contains(&turn.case) || self.pace.is_spent() {
+                    continue;
+                }
+                let rested = seats.turn_to(turn.at) && turn.shows_rests;
+                let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
+                let asked = self.ask_round(launched, turn.case, round, rested).await;
+                self.settle(seats, turn.at, turn.case, asked).await?;
+            }
+        }
+        self.pace.rounds_took(began.elapsed());
+        for Turn { at, case, .. } in turns {
+            let seat = &seats.seats[at];
+            if let Some(launched) = seat.launched.as_ref().filter(|_| !self.failed.contains(&case)) {
+                self.warn_of_time_left_out(launched, case)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn warm_up_each(
+        &mut self,
+        seats: &mut Seats,
+        block: u32,
+        workload: &str,
+        left: usize,
+    ) -> Result<Vec<Turn>> {
+        let mut turns = Vec::new();
+        let seated = seats.seats.len();
+        for at in 0..seated {
+            let cases = self.open_cases(seats.seats[at].configuration, Kind::Warm);
+            let Some(case) = cases.into_iter().find(|&it| self.label_of(it) == workload) else { continue };
+            if seats.seats[at].launched.is_none() {
+                // It died in an earlier case, which is not this one's fault.
+                self.seat(seats, at, block, false).await?;
+            }
+            seats.turn_to(at);
+            let Some(launched) = seats.seats[at].launched.as_mut().filter(|_| !self.pace.is_spent()) else {
+                continue;
+            };
+            let limit = self.pace.warm_up(seated * left - at);
+            let warmed = self.warm_up(launched, case, limit).await;
+            if let Some(request_ns) = self.settle(seats, at, case, warmed).await? {
+                let request = Duration::from_nanos(request_ns.unwrap_or(0.0) as u64);
+                turns.push(Turn { at, case, request, shows_rests: request < REST_SHOWS });
+            }
+        }
+        // Who is alone at it never rests, so nothing is thrown away.
+        let alone = turns.len() == 1;
+        turns.iter_mut().for_each(|turn| turn.shows_rests &= !alone);
+        Ok(turns)
+    }
+
+    /// A failure becomes a row, and the engine stays seated only if it can go on.
+    async fn settle<T>(
+        &mut self,
+        seats: &mut Seats,
+        at: usize,
+        case: usize,
+        asked: Result<T, Stop>,
+    ) -> Result<Option<T>> {
+        let seat = &mut seats.seats[at];
+        let of = seat.launched.as_ref().map_or((seat.configuration, None), Launched::of);
+        if let Err(Stop::Fault(fault)) = &asked
+            && let Some(mut launched) = seat.launched.take()
+        {
+            // One that cannot go on says `failed` and ends; the next case is not its to lose.
+            let lives = fault.cause.engine_lives();
+            if lives && launched.talk.process.wait(LAST_WORDS).await.is_none() {
+                seat.launched = Some(launched);
+            } else {
+                let ended = self.end(launched, false).await;
+                self.survive(of, None, ended)?;
+            }
+        }
+        self.survive(of, Some(case), asked)
+    }
+
+    /// A fault is recorded and gives nothing; only what is this program's own goes on as an error.
+    fn survive<T>(
+        &mut self,
+        (index, launch): (usize, Option<u32>),
+        case: Option<usize>,
+        result: Result<T, Stop>,
+    ) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Stop::Fault(fault)) => self.fail(index, case, launch, fault).map(|()| None),
+            Err(Stop::Broken(error)) => Err(error),
+        }
+    }
+
+    /// One process for each request, in rounds as the others are.
+    async fn one_shots(&mut self, block: u32, order: &[usize]) -> Result<()> {
+        for &index in order {
+            let converted = self.convert_for_one_shots(index, block).await;
+            self.survive((index, None), None, converted)?;
+        }
+        for workload in [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat() {
+            let cases = order.iter().flat_map(|&index| self.plan.cases_of(index));
+            let cases: Vec<usize> =
+                cases.filter(|&case| self.is_open(case) && self.label_of(case) == workload).collect();
+            let rounds = cases.iter().map(|&case| self.plan.cases[case].workload.rounds).max().unwrap_or(0);
+            for round in 0..rounds {
+                let first = round as usize % cases.len().max(1);
+                for &case in cases[first..].iter().chain(&cases[..first]) {
+                    if self.failed.contains(&case) || self.pace.is_spent() {
+                        continue;
+                    }
+                    let asked = self.one_shot(block, case, round).await;
+                    let of = (self.plan.cases[case].configuration, self.last_launch());
+                    self.survive(of, Some(case), asked)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn guest(&self, configuration: usize) -> Guest {
+        let planned = &self.plan.configurations[configuration];
+        let record = &self.recorder.record;
+        let of_it =
+            record.samples.iter().filter(|it| self.plan.cases[it.case].configuration == configuration);
+        let most = of_it.filter_map(|sample| sample.peak_resident_bytes).max();
+        let guess = || {
+            let weights = model_files::ModelFolder::open(&planned.model.path).map(|it| it.weights_bytes());
+            weights.unwrap_or(0).saturating_mul(WEIGHTS_TIMES).saturating_add(PROGRAM_BYTES)
+        };
+        // What works for it elsewhere cannot be stopped from here.
+        let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
+        let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
+        let alone = planned.alone || launches.any(elsewhere);
+        Guest { configuration, bytes: most.unwrap_or_else(guess), alone }
+    }
+
+    /// A process that is asked once and ends.
+    async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
+        let index = self.plan.cases[case].configuration;
+        let mut launched: Launched = self.start(index, block, false)?;
+        let asked = self.ask_cold(&mut launched, case, round).await;
+        self.end(launched, false).await?;
+        asked
+    }
+}

@@ -1,0 +1,178 @@
+//! How the time of a run is spent: on how many blocks, on how many rounds in each.
+
+use std::time::{Duration, Instant};
+
+use crate::plan::{Order, Plan};
+use crate::stats::FIRM;
+
+/// Without a budget a run goes on beyond the blocks that a verdict needs only so long, and those have fewer rounds where
+/// they would take longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// But never fewer than these: one is no median.
+const LEAST_ROUNDS: u32 = 2;
+/// The warm-up of a case in a launch.
+const WARM_UP: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone)]
+pub struct Pace {
+    started: Instant,
+    budget: Option<Duration>,
+    /// The user said how many blocks there are to be.
+    asked: bool,
+    /// So many blocks are to fit into the budget.
+    wanted: u32,
+    blocks: u32,
+    block_began: Instant,
+    last_block: Duration,
+    /// What of this block, or of the last one, went into rounds: the part that can be made smaller.
+    rounds: Duration,
+}
+
+impl Pace {
+    pub fn of(plan: &Plan) -> Self {
+        // One after the other, each has its share.
+        let parts = match plan.order {
+            Order::Interleaved => 1,
+            Order::Sequential => plan.configurations.len().max(1) as u32,
+        };
+        let now = Instant::now();
+        Self {
+            started: now,
+            budget: plan.extent.budget_ns.map(|ns| Duration::from_nanos(ns) / parts),
+            asked: plan.extent.blocks.is_some(),
+            wanted: plan.extent.blocks.unwrap_or(FIRM as u32),
+            blocks: 0,
+            block_began: now,
+            last_block: Duration::ZERO,
+            rounds: Duration::ZERO,
+        }
+    }
+
+    pub fn block_begins(&mut self) {
+        self.block_began = Instant::now();
+        self.rounds = Duration::ZERO;
+    }
+
+    pub fn rounds_took(&mut self, time: Duration) {
+        self.rounds += time;
+    }
+
+    pub fn block_ends(&mut self) {
+        self.last_block = self.block_began.elapsed();
+        self.blocks += 1;
+    }
+
+    /// Whether one more block would take more time than there is. Those that a verdict needs are made with as few rounds as
+    /// it takes; one beyond them is a whole one.
+    pub fn is_over(&self) -> bool {
+        let after_another = self.started.elapsed() + self.last_block;
+        match self.budget {
+            Some(budget) if self.blocks < self.wanted => {
+                self.started.elapsed() + self.last_block.saturating_sub(self.rounds) > budget
+            }
+            Some(budget) => after_another > budget,
+            None => self.blocks >= self.wanted.max(FIRM as u32) && after_another > PATIENCE,
+        }
+    }
+
+    /// Whether the budget is used up: nothing more is begun.
+    pub fn is_spent(&self) -> bool {
+        self.budget.is_some_and(|budget| self.started.elapsed() > budget)
+    }
+
+    /// How long a case may warm up, when so many warm-ups are still to come in this block.
+    pub fn warm_up(&self, still_to_come: usize) -> Duration {
+        // Half of what is left is for measuring.
+        let share = self.budget.map(|budget| self.left_of_block(budget) / 2 / still_to_come.max(1) as u32);
+        share.map_or(WARM_UP, |share| share.min(WARM_UP))
+    }
+
+    /// How many of the planned rounds fit, when a round costs so much and so many workloads are still to come in this
+    /// block. What a cheap workload leaves falls to those after it.
+    pub fn rounds(&self, planned: u32, round: Duration, workloads: usize) -> u32 {
+        let (time, least) = match self.budget {
+            Some(budget) => (budget, 1),
+            None if self.asked => return planned,
+            None => (PATIENCE, LEAST_ROUNDS.min(planned)),
+        };
+        let share = self.left_of_block(time) / workloads.max(1) as u32;
+        let fitting = share.as_nanos() / round.as_nanos().max(1);
+        u32::try_from(fitting).unwrap_or(u32::MAX).clamp(least.max(1), planned.max(1))
+    }
+
+    /// This block's share of a time, less what it has used. A twentieth is kept for what takes longer than expected.
+    fn left_of_block(&self, time: Duration) -> Duration {
+        let left = (time * 19 / 20).saturating_sub(self.block_began - self.started);
+        let share = left / self.wanted.saturating_sub(self.blocks).max(1);
+        share.saturating_sub(self.block_began.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Extent;
+
+    fn pace(budget_s: Option<u64>, blocks: Option<u32>) -> Pace {
+        let extent = Extent {
+            blocks,
+            budget_ns: budget_s.map(|seconds| seconds * 1_000_000_000),
+            ..Extent::default()
+        };
+        Pace::of(&Plan { extent, ..Plan::default() })
+    }
+
+    #[test]
+    fn without_a_budget_every_case_warms_up_as_long_as_it_needs_and_rounds_are_two_at_least() {
+        let pace = |blocks| pace(None, blocks);
+        assert_eq!(pace(None).rounds(5, Duration::from_secs(1), 3), 5);
+        assert_eq!(pace(None).rounds(5, Duration::from_secs(1000), 3), 2);
+        assert_eq!(pace(None).rounds(1, Duration::from_secs(1000), 3), 1);
+        assert_eq!(pace(None).warm_up(100), WARM_UP);
+        // Who says how many blocks says how long it may take.
+        assert_eq!(pace(Some(5)).rounds(5, Duration::from_secs(1000), 3), 5);
+    }
+
+    #[test]
+    fn a_budget_is_shared_by_five_blocks_and_their_workloads() {
+        // Two seconds for each workload of a block, less what the test itself has used.
+        let pace = pace(Some(40), None);
+        assert_eq!(pace.rounds(10, Duration::from_millis(450), 4), 4);
+        assert_eq!(pace.rounds(10, Duration::from_millis(490), 4), 3);
+        assert_eq!(pace.rounds(3, Duration::from_millis(10), 4), 3);
+        assert_eq!(pace.rounds(10, Duration::from_secs(100), 4), 1);
+        assert!(pace.warm_up(4) <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_run_without_a_budget_has_its_five_blocks_however_long_they_take() {
+        let mut pace = Pace { last_block: Duration::from_secs(1000), ..pace(None, None) };
+        pace.blocks = 4;
+        assert!(!pace.is_over());
+        pace.blocks = 5;
+        assert!(pace.is_over());
+        pace.last_block = Duration::from_secs(1);
+        assert!(!pace.is_over());
+    }
+
+    #[test]
+    fn a_budget_that_is_used_up_begins_nothing_more() {
+        let begun = pace(Some(10), None);
+        assert!(!begun.is_spent() && !pace(None, None).is_spent());
+        let over = Pace { budget: Some(Duration::ZERO), ..begun };
+        assert!(over.is_spent());
+    }
+
+    #[test]
+    fn a_budget_ends_a_run_before_the_block_that_would_exceed_it() {
+        let mut pace = Pace { last_block: Duration::from_secs(11), ..pace(Some(10), Some(3)) };
+        assert!(pace.is_over());
+        // One of the three that were asked for is made smaller, one beyond them is not.
+        pace.rounds = Duration::from_secs(9);
+        assert!(!pace.is_over());
+        pace.blocks = 3;
+        assert!(pace.is_over());
+        pace.last_block = Duration::from_secs(2);
+        assert!(!pace.is_over());
+    }
+}

@@ -1,0 +1,124 @@
+//! When a case is warm: windows of three requests, until three windows in a row agree.
+
+use crate::record::WarmUpEnd;
+use crate::stats::median;
+
+const WINDOW: usize = 3;
+const WINDOWS: usize = 3;
+/// The largest median of the windows over the smallest.
+const AGREEMENT: f64 = 1.1;
+
+/// The durations of a case's warm-up requests so far.
+#[derive(Debug, Clone, Default)]
+pub struct WarmUp {
+    durations: Vec<f64>,
+}
+
+impl WarmUp {
+    pub fn push(&mut self, duration_ns: u64) {
+        self.durations.push(duration_ns as f64);
+    }
+
+    pub fn requests(&self) -> u32 {
+        self.durations.len() as u32
+    }
+
+    /// What ends it now. `before` is how many requests it took in an earlier launch; `asked` how many the user wants.
+    pub fn end(&self, asked: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
+        if let Some(asked) = asked {
+            return (self.requests() >= asked).then_some(WarmUpEnd::Asked);
+        }
+        if before.is_some_and(|before| self.requests() >= before) {
+            return Some(WarmUpEnd::AsBefore);
+        }
+        if self.is_steady() {
+            return Some(WarmUpEnd::Steady);
+        }
+        (!in_time && self.requests() > 0).then_some(WarmUpEnd::Time)
+    }
+
+    fn is_steady(&self) -> bool {
+        let windows = self.windows();
+        windows.len() >= WINDOWS && agree(&windows[windows.len() - WINDOWS..])
+    }
+
+    /// The requests after which it was as fast as at its end: those of the windows up to the first that is. A later one that
+    /// is slower again is noise and no longer warm-up.
+    pub fn needed(&self) -> u32 {
+        let windows = self.windows();
+        let Some(level) = median(&windows[windows.len().saturating_sub(WINDOWS)..]) else {
+            return self.requests();
+        };
+        let first = windows.iter().position(|&window| window <= level * AGREEMENT);
+        first.map_or(self.requests(), |first| ((first + 1) * WINDOW) as u32)
+    }
+
+    /// What a request takes now.
+    pub fn request_ns(&self) -> Option<f64> {
+        median(&self.durations[self.durations.len().saturating_sub(WINDOW)..])
+    }
+
+    fn windows(&self) -> Vec<f64> {
+        self.durations.chunks_exact(WINDOW).filter_map(median).collect()
+    }
+}
+
+fn agree(medians: &[f64]) -> bool {
+    let ends = (f64::INFINITY, 0.0f64);
+    let (low, high) = medians.iter().fold(ends, |(low, high), &it| (low.min(it), high.max(it)));
+    high <= low * AGREEMENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(durations: &[u64]) -> WarmUp {
+        let mut warm_up = WarmUp::default();
+        durations.iter().for_each(|&ns| warm_up.push(ns));
+        warm_up
+    }
+
+    fn end(durations: &[u64]) -> Option<WarmUpEnd> {
+        after(durations).end(None, None, true)
+    }
+
+    #[test]
+    fn a_case_is_warm_when_three_windows_of_three_agree_within_a_tenth() {
+        assert_eq!(end(&[100; 8]), None);
+        assert_eq!(end(&[100; 9]), Some(WarmUpEnd::Steady));
+        assert_eq!(end(&[100, 100, 100, 100, 100, 100, 112, 112, 112]), None);
+        assert_eq!(end(&[900, 100, 100, 100, 100, 100, 109, 109, 109]), Some(WarmUpEnd::Steady));
+    }
+
+    #[test]
+    fn a_falling_time_goes_on_until_it_has_fallen() {
+        let falling = [900, 800, 700, 400, 300, 200, 100, 100, 100, 100, 100, 100];
+        assert_eq!(end(&falling), None);
+        let warm = after(&[&falling[..], &[100; 3]].concat());
+        assert_eq!(warm.end(None, None, true), Some(WarmUpEnd::Steady));
+        assert_eq!((warm.needed(), warm.request_ns()), (9, Some(100.0)));
+    }
+
+    #[test]
+    fn what_is_slow_for_a_while_in_the_middle_was_warm_before() {
+        let disturbed = after(&[&[100; 3][..], &[160; 6], &[100; 9]].concat());
+        assert_eq!(disturbed.end(None, None, true), Some(WarmUpEnd::Steady));
+        assert_eq!(disturbed.needed(), 3);
+    }
+
+    #[test]
+    fn a_later_launch_makes_as_many_requests_as_were_needed_before() {
+        assert_eq!(after(&[100; 9]).needed(), 3);
+        assert_eq!(after(&[100; 2]).end(None, Some(3), true), None);
+        assert_eq!(after(&[100; 3]).end(None, Some(3), true), Some(WarmUpEnd::AsBefore));
+    }
+
+    #[test]
+    fn time_ends_it_after_one_request_at_least_and_the_users_number_always() {
+        assert_eq!(after(&[]).end(None, None, false), None);
+        assert_eq!(after(&[100]).end(None, None, false), Some(WarmUpEnd::Time));
+        assert_eq!(after(&[]).end(Some(0), None, true), Some(WarmUpEnd::Asked));
+        assert_eq!(after(&[100; 9]).end(Some(10), None, false), None);
+    }
+}

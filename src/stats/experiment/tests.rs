@@ -1,0 +1,189 @@
+use super::*;
+use crate::stats::random::Random;
+
+const REFERENCE: usize = 0;
+
+/// A configuration of that speed, in blocks of three rounds, on a machine that disturbs every round by up to a half.
+fn measured(speed: f64, blocks: u32, noise: f64, seed: u64) -> Blocks {
+    let mut machine = Random::seeded(1);
+    let mut own = Random::seeded(seed);
+    let mut value = || speed * (0.5 + machine.unit()) * (noise * own.normal()).exp();
+    (0..blocks).map(|block| (block, (0..3).map(|round| (round, value())).collect())).collect()
+}
+
+fn series(configurations: Vec<Blocks>) -> Series {
+    let stopped_by = StoppedBy::Width;
+    Series { better: Better::Higher, gating: true, stopped_by, floors: Vec::new(), configurations }
+}
+
+fn experiment(series: Vec<Series>) -> Experiment {
+    Experiment { interleaved: true, seed: Some(1), twins: Vec::new(), series }
+}
+
+fn only(experiment: &Experiment) -> Comparison {
+    let mut found = experiment.compare(&[(1, REFERENCE)]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0).unwrap()
+}
+
+fn of_speeds(speed: f64, noise: f64) -> Experiment {
+    experiment(vec![series(vec![measured(100.0, 8, noise, 2), measured(100.0 * speed, 8, noise, 3)])])
+}
+
+#[test]
+fn a_difference_is_found_through_noise_that_both_sides_share() {
+    let found = only(&of_speeds(1.1, 0.005));
+    assert_eq!((found.verdict, found.blocks, found.stopped_by), (Some(Verdict::Faster), 8, StoppedBy::Width));
+    let interval = found.evidence.firm().unwrap();
+    assert!(interval.low() < 1.1f64.ln() && 1.1f64.ln() < interval.high(), "{interval:?}");
+    // Without the pairing nothing is seen.
+    assert!(
+        found.p.paired.unwrap() < 1e-4 && found.p.welch.unwrap() > 0.2 && found.p.mann_whitney.unwrap() > 0.2
+    );
+    assert_eq!(only(&of_speeds(0.9, 0.005)).verdict, Some(Verdict::Slower));
+    assert_eq!(only(&of_speeds(1.0, 0.005)).verdict, Some(Verdict::Same));
+    assert_eq!(only(&of_speeds(1.0, 0.1)).verdict, Some(Verdict::NotMeasurable));
+}
+
+#[test]
+fn where_lower_is_better_a_smaller_number_is_faster() {
+    let mut experiment = of_speeds(0.5, 0.005);
+    experiment.series[0].better = Better::Lower;
+    let found = only(&experiment);
+    assert_eq!(found.verdict, Some(Verdict::Faster));
+    assert!((found.evidence.estimate() - 2f64.ln()).abs() < 0.02);
+}
+
+#[test]
+fn a_difference_below_the_floor_is_not_measurable_whichever_floor_says_so() {
+    for floors in [vec![Floor::of(&[0.12; 20])], vec![None, Floor::of(&[0.12; 20])]] {
+        let mut experiment = of_speeds(1.1, 0.005);
+        experiment.series[0].floors = floors;
+        assert_eq!(only(&experiment).verdict, Some(Verdict::NotMeasurable));
+    }
+
+    let mut experiment = of_speeds(1.1, 0.005);
+    experiment.series[0].configurations.push(measured(100.0, 8, 0.2, 4));
+    // The twin of either side counts, and the twin of another pair does not.
+    for of in [0, 1] {
+        experiment.twins = vec![Twin { twin: 2, of }];
+        let found = only(&experiment);
+        assert!(found.epsilon.difference() > 0.1, "{:?}", found.epsilon);
+        assert_eq!(found.verdict, Some(Verdict::NotMeasurable));
+    }
+    experiment.twins = vec![Twin { twin: 2, of: 7 }];
+    assert_eq!(only(&experiment).verdict, Some(Verdict::Faster));
+}
+
+#[test]
+fn few_blocks_have_evidence_and_no_verdict() {
+    for (blocks, tentative) in [(1, false), (2, false), (3, true), (4, true)] {
+        let sides = vec![measured(100.0, blocks, 0.01, 2), measured(400.0, blocks, 0.01, 3)];
+        let found = only(&experiment(vec![series(sides)]));
+        assert_eq!((found.verdict, found.p.paired, found.p.welch), (None, None, None));
+        assert_eq!(matches!(found.evidence, Evidence::Tentative(_)), tentative);
+    }
+}
+
+#[test]
+fn a_bootstrap_stands_beside_twenty_blocks_and_agrees_with_t_where_noise_is_normal() {
+    let sides = |blocks| vec![measured(100.0, blocks, 0.02, 2), measured(110.0, blocks, 0.02, 3)];
+    assert_eq!(only(&experiment(vec![series(sides(19))])).bootstrap, None);
+    let found = only(&experiment(vec![series(sides(20))]));
+    let (interval, (low, high)) = (found.evidence.firm().unwrap(), found.bootstrap.unwrap());
+    let near = |one: f64, other: f64| (one - other).abs() < 0.3 * interval.half_width();
+    assert!(near(low, interval.low()) && near(high, interval.high()), "{interval:?} {low} {high}");
+}
+
+#[test]
+fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_one_that_was_looked_for() {
+    let mut experiment = of_speeds(1.1, 0.01);
+    let looked = only(&experiment).evidence.firm().unwrap().half_width();
+    experiment.series[0].stopped_by = StoppedBy::Asked;
+    assert!(only(&experiment).evidence.firm().unwrap().half_width() < 0.9 * looked);
+}
+
+/// One series with a small difference, and so many where there is none.
+fn family(others: usize, gating: bool) -> Comparison {
+    let mut one = of_speeds(1.03, 0.03).series.remove(0);
+    one.gating = gating;
+    let equal = (0..others)
+        .map(|seed| series(vec![measured(100.0, 8, 0.03, 2), measured(100.0, 8, 0.03, 90 + seed as u64)]));
+    let series = std::iter::once(one).chain(equal).collect();
+    experiment(series).compare(&[(1, REFERENCE)]).remove(0).unwrap()
+}
+
+#[test]
+fn a_difference_that_gates_must_hold_among_all_that_gate() {
+    let alone = family(0, true);
+    let p = alone.p.paired.unwrap();
+    assert!((0.005..0.05).contains(&p), "the seeds no longer plant a difference that is barely certain: {p}");
+    assert_eq!(
+        (alone.verdict, alone.lost_among_many, alone.p.adjusted),
+        (Some(Verdict::Faster), false, Some(p))
+    );
+    let among_many = family(20, true);
+    assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::NotMeasurable), true));
+    assert!(among_many.p.adjusted.unwrap() > 0.05 && among_many.p.paired == Some(p));
+    let informative = family(20, false);
+    assert_eq!((informative.verdict, informative.p.adjusted), (Some(Verdict::Faster), None));
+}
+
+#[test]
+fn a_broken_value_is_a_reason_and_not_a_comparison_and_others_go_on() {
+    let mut broken = measured(100.0, 5, 0.01, 3);
+    broken.insert(2, Rounds::from([(0, 1.0), (1, 0.0), (2, 1.0)]));
+    let configurations =
+        vec![measured(100.0, 5, 0.01, 2), broken, measured(200.0, 5, 0.01, 4), Blocks::new()];
+    let found =
+        experiment(vec![series(configurations)]).compare(&[(1, REFERENCE), (2, REFERENCE), (3, REFERENCE)]);
+    // The fourth never gave anything.
+    assert_eq!(found.len(), 2);
+    let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
+    assert_eq!(found[0], Err(NotCompared { series: 0, configuration: 1, against: REFERENCE, refusal }));
+    assert_eq!(found[1].as_ref().unwrap().verdict, Some(Verdict::Faster));
+}
+
+#[test]
+fn blocks_that_one_side_failed_in_are_counted() {
+    let mut configuration = measured(200.0, 8, 0.01, 3);
+    configuration.remove(&6);
+    let found = only(&experiment(vec![series(vec![measured(100.0, 8, 0.01, 2), configuration])]));
+    assert_eq!((found.blocks, found.unpaired), (7, 1));
+}
+
+#[test]
+fn what_was_measured_one_after_the_other_has_evidence_and_no_verdict() {
+    let found = only(&Experiment { interleaved: false, ..of_speeds(1.1, 0.005) });
+    assert_eq!((found.verdict, found.p.paired, found.p.adjusted), (None, None, None));
+    assert!(found.evidence.firm().is_some());
+}
+
+#[test]
+fn each_scenario_is_computed_by_what_ended_it() {
+    let mut experiment = of_speeds(1.1, 0.01);
+    experiment.series.push(Series { stopped_by: StoppedBy::Asked, ..experiment.series[0].clone() });
+    let found = experiment.compare(&[(1, REFERENCE)]);
+    let [looked, asked] = [0, 1].map(|index| found[index].as_ref().unwrap());
+    assert_eq!((looked.stopped_by, asked.stopped_by), (StoppedBy::Width, StoppedBy::Asked));
+    assert!(asked.evidence.firm().unwrap().half_width() < looked.evidence.firm().unwrap().half_width());
+}
+
+#[test]
+fn every_pair_can_be_asked_for_and_turns_around() {
+    let experiment = of_speeds(1.1, 0.005);
+    let found = experiment.compare(&[(1, 0), (0, 1), (0, 7)]);
+    let verdicts: Vec<_> = found.iter().map(|it| it.as_ref().unwrap().verdict.unwrap()).collect();
+    assert_eq!(verdicts, [Verdict::Faster, Verdict::Slower]);
+}
+
+#[test]
+fn only_what_gates_keeps_an_experiment_going() {
+    let quiet = of_speeds(1.1, 0.001).series.remove(0);
+    let noisy = of_speeds(1.1, 0.2).series.remove(0);
+    let look = |gating| {
+        let series = vec![quiet.clone(), Series { gating, ..noisy.clone() }];
+        experiment(series).look(Rule::default(), 8, &[(1, 0)])
+    };
+    assert_eq!((look(false), look(true)), (Look::Stop(StoppedBy::Width), Look::GoOn { until: 12 }));
+}

@@ -1,0 +1,193 @@
+//! Paired log ratios: what a comparison of two configurations rests on.
+//!
+//! Both sides of a pair were measured in the same round, moments apart, so what the machine did to both is gone from
+//! their ratio. Ratios are averaged as logarithms, so that twice as fast and half as fast lie equally far from the same
+//! (Fleming and Wallace, "How Not to Lie with Statistics", Communications of the ACM 29 (1986)).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::median;
+
+/// What one configuration gave for one metric: a value under the number of its round, under the number of its block.
+pub type Blocks = BTreeMap<u32, Rounds>;
+pub type Rounds = BTreeMap<u32, f64>;
+
+/// The log ratios of a pair. There is at least one block, every block has at least one round, and all are finite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ratios {
+    blocks: Vec<f64>,
+    rounds: Vec<f64>,
+    unpaired: usize,
+}
+
+impl Ratios {
+    /// The block's datum is the median over its rounds of log(above / below). Only rounds that both sides have are
+    /// paired: a round that one of them failed in has nothing to be held against. A block without such a round is counted
+    /// in `unpaired`; a value that has no logarithm is refused, because leaving out what a broken measurement gave would
+    /// favour it.
+    pub fn paired(above: &Blocks, below: &Blocks) -> Result<Self, Refusal> {
+        let mut ratios = Self { blocks: Vec::new(), rounds: Vec::new(), unpaired: 0 };
+        for (&block, above) in above {
+            let Some(below) = below.get(&block) else { continue };
+            let mut rounds = Vec::new();
+            for (&round, &ours) in above {
+                let Some(&theirs) = below.get(&round) else { continue };
+                if let Some(value) = [ours, theirs].into_iter().find(|it| !it.is_finite() || *it <= 0.0) {
+                    return Err(Refusal::Value { block, round, value });
+                }
+                // A difference of logarithms does not overflow where a ratio would.
+                rounds.push(ours.ln() - theirs.ln());
+            }
+            if let Some(datum) = median(&rounds) {
+                ratios.blocks.push(datum);
+                ratios.rounds.extend(rounds);
+            }
+        }
+        let all: BTreeSet<u32> = above.keys().chain(below.keys()).copied().collect();
+        ratios.unpaired = all.len() - ratios.blocks.len();
+        if ratios.blocks.is_empty() { Err(Refusal::NothingShared) } else { Ok(ratios) }
+    }
+
+    /// One log ratio for each block.
+    pub fn blocks(&self) -> &[f64] {
+        &self.blocks
+    }
+
+    /// The smallest and the largest log ratio of any round.
+    pub fn extremes(&self) -> (f64, f64) {
+        let ends = (f64::INFINITY, f64::NEG_INFINITY);
+        self.rounds.iter().fold(ends, |(low, high), &ratio| (low.min(ratio), high.max(ratio)))
+    }
+
+    /// Blocks of which the two share no round.
+    pub fn unpaired(&self) -> usize {
+        self.unpaired
+    }
+}
+
+/// Why there are no ratios.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Refusal {
+    NothingShared,
+    Value { block: u32, round: u32, value: f64 },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::NothingShared => write!(f, "no round has values of both"),
+            Self::Value { block, round, value } => {
+                write!(f, "block {block}, round {round}: `{value}` has no ratio to anything")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+impl Ratios {
+    /// Blocks of one round each.
+    pub fn of_blocks(blocks: &[f64]) -> Self {
+        assert!(!blocks.is_empty() && blocks.iter().all(|ratio| ratio.is_finite()));
+        Self { blocks: blocks.to_vec(), rounds: blocks.to_vec(), unpaired: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::golden;
+    use super::super::interval::{Design, Interval};
+    use super::*;
+
+    fn blocks(values: &[&[f64]]) -> Blocks {
+        (0..)
+            .zip(values)
+            .map(|(block, rounds)| (block, (0..).zip(rounds.iter().copied()).collect()))
+            .collect()
+    }
+
+    #[test]
+    fn the_data_of_blocks_and_their_interval_are_those_of_numpy_and_scipy() {
+        let golden = golden::paired_ratios();
+        assert!(golden.len() > 2);
+        for case in golden {
+            let sides = [case.above, case.below]
+                .map(|rounds| blocks(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+            let ratios = Ratios::paired(&sides[0], &sides[1]).unwrap();
+            for (found, expected) in ratios.blocks().iter().zip(&case.blocks) {
+                golden::close(*found, *expected, 1e-12, "datum");
+            }
+            let interval = Interval::of_mean(ratios.blocks(), Design::Fixed).unwrap();
+            golden::close(interval.low(), case.low, 1e-11, "low");
+            golden::close(interval.high(), case.high, 1e-11, "high");
+        }
+    }
+
+    #[test]
+    fn a_slow_moment_that_hits_both_sides_of_a_round_leaves_no_trace() {
+        let ours = blocks(&[&[200.0, 88.0, 200.0], &[50.0, 200.0, 200.0]]);
+        let theirs = blocks(&[&[100.0, 44.0, 100.0], &[25.0, 100.0, 100.0]]);
+        let ratios = Ratios::paired(&ours, &theirs).unwrap();
+        assert!(ratios.blocks().iter().all(|ratio| (ratio.exp() - 2.0).abs() < 1e-12), "{ratios:?}");
+    }
+
+    #[test]
+    fn the_datum_of_a_block_is_the_median_of_its_rounds_ratios_not_the_ratio_of_medians() {
+        // Medians 30 and 20 would say 1.5.
+        let ratios = Ratios::paired(&blocks(&[&[10.0, 30.0, 50.0]]), &blocks(&[&[5.0, 60.0, 20.0]])).unwrap();
+        assert!((ratios.blocks()[0] - 2f64.ln()).abs() < 1e-12);
+        let (low, high) = ratios.extremes();
+        assert!((low - 0.5f64.ln()).abs() < 1e-12 && (high - 2.5f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn values_without_a_logarithm_are_refused_by_their_place_and_not_dropped() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            for (ours, theirs) in [([1.0, bad], [1.0, 1.0]), ([1.0, 1.0], [1.0, bad])] {
+                let refused =
+                    Ratios::paired(&blocks(&[&[1.0], &ours]), &blocks(&[&[1.0], &theirs])).unwrap_err();
+                assert!(matches!(refused, Refusal::Value { block: 1, round: 1, .. }), "{refused:?}");
+            }
+        }
+        let refused = Ratios::paired(&blocks(&[&[0.0]]), &blocks(&[&[1.0]])).unwrap_err();
+        assert_eq!(refused.to_string(), "block 0, round 0: `0` has no ratio to anything");
+    }
+
+    #[test]
+    fn a_round_that_one_side_failed_in_is_left_out_and_the_others_pair_by_their_numbers() {
+        let ours = Blocks::from([(0, Rounds::from([(0, 2.0), (1, 60.0), (2, 8.0)]))]);
+        let theirs = Blocks::from([(0, Rounds::from([(0, 1.0), (2, 4.0), (3, 9.0)]))]);
+        let ratios = Ratios::paired(&ours, &theirs).unwrap();
+        let (low, high) = ratios.extremes();
+        let two = |ratio: f64| (ratio - 2f64.ln()).abs() < 1e-12;
+        assert!(ratios.blocks().len() == 1 && two(ratios.blocks()[0]) && two(low) && two(high), "{ratios:?}");
+        assert_eq!(ratios.unpaired(), 0);
+    }
+
+    #[test]
+    fn nothing_in_common_is_refused() {
+        let refused =
+            |ours: &[&[f64]], theirs: &[&[f64]]| Ratios::paired(&blocks(ours), &blocks(theirs)).unwrap_err();
+        assert_eq!(refused(&[&[]], &[&[]]), Refusal::NothingShared);
+        assert_eq!(refused(&[], &[&[1.0]]), Refusal::NothingShared);
+    }
+
+    #[test]
+    fn a_block_without_a_shared_round_is_counted_as_unpaired() {
+        let round = |round: u32, value: f64| Rounds::from([(round, value)]);
+        let ours =
+            Blocks::from([(0, round(0, 2.0)), (1, round(0, 2.0)), (3, round(0, 2.0)), (4, round(1, 2.0))]);
+        let theirs =
+            Blocks::from([(1, round(0, 1.0)), (2, round(0, 1.0)), (3, round(0, 1.0)), (4, round(0, 1.0))]);
+        let ratios = Ratios::paired(&ours, &theirs).unwrap();
+        assert_eq!((ratios.blocks().len(), ratios.unpaired()), (2, 3));
+    }
+
+    #[test]
+    fn values_at_the_ends_of_the_range_do_not_overflow() {
+        let ratios = Ratios::paired(&blocks(&[&[f64::MAX]]), &blocks(&[&[f64::MIN_POSITIVE]])).unwrap();
+        assert!(ratios.blocks()[0].is_finite());
+    }
+}

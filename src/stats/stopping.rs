@@ -1,0 +1,101 @@
+//! When an experiment has enough blocks.
+
+use serde::{Deserialize, Serialize};
+
+/// Only after so many blocks is anything looked at. Each look costs confidence (see `Design::computed_at`), so there
+/// are few; each adds about half of what there is, because less would hardly narrow an interval.
+pub const LOOKS: [usize; 4] = [5, 8, 12, 20];
+
+/// Stop by the width of the intervals alone (Chow and Robbins, "On the Asymptotic Theory of Fixed-Width Sequential
+/// Confidence Intervals for the Mean", Annals of Mathematical Statistics 36 (1965)). Estimates are not asked for and
+/// can not be: an experiment that ends when its result looks good has a result that looks too good.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule {
+    half_width: f64,
+}
+
+/// What ended an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoppedBy {
+    /// Every interval was as narrow as asked for.
+    Width,
+    /// It was not, after the last look.
+    LastLook,
+    /// The time for the run was over.
+    Time,
+    /// There were as many blocks as the user asked for, whatever their data.
+    Asked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Do not look again before there are so many blocks.
+    GoOn {
+        until: usize,
+    },
+    Stop(StoppedBy),
+}
+
+impl Default for Rule {
+    /// 2 %.
+    fn default() -> Self {
+        Self { half_width: 0.02f64.ln_1p() }
+    }
+}
+
+impl Rule {
+    /// A target of 0.02 ends when ratios are known to 2 %. `None` of what is not a share between 0 and 1.
+    pub fn to_within(target: f64) -> Option<Self> {
+        (target > 0.0 && target < 1.0).then(|| Self { half_width: target.ln_1p() })
+    }
+
+    /// Half the width, of an interval on log ratios, that is narrow enough.
+    #[cfg(test)]
+    pub fn half_width(self) -> f64 {
+        self.half_width
+    }
+
+    /// After so many blocks, given half the width of the interval of every pair that the experiment is about. A pair
+    /// without an interval (it failed, or too few of its blocks did not) is for the caller to leave out: waiting for it
+    /// would be waiting for the last look.
+    pub fn look(self, blocks: usize, half_widths: &[f64]) -> Look {
+        let narrow = half_widths.iter().all(|&half| half <= self.half_width);
+        match LOOKS.into_iter().find(|&look| look >= blocks) {
+            Some(look) if look == blocks && narrow => Look::Stop(StoppedBy::Width),
+            _ => match LOOKS.into_iter().find(|&look| look > blocks) {
+                Some(until) => Look::GoOn { until },
+                None => Look::Stop(StoppedBy::LastLook),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_intervals_stop_it_at_a_look_and_only_at_a_look() {
+        let rule = Rule::default();
+        let found = [1, 4, 5, 6, 8, 11, 12, 13, 20].map(|blocks| rule.look(blocks, &[0.001, 0.019]));
+        let (stop, until) = (Look::Stop(StoppedBy::Width), |until| Look::GoOn { until });
+        assert_eq!(found, [until(5), until(5), stop, until(8), stop, until(12), stop, until(20), stop]);
+    }
+
+    #[test]
+    fn one_wide_interval_keeps_it_going_until_the_last_look() {
+        let rule = Rule::default();
+        let found = [5, 8, 12, 20, 25].map(|blocks| rule.look(blocks, &[0.001, 0.0199]));
+        let (last, until) = (Look::Stop(StoppedBy::LastLook), |until| Look::GoOn { until });
+        assert_eq!(found, [until(8), until(12), until(20), last, last]);
+        assert_eq!(rule.look(5, &[f64::NAN]), until(8));
+    }
+
+    #[test]
+    fn the_target_is_a_share_of_the_ratio() {
+        assert_eq!(Rule::to_within(0.02), Some(Rule::default()));
+        assert!((Rule::to_within(0.05).unwrap().half_width() - 1.05f64.ln()).abs() < 1e-15);
+        assert_eq!([0.0, -0.1, 1.0, f64::NAN].map(Rule::to_within), [None; 4]);
+    }
+}

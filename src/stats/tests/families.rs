@@ -1,0 +1,92 @@
+//! How often a whole experiment, with all its engines and scenarios, tells any two apart that are equal.
+
+use super::noise::{Machine, Noise};
+use crate::metric::Better;
+use crate::stats::{
+    Blocks, Epsilon, Evidence, Experiment, Floor, Look, Rounds, Rule, Series, StoppedBy, Twin,
+};
+use crate::stats::{Design, LOOKS, Verdict};
+
+const ENGINES: usize = 3;
+const SCENARIOS: usize = 6;
+const REFERENCE: usize = 0;
+
+/// The share of experiments with a false verdict: engines that are equal to the reference, in some scenarios, each measured
+/// until its intervals are narrow, with a twin of the reference.
+pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
+    let rule = Rule::default();
+    let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
+    let told_apart = (0..experiments).filter(|_| {
+        let series = (0..SCENARIOS).map(|_| scenario(&mut machine, rule)).collect();
+        let found = experiment(series).compare(&pairs());
+        found.into_iter().flatten().any(|it| it.verdict.is_some_and(Verdict::is_a_difference))
+    });
+    told_apart.count() as f64 / f64::from(experiments)
+}
+
+/// The share of comparisons between two runs of one program with a false verdict, where what separates the runs is so many
+/// times what separates the blocks of one; without the floor of the runs' own blocks, and with it.
+pub fn false_between_runs(apart: f64, experiments: u32) -> [f64; 2] {
+    let mut machine = Machine::new(Noise::Normal, 0.02, 11);
+    let mut told_apart = [0u32; 2];
+    for _ in 0..experiments {
+        let mut run = || -> Vec<f64> {
+            let level = apart * machine.block();
+            (0..LOOKS[0]).map(|_| level + machine.block()).collect()
+        };
+        let (base, new) = (run(), run());
+        let evidence = Evidence::of_difference(&new, &base, Design::Looked);
+        let Some(interval) = evidence.and_then(|it| it.firm()) else { continue };
+        let own = Floor::highest([&base, &new].map(|levels| Floor::between_blocks(levels)));
+        for (count, floor) in told_apart.iter_mut().zip([None, own]) {
+            *count += u32::from(Verdict::of(&interval, Epsilon::over(floor)).is_a_difference());
+        }
+    }
+    told_apart.map(|count| f64::from(count) / f64::from(experiments))
+}
+
+fn scenario(machine: &mut Machine, rule: Rule) -> Series {
+    let mut configurations = vec![Blocks::new(); ENGINES + 1];
+    let mut blocks = 0;
+    loop {
+        for block in blocks..LOOKS.into_iter().find(|look| *look > blocks).unwrap_or(blocks) {
+            for (index, configuration) in configurations.iter_mut().enumerate() {
+                let value = if index == REFERENCE { 1.0 } else { machine.block().exp() };
+                configuration.insert(block as u32, Rounds::from([(0, value)]));
+            }
+        }
+        blocks = configurations[REFERENCE].len();
+        let (better, stopped_by) = (Better::Higher, StoppedBy::Width);
+        let series = Series { better, gating: true, stopped_by, floors: Vec::new(), configurations };
+        match experiment(vec![series.clone()]).look(rule, blocks, &pairs()) {
+            Look::Stop(stopped_by) => return Series { stopped_by, ..series },
+            Look::GoOn { .. } => configurations = series.configurations,
+        }
+    }
+}
+
+fn experiment(series: Vec<Series>) -> Experiment {
+    let twins = vec![Twin { twin: ENGINES, of: REFERENCE }];
+    Experiment { interleaved: true, seed: None, twins, series }
+}
+
+fn pairs() -> Vec<(usize, usize)> {
+    (1..ENGINES).map(|engine| (engine, REFERENCE)).collect()
+}
+
+#[test]
+fn a_whole_experiment_among_equals_has_any_false_verdict_no_more_often_than_is_stated() {
+    for (noise, scale) in [(Noise::Normal, 1.7), (Noise::Plateaus, 1.0), (Noise::HitOnEitherSide, 1.0)] {
+        let found = any_false_verdict(noise, scale, 300);
+        assert!(found <= 0.05, "{noise:?} {scale}: {found}");
+    }
+}
+
+#[test]
+fn two_runs_that_a_machine_keeps_apart_are_told_apart_without_the_floor_of_their_blocks_and_seldom_with_it() {
+    let [alone, with_floor] = false_between_runs(0.0, 2_000);
+    assert!(alone < 0.05 && with_floor < 0.01, "{alone} {with_floor}");
+    // What separates the runs is as large as what separates the blocks of one.
+    let [alone, with_floor] = false_between_runs(1.0, 2_000);
+    assert!(alone > 0.25 && with_floor < 0.04, "{alone} {with_floor}");
+}

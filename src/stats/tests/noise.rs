@@ -1,0 +1,116 @@
+//! What a machine does to the blocks of two engines that are equally fast: the truth is a log ratio of zero.
+
+use crate::stats::interval::{Design, Evidence, Interval};
+use crate::stats::median;
+use crate::stats::random::Random;
+use crate::stats::ratio::Ratios;
+use crate::stats::stopping::{Look, Rule};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Noise {
+    Normal,
+    /// Student's t with 3 degrees of freedom.
+    HeavyTailed,
+    /// The block's datum itself is log-normal, less its mean; with that deviation of the logarithm. Harder than a
+    /// machine is: a ratio of two sides that suffer alike is not skewed.
+    Skewed(f64),
+    /// The time of every round is now and then longer, log-normally, on either side.
+    SkewedTimes,
+    /// A machine that runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines,
+    /// so most rounds are hit on both sides.
+    Plateaus,
+    /// One block in ten is slow from beginning to end for one engine alone, either of them.
+    HitOnEitherSide,
+    /// The same, and always for the same engine.
+    HitOnOneSide,
+}
+
+pub const ALL: [Noise; 8] = [
+    Noise::Normal,
+    Noise::HeavyTailed,
+    Noise::SkewedTimes,
+    Noise::Skewed(0.5),
+    Noise::Skewed(1.0),
+    Noise::Plateaus,
+    Noise::HitOnEitherSide,
+    Noise::HitOnOneSide,
+];
+
+const ROUNDS: usize = 5;
+const SLOW: f64 = 0.44;
+/// Rounds, on average.
+const DWELL: f64 = 6.0;
+const HIT: f64 = 0.1;
+
+pub struct Machine {
+    noise: Noise,
+    /// The deviation of a block's datum in a quiet time.
+    scale: f64,
+    slow: bool,
+    pub random: Random,
+}
+
+impl Machine {
+    pub fn new(noise: Noise, scale: f64, seed: u64) -> Self {
+        Self { noise, scale, slow: false, random: Random::seeded(seed) }
+    }
+
+    /// The log ratio of a block of two engines that are equal.
+    pub fn block(&mut self) -> f64 {
+        match self.noise {
+            Noise::Normal => self.scale * self.random.normal(),
+            Noise::HeavyTailed => {
+                let t = self.random.normal() / (self.random.chi_square(3) / 3.0).sqrt();
+                self.scale * t / 3f64.sqrt()
+            }
+            Noise::Skewed(sigma) => {
+                let mean = (sigma * sigma / 2.0).exp();
+                let deviation = mean * (sigma * sigma).exp_m1().sqrt();
+                self.scale * ((sigma * self.random.normal()).exp() - mean) / deviation
+            }
+            Noise::SkewedTimes => {
+                let mut time = || (1.0 + self.scale * self.random.normal().exp()).ln();
+                median(&[(); ROUNDS].map(|()| time() - time())).unwrap()
+            }
+            Noise::Plateaus => self.rounds([0.0; 2], true),
+            Noise::HitOnEitherSide | Noise::HitOnOneSide => {
+                let hit = if self.random.chance(HIT) { f64::ln(SLOW) } else { 0.0 };
+                let other = self.noise == Noise::HitOnEitherSide && self.random.chance(0.5);
+                self.rounds(if other { [0.0, hit] } else { [hit, 0.0] }, false)
+            }
+        }
+    }
+
+    /// The median over rounds, in which the engines take turns at being first.
+    fn rounds(&mut self, of_sides: [f64; 2], plateaus: bool) -> f64 {
+        // The median of five has 0.54 of the deviation of one, and a ratio has two sides.
+        let jitter = self.scale / (0.54 * 2f64.sqrt());
+        let mut round = |round: usize| {
+            let mut speeds = of_sides;
+            for turn in 0..2 {
+                if plateaus && self.random.chance(1.0 / (2.0 * DWELL)) {
+                    self.slow = !self.slow;
+                }
+                let machine = if self.slow { SLOW.ln() } else { 0.0 };
+                speeds[(round + turn) % 2] += machine + jitter * self.random.normal();
+            }
+            speeds[0] - speeds[1]
+        };
+        let ratios: Vec<f64> = (0..ROUNDS).map(&mut round).collect();
+        median(&ratios).unwrap()
+    }
+
+    /// A whole experiment under the very rule, with what it ended with. `shift` is what one engine really is faster by.
+    pub fn experiment(&mut self, rule: Rule, design: Design, shift: f64) -> (Interval, usize) {
+        let mut blocks = Vec::new();
+        let mut until = crate::stats::LOOKS[0];
+        loop {
+            blocks.extend((blocks.len()..until).map(|_| self.block() + shift));
+            let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm().unwrap();
+            match rule.look(blocks.len(), &[interval.half_width()]) {
+                Look::GoOn { until: more } => until = more,
+                Look::Stop(_) => return (interval, blocks.len()),
+            }
+        }
+    }
+}

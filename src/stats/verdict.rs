@@ -1,0 +1,84 @@
+//! What an interval on a log ratio amounts to, given what counts as a difference. Above zero is better.
+
+use serde::Serialize;
+
+use super::floor::Epsilon;
+use super::interval::{CONFIDENCE, Interval};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Better, for a metric that is not a speed.
+    Faster,
+    /// Worse, for a metric that is not a speed.
+    Slower,
+    /// No difference that counts.
+    Same,
+    /// The noise leaves open whether there is one.
+    NotMeasurable,
+}
+
+impl Verdict {
+    /// Three zones around equality, as tests of equivalence have them (Schuirmann, "A Comparison of the Two One-Sided
+    /// Tests Procedure and the Power Approach", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); his test
+    /// at 2.5 % is an interval of 95 % inside the zone). A difference that is certain and too small to count is
+    /// called the same only where the whole interval is.
+    pub fn of(interval: &Interval, epsilon: Epsilon) -> Self {
+        let estimate = interval.estimate();
+        if interval.lies_within(epsilon.same()) {
+            return Self::Same;
+        }
+        if !interval.excludes_zero() || estimate.abs() <= epsilon.difference() {
+            return Self::NotMeasurable;
+        }
+        if estimate > 0.0 { Self::Faster } else { Self::Slower }
+    }
+
+    /// A difference that is none any more once its p value is adjusted for all that were asked for.
+    pub fn among_many(self, adjusted: f64) -> Self {
+        if self.is_a_difference() && adjusted > 1.0 - CONFIDENCE { Self::NotMeasurable } else { self }
+    }
+
+    pub fn is_a_difference(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::floor::Floor;
+    use super::super::interval::Design;
+    use super::*;
+
+    /// Five blocks with that mean and, in a fixed design, that half width.
+    fn interval(estimate: f64, half_width: f64) -> Interval {
+        let shape = [-1.0, -0.5, 0.0, 0.5, 1.0];
+        let unit = Interval::of_mean(&shape, Design::Fixed).unwrap().half_width();
+        Interval::of_mean(&shape.map(|it| estimate + it * half_width / unit), Design::Fixed).unwrap()
+    }
+
+    fn verdict(percent: f64, half_width: f64, floor: f64) -> Verdict {
+        let interval = interval((percent / 100.0).ln_1p(), half_width / 100.0);
+        Verdict::of(&interval, Epsilon::over(Floor::of(&[floor / 100.0])))
+    }
+
+    #[test]
+    fn a_difference_must_be_certain_and_large_enough() {
+        assert_eq!(verdict(310.0, 5.0, 0.0), Verdict::Faster);
+        assert_eq!(verdict(-3.0, 1.0, 0.0), Verdict::Slower);
+        // Large and uncertain; certain and small; certain and below the floor.
+        assert_eq!(verdict(5.0, 6.0, 0.0), Verdict::NotMeasurable);
+        assert_eq!(verdict(1.5, 1.0, 0.0), Verdict::NotMeasurable);
+        assert_eq!(verdict(5.0, 1.0, 5.5), Verdict::NotMeasurable);
+    }
+
+    #[test]
+    fn the_same_is_said_only_where_the_whole_interval_is_within_two_percent() {
+        assert_eq!(verdict(0.5, 1.0, 0.0), Verdict::Same);
+        assert_eq!(verdict(0.5, 1.9, 0.0), Verdict::NotMeasurable);
+        // A machine that tells little apart does not make more of it the same.
+        assert_eq!(verdict(0.5, 1.9, 40.0), Verdict::NotMeasurable);
+        // Certainly different, and too little to count.
+        assert_eq!(verdict(1.0, 0.5, 0.0), Verdict::Same);
+    }
+}

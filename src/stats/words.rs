@@ -1,0 +1,235 @@
+//! A log ratio in words for people: `4.1 times as fast [3.9, 4.3]`, `1.8 % slower [0.4, 3.1]`.
+//!
+//! As many digits are written as the interval supports: half its width has one, or two where the first is 1, and no
+//! number has more than three. A difference that could not be told is never said as one.
+
+use std::fmt;
+
+use super::floor::Epsilon;
+use super::interval::{Evidence, Interval};
+use super::verdict::Verdict;
+
+/// From here on people think in multiples, below it in per cent.
+const MULTIPLE: f64 = 1.5;
+/// A bound from here on turns the whole change into multiples: nobody reads `[-310, 80]` per cent.
+const FAR: f64 = 2.0;
+/// Nobody needs to know by how much a multiple lies beyond these.
+const EXTREMES: [f64; 2] = [0.001, 1e6];
+
+/// In place of a change and its bounds, where what was measured of both is the same number.
+pub const NOTHING_SEEN: &str = "no difference seen";
+
+/// What a metric is about. A log ratio above zero is better: faster, or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quality {
+    Speed,
+    /// Of memory, of energy.
+    Amount,
+}
+
+/// A change and its bounds, apart so that the other side can be named between them: `4.1 times as fast` as that one
+/// `[3.9, 4.3]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    pub change: String,
+    pub bounds: String,
+    /// What keeps it from being a verdict: `tentative`, `within launch`; else empty.
+    pub caution: &'static str,
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.change)?;
+        let parts = [self.bounds.as_str(), self.caution];
+        parts.into_iter().filter(|part| !part.is_empty()).try_for_each(|part| write!(f, " {part}"))
+    }
+}
+
+impl Words {
+    /// For people, a verdict with the interval that it rests on.
+    pub fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
+        let (low, high) = (interval.low(), interval.high());
+        match verdict {
+            Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, quality),
+            Verdict::Same => {
+                let within = percent_up(epsilon.same().exp_m1());
+                let bounds = format!("({})", between(low, high, quality));
+                Self { change: format!("the same within {within} %"), bounds, caution: "" }
+            }
+            Verdict::NotMeasurable => {
+                let counts = counts_from(epsilon);
+                let bounds = format!("({}; {counts} would count)", between(low, high, quality));
+                Self { change: "not measurable".into(), bounds, caution: "" }
+            }
+        }
+    }
+
+    /// Where there are too few blocks for a verdict, or the blocks of the two were not measured in turn.
+    pub fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
+        let caution = match evidence {
+            Evidence::WithinLaunch { .. } => "within launch",
+            Evidence::Tentative(_) | Evidence::Firm(_) => "tentative",
+        };
+        let (low, high) = evidence.ends();
+        Self { caution, ..Self::of_change(evidence.estimate(), low, high, quality) }
+    }
+
+    fn of_change(estimate: f64, low: f64, high: f64, quality: Quality) -> Self {
+        let [estimate, low, high] = [estimate, low, high].map(seen);
+        // As the metric itself moves: less memory is a ratio below one.
+        let side = quality.side();
+        let factor = (side * estimate).exp();
+        let ends = [(side * low).exp(), (side * high).exp()];
+        if is_beyond(MULTIPLE, factor) || ends.into_iter().any(|end| is_beyond(FAR, end)) {
+            let [change, bounds] = numbers(factor, ends, times);
+            return Self { change: format!("{change} {}", quality.times()), bounds, caution: "" };
+        }
+        let sign = if factor < 1.0 { -1.0 } else { 1.0 };
+        let percent = |factor: f64| sign * (factor - 1.0) * 100.0;
+        let [change, bounds] = numbers(percent(factor), ends.map(percent), written);
+        if [&change, &bounds].into_iter().all(|it| is_zero(it)) {
+            return Self { change: NOTHING_SEEN.into(), bounds: String::new(), caution: "" };
+        }
+        Self { change: format!("{change} % {}", quality.comparative(factor)), bounds, caution: "" }
+    }
+}
+
+impl Quality {
+    fn side(self) -> f64 {
+        if self == Self::Speed { 1.0 } else { -1.0 }
+    }
+
+    /// By what share the metric became worse, as it is printed: speed lost of what there was, memory needed beyond it.
+    /// Negative where it became better.
+    pub fn worsening(self, log_ratio: f64) -> f64 {
+        -self.side() * (self.side() * log_ratio).exp_m1()
+    }
+
+    fn times(self) -> &'static str {
+        if self == Self::Speed { "times as fast" } else { "times as much" }
+    }
+
+    fn comparative(self, factor: f64) -> &'static str {
+        match (self, factor < 1.0) {
+            (Self::Speed, true) => "slower",
+            (Self::Speed, false) => "faster",
+            (Self::Amount, true) => "less",
+            (Self::Amount, false) => "more",
+        }
+    }
+}
+
+/// `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`; no estimate.
+fn between(low: f64, high: f64, quality: Quality) -> String {
+    let [low, high] = [low, high].map(seen);
+    if low == 0.0 && high == 0.0 {
+        return NOTHING_SEEN.into();
+    }
+    let side = quality.side();
+    let mut factors = [(side * low).exp(), (side * high).exp()];
+    factors.sort_unstable_by(f64::total_cmp);
+    let multiple = factors.iter().any(|factor| is_beyond(MULTIPLE, *factor));
+    let half_width = (factors[1] - factors[0]) / 2.0;
+    if multiple {
+        let [low, high] = factors.map(|factor| times(factor, decimals(factors[1], half_width)));
+        return format!("between {low} and {high} {}", quality.times());
+    }
+    let percents = factors.map(|factor| 100.0 * (factor - 1.0));
+    let largest = percents[0].abs().max(percents[1].abs());
+    let [low, high] = percents.map(|percent| written(percent.abs(), decimals(largest, 100.0 * half_width)));
+    let [below, above] = factors.map(|factor| quality.comparative(factor));
+    if below == above {
+        let (least, most) = if factors[0] < 1.0 { (high, low) } else { (low, high) };
+        return format!("between {least} and {most} % {above}");
+    }
+    format!("between {low} % {below} and {high} % {above}")
+}
+
+fn is_beyond(multiple: f64, factor: f64) -> bool {
+    !(1.0 / multiple..multiple).contains(&factor)
+}
+
+/// What only the rounding of sums made is nothing.
+fn seen(log_ratio: f64) -> f64 {
+    if log_ratio.abs() < 1e-9 { 0.0 } else { log_ratio }
+}
+
+/// An estimate and its bounds in one precision.
+fn numbers(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> [String; 2] {
+    ends.sort_unstable_by(f64::total_cmp);
+    let places = decimals(estimate, (ends[1] - ends[0]) / 2.0);
+    let [low, high] = ends.map(|end| write(end, places));
+    [write(estimate, places), format!("[{low}, {high}]")]
+}
+
+/// How many places after the point are supported; negative before it.
+fn decimals(number: f64, half_width: f64) -> i32 {
+    let three_digits = 2 - leading(number).0;
+    if half_width <= 0.0 || !half_width.is_finite() {
+        return three_digits;
+    }
+    let (exponent, first) = leading(half_width);
+    let supported = if first < 2.0 { 1 - exponent } else { -exponent };
+    supported.min(three_digits)
+}
+
+/// The power of ten of the first digit and the number without it, after rounding to two digits: 0.0996 begins as 0.10.
+fn leading(number: f64) -> (i32, f64) {
+    let number = number.abs();
+    if number == 0.0 || !number.is_finite() {
+        return (0, 0.0);
+    }
+    let exponent = number.log10().floor() as i32;
+    let mantissa = number / 10f64.powi(exponent);
+    if mantissa >= 9.95 { (exponent + 1, 1.0) } else { (exponent, mantissa) }
+}
+
+fn written(number: f64, places: i32) -> String {
+    let step = 10f64.powi(-places);
+    // Without it a small negative number would be written `-0.0`.
+    let rounded = (number / step).round() * step + 0.0;
+    let text = format!("{rounded:.*}", places.max(0) as usize);
+    if is_zero(&text) { text.trim_start_matches('-').into() } else { text }
+}
+
+/// A multiple is never nothing: one that is small beside its interval keeps a digit of its own.
+fn times(factor: f64, places: i32) -> String {
+    let [least, most] = EXTREMES;
+    if factor < least {
+        return format!("under {least}");
+    }
+    if factor > most {
+        return format!("over {most}");
+    }
+    let text = written(factor, places);
+    if is_zero(&text) { written(factor, -leading(factor).0) } else { text }
+}
+
+/// Whether no digit of it is anything but zero.
+fn is_zero(text: &str) -> bool {
+    !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte))
+}
+
+/// `2.1 %`; `a factor of 2.3` where per cent would be beyond 100.
+fn counts_from(epsilon: Epsilon) -> String {
+    let share = epsilon.difference().exp_m1();
+    if share <= 1.0 {
+        return format!("{} %", percent_up(share));
+    }
+    // As a share of one it is a hundredth of what it would be per cent.
+    let factor = (1.0 + share).min(EXTREMES[1]);
+    format!("a factor of {}", percent_up(factor / 100.0))
+}
+
+/// Rounded up, so that nothing counts that is said not to.
+fn percent_up(share: f64) -> String {
+    let percent = share * 100.0;
+    let places = decimals(percent, 0.0).min(1);
+    let step = 10f64.powi(-places);
+    // What floating point adds to a round number is not a reason to go up.
+    let text = format!("{:.*}", places.max(0) as usize, (percent / step - 1e-9).ceil() * step);
+    text.strip_suffix(".0").map(String::from).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use super::super::floor::Floor;
+use super::super::interval::Design;
+use super::super::ratio::Ratios;
+use super::*;
+
+/// The interval of log ratios with those ends.
+fn interval(low: f64, high: f64) -> Interval {
+    let shape = [-1.0, -0.5, 0.0, 0.5, 1.0];
+    let unit = Interval::of_mean(&shape, Design::Fixed).unwrap().half_width();
+    let (middle, half) = ((low + high) / 2.0, (high - low) / 2.0);
+    Interval::of_mean(&shape.map(|it| middle + it * half / unit), Design::Fixed).unwrap()
+}
+
+/// Between two ratios, in the words of its verdict.
+fn said(low: f64, high: f64, quality: Quality) -> String {
+    let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::over(None));
+    Words::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
+}
+
+#[test]
+fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
+    assert_eq!(said(3.9, 4.31, Quality::Speed), "4.1 times as fast [3.9, 4.3]");
+    assert_eq!(said(0.232, 0.256, Quality::Speed), "0.244 times as fast [0.232, 0.256]");
+    assert_eq!(said(1.0 / 1.055, 1.0 / 1.01, Quality::Speed), "3 % slower [1, 5]");
+    assert_eq!(said(1.11, 1.17, Quality::Speed), "14 % faster [11, 17]");
+}
+
+#[test]
+fn a_ratio_of_amounts_is_said_as_the_amount_moves() {
+    // Better by a ratio of two: half of it.
+    assert_eq!(said(1.9, 2.1, Quality::Amount), "0.50 times as much [0.48, 0.53]");
+    assert_eq!(said(1.0 / 1.17, 1.0 / 1.11, Quality::Amount), "14 % more [11, 17]");
+    assert_eq!(said(1.11, 1.17, Quality::Amount), "12 % less [10, 15]");
+}
+
+#[test]
+fn what_cannot_be_told_names_no_direction_and_no_estimate() {
+    assert_eq!(
+        said(0.979, 1.047, Quality::Speed),
+        "not measurable (between 2 % slower and 5 % faster; 2 % would count)"
+    );
+    assert_eq!(
+        said(0.6, 2.3, Quality::Speed),
+        "not measurable (between 0.6 and 2.3 times as fast; 2 % would count)"
+    );
+    assert_eq!(
+        said(1.005, 1.031, Quality::Speed),
+        "not measurable (between 0.5 and 3.1 % faster; 2 % would count)"
+    );
+    assert_eq!(
+        said(1.0 / 1.031, 1.0 / 1.005, Quality::Speed),
+        "not measurable (between 0.5 and 3.0 % slower; 2 % would count)"
+    );
+}
+
+#[test]
+fn the_same_says_within_what() {
+    assert_eq!(
+        said(0.9962, 1.0109, Quality::Speed),
+        "the same within 2 % (between 0.4 % slower and 1.1 % faster)"
+    );
+    assert_eq!(said(1.0, 1.0, Quality::Amount), "the same within 2 % (no difference seen)");
+    // Sums of equal numbers are not always equal.
+    assert_eq!(said(1.0 - 1e-14, 1.0 + 1e-14, Quality::Speed), "the same within 2 % (no difference seen)");
+}
+
+#[test]
+fn no_more_digits_are_written_than_the_interval_supports_and_never_more_than_three() {
+    let digits = |estimate, half_width| written(estimate, decimals(estimate, half_width));
+    assert_eq!(digits(4.1234, 0.2), "4.1");
+    assert_eq!(digits(4.1234, 0.18), "4.12");
+    assert_eq!(digits(4.1234, 0.0996), "4.12");
+    assert_eq!(digits(4.1234, 0.0001), "4.12");
+    assert_eq!(digits(41.234, 0.0001), "41.2");
+    assert_eq!(digits(41.234, 3.0), "41");
+    assert_eq!(digits(41234.0, 0.0), "41200");
+    assert_eq!(digits(412.0, 30.0), "410");
+    assert_eq!(digits(9.996, 0.0), "10.0");
+    assert_eq!(digits(-0.004, 0.3), "0.0");
+}
+
+#[test]
+fn what_would_count_is_rounded_up() {
+    assert_eq!(
+        [0.02, 0.0201, 0.03456, 0.1, 0.123, 2.5].map(percent_up),
+        ["2", "2.1", "3.5", "10", "12.3", "250"]
+    );
+    let floor = Floor::of(&[0.05; 5]);
+    let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::over(floor));
+    let words = Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed);
+    assert!(words.bounds.ends_with("; 5.2 % would count)"), "{words}");
+}
+
+#[test]
+fn a_change_with_a_bound_that_is_a_multiple_is_said_in_multiples_throughout() {
+    let say = |blocks: &[f64], quality| {
+        let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
+        Words::without_verdict(&evidence, quality).to_string()
+    };
+    // Would be `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
+    let near =
+        |low: f64, high: f64| Words::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
+    assert_eq!(near(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
+    assert_eq!(near(0.04, 10.0), "1 times as fast [0.04, 10]");
+    assert_eq!(near(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
+    assert_eq!(near(0.55, 1.9), "0 % slower [-90, 40]");
+    // No bound is beyond a hundred per cent the other way.
+    assert_eq!(near(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
+    assert_eq!(say(&[0.1, -0.9, 0.9], Quality::Amount), "1 times as much [0.1, 9] tentative");
+}
+
+#[test]
+fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
+    let within = |floor: f64| {
+        let epsilon = Epsilon::over(Floor::of(&[floor.ln(); 5]));
+        let interval = interval(0.02f64.ln(), 4f64.ln());
+        Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
+    };
+    // Would be `between 0 and 4 times as fast; 266000 % would count`.
+    assert_eq!(
+        within(2661.0),
+        "not measurable (between 0.02 and 4.0 times as fast; a factor of 2670 would count)"
+    );
+    assert_eq!(
+        within(2.3),
+        "not measurable (between 0.02 and 4.0 times as fast; a factor of 2.3 would count)"
+    );
+    assert_eq!(within(2.0), "not measurable (between 0.02 and 4.0 times as fast; 100 % would count)");
+}
+
+#[test]
+fn no_difference_is_not_said_as_one_of_nothing_per_cent() {
+    for blocks in [&[0.0, 0.0][..], &[0.0; 3], &[1e-14, -1e-14, 0.0], &[1e-7, -1e-7, 0.0]] {
+        let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
+        let words = Words::without_verdict(&evidence, Quality::Speed);
+        assert_eq!((words.change.as_str(), words.bounds.as_str()), (NOTHING_SEEN, ""), "{blocks:?}");
+    }
+}
+
+#[test]
+fn few_blocks_are_labelled() {
+    let say = |blocks: &[f64]| {
+        let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
+        Words::without_verdict(&evidence, Quality::Speed).to_string()
+    };
+    assert_eq!(say(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] within launch");
+    assert_eq!(say(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
+}
+
+#[test]
+fn worsening_is_the_share_that_the_words_print() {
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+    close(Quality::Speed.worsening(0.8f64.ln()), 0.2);
+    close(Quality::Amount.worsening((1.0f64 / 1.2).ln()), 0.2);
+    close(Quality::Speed.worsening(1.2f64.ln()), -0.2);
+}
+
+#[test]
+fn differences_beyond_all_measure_are_written_without_a_panic() {
+    for (low, high) in [(-700.0, 700.0), (700.0, 705.0), (-705.0, -700.0), (-1e6, 1e6), (1e6, 1e6)] {
+        for quality in [Quality::Speed, Quality::Amount] {
+            let (interval, epsilon) = (interval(low, high), Epsilon::over(None));
+            let words = Words::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality);
+            assert!(words.to_string().contains("times as"), "{words}");
+        }
+    }
+}
