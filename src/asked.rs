@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::exit_code::Usage;
 use crate::listing;
 use crate::manifest::DEFAULT_PRESET;
-use crate::plan::{Asked, Candidate, Model, Plan};
+use crate::plan::{Asked, Candidate, Model, Plan, Proof, Sizes};
 use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
@@ -125,8 +125,20 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(Event)) -> Result<()
     if slow {
         listener(Event::SetUpFinished { engine: model.name.clone(), failed: None });
     }
+    model.sizes = model_files::ModelFacts::of(&folder).ok().map(|facts| sizes(&facts));
     model.identity = Some(identity?);
     Ok(())
+}
+
+fn sizes(facts: &model_files::ModelFacts) -> Sizes {
+    let of = |count: u32| u64::from(count);
+    Sizes {
+        parameters: facts.parameters,
+        read_per_token: facts.parameters_per_token,
+        output: of(facts.vocabulary_size) * of(facts.hidden_size),
+        kv_numbers_per_position: 2 * of(facts.layers) * of(facts.kv_heads) * of(facts.head_dim),
+        attended_per_position: of(facts.layers) * of(facts.heads) * of(facts.head_dim) * 2,
+    }
 }
 
 /// Read in less than a second.
@@ -148,8 +160,11 @@ pub fn asked(
     models: Vec<Model>,
     scenarios: Vec<&'static Scenario>,
 ) -> Result<Asked> {
+    let (witness, proof) = witness(registry, arguments.witness.as_deref())?;
     let mut asked = Asked {
         reference: own_reference(registry, &candidates),
+        witness,
+        proof,
         candidates,
         models,
         scenarios,
@@ -178,6 +193,21 @@ pub fn asked(
     }
     Ok(asked)
 }
+
+/// Who says what a model's output should be.
+fn witness(registry: &Registry, named: Option<&str>) -> Result<(Option<Candidate>, Proof)> {
+    let Some(name) = named.filter(|name| !name.is_empty()) else {
+        return Ok((registry.witness(), Proof::Usual));
+    };
+    if name == NO_WITNESS {
+        return Ok((None, Proof::Off));
+    }
+    let found = registry.find(name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
+    Ok((Some(registry.candidate(&found, None)), Proof::Named))
+}
+
+/// What `--witness` takes for nobody.
+const NO_WITNESS: &str = "none";
 
 /// The engine whose manifest says so, where it is measured; else the one that was named first.
 fn own_reference(registry: &Registry, candidates: &[Candidate]) -> String {

@@ -124,6 +124,10 @@ pub struct RunArgs {
     /// What ratios are taken against; unless given, the engine whose manifest says that it is the reference
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
+    /// Whose word on a model's output is taken, in f32; unless given, the reference engine of the tree where it is set up.
+    /// `none` proves nothing
+    #[arg(long, value_name = "ENGINE", env = "ORCHESTRATE_WITNESS")]
+    pub witness: Option<String>,
     /// Build nothing and set up nothing: measure what is ready
     #[arg(long)]
     pub no_setup: bool,

@@ -39,6 +39,9 @@ pub fn describe(plan: &Plan, history: &[RunRecord]) -> String {
                 "  (the same once more: what the two differ by is noise)".into()
             }
             (None, Some(Beside::Baseline { .. })) => "  (the baseline's program)".into(),
+            (None, Some(Beside::Witness)) => {
+                "  (asked for proof alone: what the others' output is held against)".into()
+            }
             (None, None) => String::new(),
         };
         lines.push(format!("  {} on {}{note}", configuration.label, configuration.model.name));

@@ -4,15 +4,17 @@
 //! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
 //! (an empty vector, `n/a` in a table): never zero, never infinite.
 
+mod observation;
 mod unit;
 
 use protocol::{Iteration, Sequence, Stamp};
 
 use crate::plan::{Mode, Plan, Workload};
-use crate::record::{Launch, Sample};
+use crate::record::Sample;
 use crate::scenario::Kind;
 use crate::stats::Quality;
 
+pub use observation::{Observation, Surroundings};
 pub use unit::{Scale, Unit, three_digits};
 
 pub const METRICS: &[Metric] = &[
@@ -194,47 +196,6 @@ pub enum Shown {
     AsHeadline,
 }
 
-/// One request with everything that a metric may look at.
-#[derive(Debug, Clone, Copy)]
-pub struct Observation<'a> {
-    pub sample: &'a Sample,
-    /// The first request of the case in this launch, of whatever role, where it is known.
-    pub first: Option<&'a Sample>,
-    pub launch: &'a Launch,
-    pub kind: Kind,
-    pub mode: Mode,
-}
-
-impl<'a> Observation<'a> {
-    /// `None` when the sample's case is not in the plan.
-    pub fn of(plan: &Plan, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
-        let case = plan.cases.get(sample.case)?;
-        Some(Self { sample, first: None, launch, kind: case.workload.kind, mode: plan.mode })
-    }
-
-    pub fn with_first(self, first: Option<&'a Sample>) -> Self {
-        Self { first, ..self }
-    }
-
-    /// When the earliest sequence had its first token, and the latest its last, on the engine's clock.
-    pub fn first_and_last_ns(&self) -> Option<(u64, u64)> {
-        let ends = self.timed_sequences().map(|timed| (timed.first_ns, timed.last_ns));
-        ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
-    }
-
-    /// An engine that was never asked (no `hello`) is taken by the wire's default, as one that leaves the field out.
-    fn stamp(&self) -> Stamp {
-        self.launch.hello.as_ref().map_or(Stamp::default(), |hello| hello.stamp)
-    }
-
-    /// Where times are only true at the end there is no first and no last token.
-    fn timed_sequences(&self) -> impl Iterator<Item = Timed> {
-        let timed = self.stamp() != Stamp::End;
-        let sequences = self.sample.iteration.sequences.iter();
-        sequences.filter(move |_| timed).filter_map(Timed::of)
-    }
-}
-
 impl Metric {
     pub fn quality(&self) -> Quality {
         match self.does {
@@ -256,30 +217,6 @@ pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
 /// The metric of that name.
 pub fn named(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
-}
-
-/// What the rates need of a sequence, whether it came as ids or as chunks of text.
-struct Timed {
-    first_ns: u64,
-    last_ns: u64,
-    /// Tokens that came after the first stamp. Several may share it: a chunk is not a token.
-    after_first: u64,
-}
-
-impl Timed {
-    fn of(sequence: &Sequence) -> Option<Self> {
-        if let Some(times) = sequence.token_ns.as_deref().filter(|times| !times.is_empty()) {
-            let (first_ns, last_ns) = (*times.first()?, *times.last()?);
-            let after_first = times.iter().filter(|&&ns| ns > first_ns).count() as u64;
-            return Some(Self { first_ns, last_ns, after_first });
-        }
-        let chunks = sequence.chunks.as_deref()?;
-        let (first, last) = (chunks.first()?, chunks.last()?);
-        // A first chunk that does not say how many tokens it holds is taken for one token.
-        let in_first = u64::from(first.tokens.unwrap_or(1));
-        let after_first = output_tokens(sequence).saturating_sub(in_first);
-        Some(Self { first_ns: first.ns, last_ns: last.ns, after_first })
-    }
 }
 
 fn cold_start(seen: &Observation) -> Vec<f64> {

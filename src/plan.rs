@@ -24,6 +24,8 @@ pub struct Plan {
     pub seed: u64,
     /// The label (or engine) of the configurations that the others are compared with.
     pub reference: String,
+    #[serde(default)]
+    pub proof: Proof,
     pub configurations: Vec<Configuration>,
     pub cases: Vec<Case>,
 }
@@ -36,6 +38,18 @@ pub enum Mode {
     Warm,
     /// One process for each request: start, load, answer, end.
     OneShot,
+}
+
+/// Whether engines are asked for proof, and whose word counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// The word of the tree's reference engine: as it is kept beside the model, or of itself where it can run.
+    #[default]
+    Usual,
+    /// That of the engine that was named, asked in this run.
+    Named,
+    Off,
 }
 
 /// In which order the requests of a block are made.
@@ -72,6 +86,9 @@ impl Default for Extent {
     }
 }
 
+/// What an engine computes in whose word is taken.
+pub const WITNESS_DTYPE: &str = "f32";
+
 /// A configuration that is no row of its own: it is measured beside another for what it says about that one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -80,6 +97,8 @@ pub enum Beside {
     Twin { of: usize },
     /// The program that a baseline was measured with.
     Baseline { of: usize },
+    /// An engine in f32 that the others' output is held against. It has no cases: it is asked for proof alone.
+    Witness,
 }
 
 /// An engine with everything that is set about it, on one model.
@@ -108,6 +127,9 @@ pub struct Configuration {
     /// No other engine is kept, stopped, while it is measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
+    /// What it says of a model in f32 is what the others are held against: its engine's manifest says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vouches: bool,
 }
 
 /// A model as the plan knows it.
@@ -126,6 +148,22 @@ pub struct Model {
     /// Names the weights in whatever format they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
+}
+
+/// How large a model is in numbers that no dtype changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    pub parameters: u64,
+    /// Parameters that a decoded token reads: of a table that is looked up, one row.
+    pub read_per_token: u64,
+    /// Of these: the output's, which a prompt needs for its last token alone.
+    pub output: u64,
+    /// Keys and values of one position.
+    pub kv_numbers_per_position: u64,
+    /// Numbers of keys and of values that one query is multiplied with at one position, over all heads and layers.
+    pub attended_per_position: u64,
 }
 
 /// A reason in one line, and a command that can be pasted.
@@ -188,6 +226,9 @@ pub struct Candidate {
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub candidates: Vec<Candidate>,
+    /// The engine that vouches, where it can run.
+    pub witness: Option<Candidate>,
+    pub proof: Proof,
     pub models: Vec<Model>,
     pub scenarios: Vec<&'static Scenario>,
     pub devices: Vec<String>,
@@ -206,6 +247,19 @@ pub struct Asked {
     pub temperature: Option<f64>,
 }
 
+impl Asked {
+    /// A row may be the witness itself.
+    fn vouched_by(&self, candidate: &Candidate, device: &str, dtype: Option<&str>) -> bool {
+        let is_it = |it: &Candidate| {
+            (&it.engine, &it.preset, &it.command)
+                == (&candidate.engine, &candidate.preset, &candidate.command)
+        };
+        self.witness.as_ref().is_some_and(is_it)
+            && device == "cpu"
+            && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
+    }
+}
+
 impl Plan {
     pub fn new(asked: &Asked) -> Self {
         let mut plan = Self {
@@ -214,6 +268,7 @@ impl Plan {
             extent: asked.extent,
             seed: asked.seed,
             reference: asked.reference.clone(),
+            proof: asked.proof,
             ..Self::default()
         };
         let workloads: Vec<Workload> =
@@ -233,6 +288,9 @@ impl Plan {
         }
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
         references.into_iter().for_each(|reference| plan.add_twin(reference));
+        for model in &asked.models {
+            plan.add_witness(asked, model);
+        }
         plan
     }
 
@@ -330,6 +388,7 @@ fn configuration(
         beside: None,
         // What a device holds is not freed by stopping its process.
         alone: candidate.alone || device != "cpu",
+        vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
     }
 }
 

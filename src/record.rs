@@ -3,6 +3,9 @@
 //! A record is lines of JSON, one entry each, appended and flushed as they come: a torn last line is all that can be
 //! lost. Nothing in it is derived; every number in a report is computed from it again. The only writer under `results/`.
 
+mod beside;
+mod proof;
+
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -15,8 +18,13 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::stats::{Floor, StoppedBy};
 
-/// Raised when the meaning of a field changes; a new field is no new version.
-pub const RECORD_VERSION: u32 = 2;
+pub use beside::{Energy, GpuPass, Held, Idle, Limits, Overhead, Pass};
+pub use proof::{Continued, HeldOut, Kept, Opinion, Scored, Unproved};
+
+/// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
+pub const RECORD_VERSION: u32 = 3;
+/// 3 has kinds of entries that 2 had not, and all that 2 had.
+const OLDEST_VERSION: u32 = 2;
 
 /// A record as it is read back, or as it grows during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,6 +36,16 @@ pub struct RunRecord {
     pub closed: Vec<Closed>,
     pub failures: Vec<Failure>,
     pub warnings: Vec<Warning>,
+    pub held_out: Vec<HeldOut>,
+    pub scored: Vec<Scored>,
+    pub continued: Vec<Continued>,
+    pub kept: Vec<Kept>,
+    pub opinions: Vec<Opinion>,
+    pub unproved: Vec<Unproved>,
+    pub limits: Vec<Limits>,
+    pub passes: Vec<Pass>,
+    pub idle: Vec<Idle>,
+    pub overhead: Option<Overhead>,
     /// Absent when the run was cut off before it could say so.
     pub end: Option<End>,
 }
@@ -43,6 +61,16 @@ pub enum Entry {
     Closed(Closed),
     Failure(Failure),
     Warning(Warning),
+    HeldOut(HeldOut),
+    Scored(Scored),
+    Continued(Continued),
+    Kept(Kept),
+    Opinion(Opinion),
+    Unproved(Unproved),
+    Limits(Limits),
+    Pass(Pass),
+    Idle(Idle),
+    Overhead(Overhead),
     End(End),
 }
 
@@ -86,6 +114,9 @@ pub struct Launch {
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,
+    /// It was started to prove what the engine does, and nothing was measured in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proves: bool,
     pub pid: u32,
     /// Absent for an engine that is driven with `generate` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +157,12 @@ pub struct Sample {
     /// Over the engine's process tree, as the kernel counted it so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
+    /// What the process tree held when it had answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    /// CPU time of the process tree from the request to its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,9 +265,9 @@ impl RunRecord {
             }
             match (Entry::read(&line), &mut record) {
                 (Ok(Entry::Header(header)), None) => {
-                    if header.record_version != RECORD_VERSION {
+                    if !(OLDEST_VERSION..=RECORD_VERSION).contains(&header.record_version) {
                         bail!(
-                            "record version {}, this program reads {RECORD_VERSION}",
+                            "record version {}, this program reads {OLDEST_VERSION} to {RECORD_VERSION}",
                             header.record_version
                         );
                     }
@@ -257,6 +294,16 @@ impl RunRecord {
             Entry::Closed(closed) => self.closed.push(closed),
             Entry::Failure(failure) => self.failures.push(failure),
             Entry::Warning(warning) => self.warnings.push(warning),
+            Entry::HeldOut(held_out) => self.held_out.push(held_out),
+            Entry::Scored(scored) => self.scored.push(scored),
+            Entry::Continued(continued) => self.continued.push(continued),
+            Entry::Kept(kept) => self.kept.push(kept),
+            Entry::Opinion(opinion) => self.opinions.push(opinion),
+            Entry::Unproved(unproved) => self.unproved.push(unproved),
+            Entry::Limits(limits) => self.limits.push(limits),
+            Entry::Pass(pass) => self.passes.push(pass),
+            Entry::Idle(idle) => self.idle.push(idle),
+            Entry::Overhead(overhead) => self.overhead = Some(overhead),
             Entry::End(end) => self.end = Some(end),
         }
     }
@@ -274,6 +321,16 @@ impl Entry {
             Which::Closed => Self::Closed(serde_json::from_slice(line)?),
             Which::Failure => Self::Failure(serde_json::from_slice(line)?),
             Which::Warning => Self::Warning(serde_json::from_slice(line)?),
+            Which::HeldOut => Self::HeldOut(serde_json::from_slice(line)?),
+            Which::Scored => Self::Scored(serde_json::from_slice(line)?),
+            Which::Continued => Self::Continued(serde_json::from_slice(line)?),
+            Which::Kept => Self::Kept(serde_json::from_slice(line)?),
+            Which::Opinion => Self::Opinion(serde_json::from_slice(line)?),
+            Which::Unproved => Self::Unproved(serde_json::from_slice(line)?),
+            Which::Limits => Self::Limits(serde_json::from_slice(line)?),
+            Which::Pass => Self::Pass(serde_json::from_slice(line)?),
+            Which::Idle => Self::Idle(serde_json::from_slice(line)?),
+            Which::Overhead => Self::Overhead(serde_json::from_slice(line)?),
             Which::End => Self::End(serde_json::from_slice(line)?),
         })
     }
@@ -295,6 +352,16 @@ enum Which {
     Closed,
     Failure,
     Warning,
+    HeldOut,
+    Scored,
+    Continued,
+    Kept,
+    Opinion,
+    Unproved,
+    Limits,
+    Pass,
+    Idle,
+    Overhead,
     End,
 }
 

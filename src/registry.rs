@@ -73,6 +73,12 @@ impl Registry {
             .map(|engine| engine.manifest.name.as_str())
     }
 
+    /// The engine whose word on a model's output is taken, where it is ready to run: nothing is set up for that.
+    pub fn witness(&self) -> Option<Candidate> {
+        let found = self.find(self.reference()?).ok()?;
+        Some(self.candidate(&found, None)).filter(|it| it.unavailable.is_none())
+    }
+
     pub fn state(&self, engine: &Engine) -> State {
         let manifest = &engine.manifest;
         let os = std::env::consts::OS;

@@ -190,6 +190,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     Ok(Configuration {
         beside: None,
         alone: true,
+        vouches: false,
         label: format!("{}{preset}", candidate.engine),
         engine: candidate.engine,
         preset: candidate.preset,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::metric::{METRICS, Metric, Observation, Per};
+use crate::metric::{METRICS, Metric, Observation, Per, Surroundings};
 use crate::plan::{Plan, Workload};
 use crate::record::{Launch, Role, RunRecord, Sample};
 use crate::scenario::Kind;
@@ -37,7 +37,7 @@ impl<'a> Measured<'a> {
     /// What `wanted` says of each workload and metric; a run looks at little after every few blocks.
     pub fn only(record: &'a RunRecord, wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
         let plan = &record.header.plan;
-        let workloads = workloads(plan);
+        let (workloads, around) = (workloads(plan), Surroundings::of(record));
         let launches: HashMap<u32, &Launch> = record.launches.iter().map(|it| (it.launch, it)).collect();
         let wanted: Vec<Vec<bool>> = workloads
             .iter()
@@ -60,7 +60,7 @@ impl<'a> Measured<'a> {
                 continue;
             };
             let Some(&launch) = launches.get(&sample.launch) else { continue };
-            let Some(observation) = Observation::of(plan, launch, sample) else { continue };
+            let Some(observation) = Observation::of(&around, launch, sample) else { continue };
             let observation = observation.with_first(Some(first));
             for (index, metric) in METRICS.iter().enumerate().filter(|(index, _)| wanted[*workload][*index]) {
                 let series =

@@ -18,6 +18,8 @@ pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
         ..Candidate::default()
     };
     Asked {
+        witness: None,
+        proof: Default::default(),
         candidates: engines.iter().map(candidate).collect(),
         models: vec![Model {
             name: "embedded".into(),

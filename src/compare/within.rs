@@ -133,7 +133,7 @@ fn experiment<'a>(
 fn itself(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].beside {
         Some(Beside::Twin { of } | Beside::Baseline { of }) => of,
-        None => configuration,
+        Some(Beside::Witness) | None => configuration,
     }
 }
 

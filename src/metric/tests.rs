@@ -1,6 +1,7 @@
 use protocol::{Chunk, HelloFacts};
 
 use super::*;
+use crate::record::Launch;
 
 const MS: u64 = 1_000_000;
 const NOTHING: &[f64] = &[];
@@ -39,7 +40,7 @@ fn launch(stamp: Stamp) -> Launch {
 }
 
 fn values(name: &str, sample: &Sample, launch: &Launch, kind: Kind, mode: Mode) -> Vec<f64> {
-    (named(name).unwrap().of)(&Observation { sample, first: Some(sample), launch, kind, mode })
+    (named(name).unwrap().of)(&Observation::alone(sample, launch, kind, mode).with_first(Some(sample)))
 }
 
 fn warm(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
@@ -51,7 +52,7 @@ fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
     let (later, launch) = (sample(vec![sequence(100, &[11])]), launch(Stamp::Token));
     let first = Sample { sent_ns: 1600 * MS, answered_ns: 1900 * MS, ..later.clone() };
     let first_run = |first, mode| {
-        let seen = Observation { sample: &later, first, launch: &launch, kind: Kind::Warm, mode };
+        let seen = Observation::alone(&later, &launch, Kind::Warm, mode).with_first(first);
         (named("first_run").unwrap().of)(&seen)
     };
     assert_eq!(first_run(Some(&first), Mode::Warm), [300e6]);

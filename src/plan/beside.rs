@@ -1,6 +1,6 @@
 //! Which configurations are compared, and what is measured beside a row for what it says about it.
 
-use super::{Beside, Configuration, Order, Plan};
+use super::{Asked, Beside, Configuration, Model, Order, Plan, WITNESS_DTYPE};
 use crate::stats::FIRM;
 
 impl Plan {
@@ -28,6 +28,37 @@ impl Plan {
             }
         }
         self
+    }
+
+    /// Who says what a model's output should be, where no row is the one that does.
+    pub(super) fn add_witness(&mut self, asked: &Asked, model: &Model) {
+        let Some(candidate) = asked.witness.as_ref().filter(|_| self.witness_of(model).is_none()) else {
+            return;
+        };
+        let witness = Configuration {
+            label: format!("{} (witness)", candidate.engine),
+            engine: candidate.engine.clone(),
+            preset: candidate.preset.clone(),
+            options: candidate.options.clone(),
+            command: candidate.command.clone(),
+            model: model.clone(),
+            device: "cpu".into(),
+            dtype: Some(WITNESS_DTYPE.into()),
+            threads: asked.threads.iter().copied().max().unwrap_or(1),
+            beside: Some(Beside::Witness),
+            vouches: true,
+            ..Configuration::default()
+        };
+        self.add(witness, &[]);
+    }
+
+    /// The configuration that the others on a model are held against.
+    pub fn witness_of(&self, model: &Model) -> Option<usize> {
+        let is_it = |it: &Configuration| it.vouches && it.model == *model && it.unavailable.is_none();
+        let rows = self.configurations.iter().position(|it| it.beside.is_none() && is_it(it));
+        rows.or_else(|| {
+            self.configurations.iter().position(|it| it.beside == Some(Beside::Witness) && is_it(it))
+        })
     }
 
     /// Each configuration that is a row, with the one that it is compared with.

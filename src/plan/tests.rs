@@ -5,6 +5,8 @@ fn asked() -> Asked {
         |name: &str| Candidate { engine: name.into(), command: vec![name.into()], ..Default::default() };
     Asked {
         candidates: vec![candidate("a"), candidate("b")],
+        witness: None,
+        proof: Proof::Usual,
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
         scenarios: crate::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],

@@ -6,7 +6,7 @@ use super::engines::{engines, word};
 use super::safe::{line, shorten};
 use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
-use crate::metric::{self, METRICS, Metric, Observation, Per};
+use crate::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
 use crate::scenario::Kind;
@@ -23,6 +23,7 @@ pub struct Seen<'a> {
     pub launches: BTreeMap<u32, &'a Launch>,
     /// One for each configuration.
     pub engines: Vec<Engine>,
+    around: Surroundings<'a>,
     /// The first request of each launch, and that of each case in it.
     firsts: BTreeMap<u32, &'a Sample>,
     firsts_of_cases: BTreeMap<(u32, usize), &'a Sample>,
@@ -42,7 +43,8 @@ impl<'a> Seen<'a> {
             }
         }
         let launches = record.launches.iter().map(|launch| (launch.launch, launch)).collect();
-        Self { record, plan, samples, launches, engines: engines(record), firsts, firsts_of_cases }
+        let around = Surroundings::of(record);
+        Self { record, plan, samples, launches, engines: engines(record), around, firsts, firsts_of_cases }
     }
 
     pub fn row(&self, case: usize) -> Row {
@@ -78,7 +80,7 @@ impl<'a> Seen<'a> {
             return Vec::new();
         };
         let first = self.firsts_of_cases.get(&(launch, case)).copied();
-        let observed = samples.iter().filter_map(|sample| Observation::of(self.plan, of, sample));
+        let observed = samples.iter().filter_map(|sample| Observation::of(&self.around, of, sample));
         let values = observed.flat_map(|observation| (metric.of)(&observation.with_first(first)));
         match metric.per {
             Per::Sample => values.collect(),
@@ -91,7 +93,7 @@ impl<'a> Seen<'a> {
         let (Some(&of), Some(samples)) = (self.launches.get(&launch), self.samples[case].get(&launch)) else {
             return Vec::new();
         };
-        let observed = samples.iter().filter_map(|sample| Observation::of(self.plan, of, sample));
+        let observed = samples.iter().filter_map(|sample| Observation::of(&self.around, of, sample));
         observed.filter_map(|observation| median(&(metric.of)(&observation))).collect()
     }
 

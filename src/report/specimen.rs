@@ -66,6 +66,8 @@ pub fn asked(names: &[&str]) -> Asked {
         ..Candidate::default()
     };
     Asked {
+        witness: None,
+        proof: Default::default(),
         candidates: names.iter().map(candidate).collect(),
         models: vec![Model { name: "embedded".into(), path: "/m".into(), ..Model::default() }],
         scenarios: crate::scenario::named("default").unwrap(),

@@ -74,6 +74,8 @@ impl Run<'_> {
             answered_ns: answer.answered_ns,
             iteration,
             peak_resident_bytes: memory::peak_resident_bytes(&memory::tree(launched.talk.process.pid)),
+            held: None,
+            cpu_ns: None,
         };
         self.record_sample(launched, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
@@ -151,7 +153,8 @@ impl Run<'_> {
             sample.case == case && sample.launch == launch.launch && sample.role == Role::Measured
         };
         let samples = self.recorder.record.samples.iter().rev().take(100).filter(here);
-        let seen = samples.filter_map(|sample| Observation::of(plan, launch, sample));
+        let kind = plan.cases[case].workload.kind;
+        let seen = samples.map(|sample| Observation::alone(sample, launch, kind, plan.mode));
         let values: Vec<f64> = seen.flat_map(|seen| (metric.of)(&seen)).collect();
         median(&values).map(|value| metric.unit.show(value))
     }

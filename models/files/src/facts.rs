@@ -37,6 +37,8 @@ pub struct ModelFacts {
     pub places: Vec<PlaceFacts>,
     /// Weights that one token of a decode reads, without a cache of keys and values.
     pub weight_bytes_per_token: u64,
+    /// The same in parameters, which no dtype changes.
+    pub parameters_per_token: u64,
     /// Keys and values of one position, in 16 bits.
     pub kv_bytes_per_position: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +79,7 @@ impl ModelFacts {
             tokenizer: tokenizer_facts(model)?,
             places: Vec::new(),
             weight_bytes_per_token: model.weights_bytes(),
+            parameters_per_token: model.parameters(),
             // Two of each, two bytes a number.
             kv_bytes_per_position: kv.saturating_mul(4).saturating_mul(u64::from(config.layers)),
             identity: model.known_identity(),
@@ -97,7 +100,7 @@ impl ModelFacts {
         let bytes: std::collections::HashMap<_, _> =
             model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
         let mut places: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
-        (self.weight_bytes_per_token, self.parameters) = (0, 0);
+        (self.weight_bytes_per_token, self.parameters_per_token, self.parameters) = (0, 0, 0);
         for part in model.parts()? {
             let bytes = crate::weights::find(&bytes, part.name_in(layout)).copied().unwrap_or_default();
             self.parameters += part.elements();
@@ -109,7 +112,9 @@ impl ModelFacts {
                 Place::Positions => true,
                 _ => false,
             };
-            self.weight_bytes_per_token += if looked_up { bytes / part.shape[0] } else { bytes };
+            let rows = if looked_up { part.shape[0].max(1) } else { 1 };
+            self.weight_bytes_per_token += bytes / rows;
+            self.parameters_per_token += part.elements() / rows;
         }
         let told = |place: Place| {
             let (parameters, bytes) = *places.get(&place)?;

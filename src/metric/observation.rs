@@ -1,0 +1,136 @@
+//! One request with everything around it that a metric may look at.
+
+use std::collections::HashMap;
+
+use protocol::{Sequence, Stamp};
+
+use super::output_tokens;
+use crate::machine::Machine;
+use crate::plan::{Configuration, Mode, Plan};
+use crate::record::{Idle, Launch, Limits, Pass, RunRecord, Sample};
+use crate::scenario::Kind;
+
+/// One request with everything that a metric may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation<'a> {
+    pub sample: &'a Sample,
+    /// The first request of the case in this launch, of whatever role, where it is known.
+    pub first: Option<&'a Sample>,
+    pub launch: &'a Launch,
+    pub kind: Kind,
+    pub mode: Mode,
+    /// Absent in what is put together by hand.
+    pub configuration: Option<&'a Configuration>,
+    pub machine: Option<&'a Machine>,
+    /// As they were probed before the block that it belongs to.
+    pub limits: Option<&'a Limits>,
+    /// The pass of its case in its launch, where samplers looked on.
+    pub pass: Option<&'a Pass>,
+    /// What the machine's counters of energy count when nothing runs.
+    pub idle: &'a [Idle],
+}
+
+/// What a record holds around its samples, sorted once.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    plan: &'a Plan,
+    machine: &'a Machine,
+    /// In the order in which they were probed.
+    limits: &'a [Limits],
+    passes: HashMap<(u32, usize), &'a Pass>,
+    idle: &'a [Idle],
+}
+
+impl<'a> Surroundings<'a> {
+    pub fn of(record: &'a RunRecord) -> Self {
+        Self {
+            plan: &record.header.plan,
+            machine: &record.header.machine,
+            limits: &record.limits,
+            passes: record.passes.iter().map(|pass| ((pass.launch, pass.case), pass)).collect(),
+            idle: &record.idle,
+        }
+    }
+
+    /// The last ones before a block.
+    fn limits_of(&self, block: u32) -> Option<&'a Limits> {
+        self.limits.iter().rev().find(|limits| limits.block <= block)
+    }
+}
+
+impl<'a> Observation<'a> {
+    /// `None` when the sample's case is not in the plan.
+    pub fn of(around: &Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
+        let case = around.plan.cases.get(sample.case)?;
+        Some(Self {
+            configuration: around.plan.configurations.get(case.configuration),
+            machine: Some(around.machine),
+            limits: around.limits_of(launch.block),
+            pass: around.passes.get(&(launch.launch, sample.case)).copied(),
+            idle: around.idle,
+            ..Self::alone(sample, launch, case.workload.kind, around.plan.mode)
+        })
+    }
+
+    /// A request by itself.
+    pub fn alone(sample: &'a Sample, launch: &'a Launch, kind: Kind, mode: Mode) -> Self {
+        Self {
+            sample,
+            first: None,
+            launch,
+            kind,
+            mode,
+            configuration: None,
+            machine: None,
+            limits: None,
+            pass: None,
+            idle: &[],
+        }
+    }
+
+    pub fn with_first(self, first: Option<&'a Sample>) -> Self {
+        Self { first, ..self }
+    }
+
+    /// When the earliest sequence had its first token, and the latest its last, on the engine's clock.
+    pub fn first_and_last_ns(&self) -> Option<(u64, u64)> {
+        let ends = self.timed_sequences().map(|timed| (timed.first_ns, timed.last_ns));
+        ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+
+    /// An engine that was never asked (no `hello`) is taken by the wire's default, as one that leaves the field out.
+    pub fn stamp(&self) -> Stamp {
+        self.launch.hello.as_ref().map_or(Stamp::default(), |hello| hello.stamp)
+    }
+
+    /// Where times are only true at the end there is no first and no last token.
+    pub(super) fn timed_sequences(&self) -> impl Iterator<Item = Timed> {
+        let timed = self.stamp() != Stamp::End;
+        let sequences = self.sample.iteration.sequences.iter();
+        sequences.filter(move |_| timed).filter_map(Timed::of)
+    }
+}
+
+/// What the rates need of a sequence, whether it came as ids or as chunks of text.
+pub(super) struct Timed {
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Tokens that came after the first stamp. Several may share it: a chunk is not a token.
+    pub after_first: u64,
+}
+
+impl Timed {
+    fn of(sequence: &Sequence) -> Option<Self> {
+        if let Some(times) = sequence.token_ns.as_deref().filter(|times| !times.is_empty()) {
+            let (first_ns, last_ns) = (*times.first()?, *times.last()?);
+            let after_first = times.iter().filter(|&&ns| ns > first_ns).count() as u64;
+            return Some(Self { first_ns, last_ns, after_first });
+        }
+        let chunks = sequence.chunks.as_deref()?;
+        let (first, last) = (chunks.first()?, chunks.last()?);
+        // A first chunk that does not say how many tokens it holds is taken for one token.
+        let in_first = u64::from(first.tokens.unwrap_or(1));
+        let after_first = output_tokens(sequence).saturating_sub(in_first);
+        Some(Self { first_ns: first.ns, last_ns: last.ns, after_first })
+    }
+}

@@ -1,0 +1,90 @@
+//! What a record holds beside its samples: the machine's limits at the time, what samplers saw, what the orchestrator costs.
+
+use serde::{Deserialize, Serialize};
+
+/// What the machine could do at most just before a block.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The number of blocks where it was probed after the last one.
+    pub block: u32,
+    #[serde(flatten)]
+    pub probed: machine_limits::Limits,
+}
+
+/// What a process tree holds. Pages that processes share count by their share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub resident_bytes: u64,
+    /// The proportional set size.
+    pub pss_bytes: u64,
+    /// Of that: what no file backs.
+    pub anonymous_bytes: u64,
+    /// Of that: what a file backs (and can be read again from there).
+    pub file_bytes: u64,
+}
+
+/// A pass of one case in one launch in which samplers looked on: nothing in it is timed for a table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pass {
+    pub launch: u32,
+    pub case: usize,
+    pub requests: u32,
+    pub prompt_tokens: u64,
+    pub new_tokens: u64,
+    /// On the orchestrator's clock, all requests together.
+    pub elapsed_ns: u64,
+    /// The most that the process tree held, by proportional set size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<Energy>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuPass>,
+}
+
+/// What one counter of energy counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Energy {
+    /// `package-0`, `gpu-0`.
+    pub counter: String,
+    pub microjoules: u64,
+    pub elapsed_ns: u64,
+}
+
+/// What the counters counted while nothing of this run ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idle {
+    pub energy: Vec<Energy>,
+}
+
+/// A GPU over a pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuPass {
+    pub index: u32,
+    /// The mean over the looks.
+    pub utilisation_percent: u32,
+    pub looks: u32,
+    /// The most of the whole device.
+    pub memory_used_bytes: u64,
+    /// The most of the engine's processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_bytes: Option<u64>,
+    /// Of the streaming processors: the lowest and the highest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<(u32, u32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_celsius: Option<u32>,
+    /// As the driver names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttled_by: Vec<String>,
+}
+
+/// What asking costs, measured with an engine that does nothing, just before the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// The median from a request to its answer.
+    pub request_ns: u64,
+    /// The median that each streamed token adds.
+    pub streamed_token_ns: u64,
+    pub requests: u32,
+}
