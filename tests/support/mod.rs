@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod agreement;
+pub mod baselines;
 pub mod engine;
 pub mod forms;
 pub mod hub;
