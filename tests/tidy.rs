@@ -5,12 +5,12 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
-use serde_json::Value;
-
-use support::{Scratch, command, finish, root};
+use support::tree::{
+    Source, engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
+};
+use support::workspace::Workspace;
 
 /// Beginnings of the names of crates that compute with tensors.
 const TENSOR_FRAMEWORKS: &[&str] = &[
@@ -26,8 +26,6 @@ const TENSOR_FRAMEWORKS: &[&str] = &[
     "mistralrs",
     "llama-cpp",
 ];
-/// Folders under `engines/` that are no engines.
-const SHARED_BY_ENGINES: &[&str] = &["kit", "places"];
 const LINES: usize = 500;
 
 // Who depends on whom.
@@ -306,111 +304,12 @@ fn no_file_knows_the_machine_that_it_was_written_on() {
     }
 }
 
-/// A path that begins with the folder: not one that passes through a folder of that name.
-fn has_path(line: &str, folder: &str) -> bool {
-    let inside = |before: char| before.is_alphanumeric() || "._-}*".contains(before);
-    line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(inside))
-}
-
-fn has_word(line: &str, word: &str) -> bool {
-    let inside = |it: char| it.is_alphanumeric() || it == '_';
-    line.match_indices(word)
-        .any(|(at, _)| !line[..at].ends_with(inside) && !line[at + word.len()..].starts_with(inside))
-}
-
 #[test]
 fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
     assert!(has_word("the `toy` engine", "toy") && has_word("toy-core", "toy") && !has_word("toys", "toy"));
     assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
     let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
     assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
-}
-
-/// A source file without its tests.
-struct Source {
-    path: String,
-    /// Without comments too.
-    code: String,
-}
-
-impl Source {
-    fn refuse(&self, word: &str, advice: &str) {
-        let found = self.code.lines().find(|line| line.contains(word));
-        assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
-    }
-
-    /// As `refuse`, where the word may be a part of a longer one.
-    fn refuse_word(&self, word: &str, advice: &str) {
-        let found = self.code.lines().find(|line| has_word(line, word));
-        assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
-    }
-}
-
-fn sources(under: &str) -> Vec<Source> {
-    let paths = tracked()
-        .into_iter()
-        .filter(|path| path.starts_with(under) && path.ends_with(".rs") && !is_test(path));
-    let code = |path: &str| {
-        let whole = without_tests(&text(path).unwrap());
-        let lines = whole.lines().filter(|line| !line.trim_start().starts_with("//"));
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let sources: Vec<_> = paths.map(|path| Source { code: code(&path), path }).collect();
-    assert!(!sources.is_empty(), "no sources under `{under}`: it has moved, tell this test where to");
-    sources
-}
-
-fn is_test(path: &str) -> bool {
-    path.split('/')
-        .any(|part| ["tests", "tests.rs", "specimen.rs"].contains(&part) || part.starts_with("test_"))
-}
-
-/// Leaves out every item under `#[cfg(test)]`: to its semicolon, or to the brace that closes it at the left margin.
-fn without_tests(source: &str) -> String {
-    let mut kept = String::new();
-    let mut lines = source.lines();
-    while let Some(line) = lines.next() {
-        if line != "#[cfg(test)]" {
-            kept.extend([line, "\n"]);
-            continue;
-        }
-        let ends =
-            |line: &str| line == "}" || (!line.starts_with([' ', '#', '/']) && line.ends_with([';', '}']));
-        lines.by_ref().find(|line| ends(line));
-    }
-    kept
-}
-
-/// Every file that is, or would be, committed.
-fn tracked() -> Vec<String> {
-    let scratch = Scratch::new();
-    let mut git = scratch.marked("git");
-    let listed =
-        finish(git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()));
-    assert_eq!(listed.code, Some(0), "these tests read a git checkout: {}", listed.stderr);
-    let mut files: Vec<_> =
-        listed.stdout.lines().map(String::from).filter(|path| root().join(path).is_file()).collect();
-    files.sort();
-    files.dedup();
-    assert!(files.len() > 50, "git lists too little: {files:?}");
-    files
-}
-
-fn text(path: &str) -> Option<String> {
-    std::fs::read_to_string(root().join(path)).ok()
-}
-
-fn engine_folders() -> Vec<String> {
-    let of = |path: &String| Some(path.strip_prefix("engines/")?.split_once('/')?.0.to_string());
-    let folders: BTreeSet<_> = tracked().iter().filter_map(of).collect();
-    folders.into_iter().filter(|folder| !SHARED_BY_ENGINES.contains(&&**folder)).collect()
-}
-
-fn manifests() -> impl Iterator<Item = (String, toml::Table)> {
-    engine_folders().into_iter().filter_map(|folder| {
-        let manifest = text(&format!("engines/{folder}/engine.toml"))?.parse().unwrap();
-        Some((folder, manifest))
-    })
 }
 
 fn assert_no_tensors(package: &str, reached: &BTreeSet<String>) {
@@ -420,86 +319,4 @@ fn assert_no_tensors(package: &str, reached: &BTreeSet<String>) {
         found.is_empty(),
         "`{package}` reaches {found:?}: tensors belong to an engine, and no default member is one"
     );
-}
-
-/// What cargo says of the workspace, and what its lock file says of everything behind it.
-struct Workspace {
-    /// By package of the workspace: its folder, and what it names itself.
-    direct: BTreeMap<String, (String, Vec<String>)>,
-    default_members: Vec<String>,
-    locked: BTreeMap<String, Vec<String>>,
-}
-
-impl Workspace {
-    fn read() -> Self {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut metadata = command(cargo);
-        metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
-        let output = metadata.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let name = |value: &Value| value["name"].as_str().unwrap().to_string();
-        let packages = metadata["packages"].as_array().unwrap();
-        let folder = |package: &Value| {
-            let manifest = Path::new(package["manifest_path"].as_str().unwrap())
-                .strip_prefix(root())
-                .unwrap()
-                .to_path_buf();
-            manifest.parent().unwrap().to_string_lossy().into_owned()
-        };
-        let is_default = |package: &&Value| {
-            metadata["workspace_default_members"].as_array().unwrap().contains(&package["id"])
-        };
-        let direct = packages.iter().map(|package| {
-            let named = package["dependencies"].as_array().unwrap().iter().map(name).collect();
-            (name(package), (folder(package), named))
-        });
-        Self {
-            direct: direct.collect(),
-            default_members: packages.iter().filter(is_default).map(name).collect(),
-            locked: locked(),
-        }
-    }
-
-    /// What a package of the workspace names in its manifest, for development and building too.
-    fn dependencies(&self, package: &str) -> &[String] {
-        &self.direct[package].1
-    }
-
-    /// Everything that a package brings with it, for development and building too.
-    fn reached(&self, package: &str) -> BTreeSet<String> {
-        let mut reached = BTreeSet::new();
-        let mut open: Vec<&String> = self.dependencies(package).iter().collect();
-        while let Some(name) = open.pop() {
-            if reached.insert(name.clone()) {
-                open.extend(self.locked.get(name).into_iter().flatten());
-            }
-        }
-        assert!(!reached.is_empty(), "`{package}` depends on nothing, which cannot be");
-        reached
-    }
-
-    /// The packages that are engines.
-    fn engines(&self) -> Vec<String> {
-        let is_engine =
-            |folder: &str| folder.strip_prefix("engines/").is_some_and(|it| !SHARED_BY_ENGINES.contains(&it));
-        self.direct
-            .iter()
-            .filter(|(_, (folder, _))| is_engine(folder))
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-}
-
-/// Dependencies by package, versions of one name taken together.
-fn locked() -> BTreeMap<String, Vec<String>> {
-    let lock: toml::Table = text("Cargo.lock").unwrap().parse().unwrap();
-    let mut locked = BTreeMap::<String, Vec<String>>::new();
-    for package in lock["package"].as_array().unwrap() {
-        // `name`, or `name version` where there are several.
-        let named = package.get("dependencies").and_then(|it| it.as_array()).into_iter().flatten();
-        let names = named.map(|it| it.as_str().unwrap().split(' ').next().unwrap().to_string());
-        locked.entry(package["name"].as_str().unwrap().to_string()).or_default().extend(names);
-    }
-    locked
 }

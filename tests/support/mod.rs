@@ -10,6 +10,8 @@ pub mod hub;
 pub mod models;
 pub mod record;
 pub mod snapshot;
+pub mod tree;
+pub mod workspace;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

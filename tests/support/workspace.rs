@@ -1,0 +1,91 @@
+//! The packages of the workspace and what each of them brings with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::tree::{SHARED_BY_ENGINES, text};
+use super::{command, root};
+
+/// What cargo says of the workspace, and what its lock file says of everything behind it.
+pub struct Workspace {
+    /// By package of the workspace: its folder, and what it names itself.
+    pub direct: BTreeMap<String, (String, Vec<String>)>,
+    pub default_members: Vec<String>,
+    pub locked: BTreeMap<String, Vec<String>>,
+}
+
+impl Workspace {
+    pub fn read() -> Self {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut metadata = command(cargo);
+        metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
+        let output = metadata.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let name = |value: &Value| value["name"].as_str().unwrap().to_string();
+        let packages = metadata["packages"].as_array().unwrap();
+        let folder = |package: &Value| {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap())
+                .strip_prefix(root())
+                .unwrap()
+                .to_path_buf();
+            manifest.parent().unwrap().to_string_lossy().into_owned()
+        };
+        let is_default = |package: &&Value| {
+            metadata["workspace_default_members"].as_array().unwrap().contains(&package["id"])
+        };
+        let direct = packages.iter().map(|package| {
+            let named = package["dependencies"].as_array().unwrap().iter().map(name).collect();
+            (name(package), (folder(package), named))
+        });
+        Self {
+            direct: direct.collect(),
+            default_members: packages.iter().filter(is_default).map(name).collect(),
+            locked: locked(),
+        }
+    }
+
+    /// What a package of the workspace names in its manifest, for development and building too.
+    pub fn dependencies(&self, package: &str) -> &[String] {
+        &self.direct[package].1
+    }
+
+    /// Everything that a package brings with it, for development and building too.
+    pub fn reached(&self, package: &str) -> BTreeSet<String> {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&String> = self.dependencies(package).iter().collect();
+        while let Some(name) = open.pop() {
+            if reached.insert(name.clone()) {
+                open.extend(self.locked.get(name).into_iter().flatten());
+            }
+        }
+        assert!(!reached.is_empty(), "`{package}` depends on nothing, which cannot be");
+        reached
+    }
+
+    /// The packages that are engines.
+    pub fn engines(&self) -> Vec<String> {
+        let is_engine =
+            |folder: &str| folder.strip_prefix("engines/").is_some_and(|it| !SHARED_BY_ENGINES.contains(&it));
+        self.direct
+            .iter()
+            .filter(|(_, (folder, _))| is_engine(folder))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+/// Dependencies by package, versions of one name taken together.
+pub fn locked() -> BTreeMap<String, Vec<String>> {
+    let lock: toml::Table = text("Cargo.lock").unwrap().parse().unwrap();
+    let mut locked = BTreeMap::<String, Vec<String>>::new();
+    for package in lock["package"].as_array().unwrap() {
+        // `name`, or `name version` where there are several.
+        let named = package.get("dependencies").and_then(|it| it.as_array()).into_iter().flatten();
+        let names = named.map(|it| it.as_str().unwrap().split(' ').next().unwrap().to_string());
+        locked.entry(package["name"].as_str().unwrap().to_string()).or_default().extend(names);
+    }
+    locked
+}
