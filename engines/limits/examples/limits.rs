@@ -1,24 +1,37 @@
 //! What this machine can do at most, as a table.
 //!
-//! `cargo run --release -p machine-limits --example limits [THREADS...]`: 1 and as many as there are cores, unless told.
+//! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: 1 and as many threads
+//! as there are cores, 1024 MiB and 4000 ms unless told. Without memory, with `--mib 0`.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::time::Duration;
 
-use machine_limits::{Asked, Limits, buffer_bytes, probe};
+use machine_limits::{Asked, Limits, probe};
 
-/// Of memory that is read: beyond the caches of any machine that this was tried on.
-const CACHE: u64 = 256 << 20;
-
-fn main() {
-    let named: Vec<u32> = std::env::args().skip(1).filter_map(|threads| threads.parse().ok()).collect();
-    let threads = if named.is_empty() { vec![1, u32::MAX] } else { named };
-    let asked = Asked {
+fn main() -> Result<(), String> {
+    // Beyond the caches of any machine that this was tried on.
+    let (mut mib, mut ms, mut threads) = (1024, 4000, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let number = |text: Option<String>| {
+            let text = text.unwrap_or_default();
+            text.parse::<u64>().map_err(|error| format!("`{text}` after `{argument}`: {error}"))
+        };
+        match argument.as_str() {
+            "--mib" => mib = number(arguments.next())?,
+            "--ms" => ms = number(arguments.next())?,
+            _ => threads.push(u32::try_from(number(Some(argument.clone()))?).unwrap_or(u32::MAX)),
+        }
+    }
+    if threads.is_empty() {
+        threads = vec![1, u32::MAX];
+    }
+    print(&probe(&Asked {
         threads,
-        buffer_bytes: buffer_bytes(Some(CACHE), Some(u64::MAX)).unwrap_or(0),
-        budget: Duration::from_secs(4),
-    };
-    print(&probe(&asked));
+        buffer_bytes: mib.saturating_mul(1 << 20),
+        budget: Duration::from_millis(ms),
+    }));
+    Ok(())
 }
 
 fn print(limits: &Limits) {
