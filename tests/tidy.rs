@@ -27,7 +27,7 @@ const TENSOR_FRAMEWORKS: &[&str] = &[
     "llama-cpp",
 ];
 /// Folders under `engines/` that are no engines.
-const SHARED_BY_ENGINES: &[&str] = &["kit", "places"];
+const SHARED_BY_ENGINES: &[&str] = &["kit", "limits", "places"];
 const LINES: usize = 500;
 
 // Who depends on whom.
@@ -60,7 +60,7 @@ fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
 #[test]
 fn what_engines_share_brings_neither_a_tensor_framework_nor_tokio() {
     let workspace = Workspace::read();
-    for shared in ["engine-kit", "model-files", "places", "protocol"] {
+    for shared in ["engine-kit", "machine-limits", "model-files", "places", "protocol"] {
         let reached = workspace.reached(shared);
         assert_no_tensors(shared, &reached);
         assert!(
