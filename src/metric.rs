@@ -5,6 +5,7 @@
 //! (an empty vector, `n/a` in a table): never zero, never infinite.
 
 mod observation;
+pub mod share;
 mod unit;
 
 use protocol::{Iteration, Sequence, Stamp};
@@ -119,6 +120,35 @@ pub const METRICS: &[Metric] = &[
         of: decode_rate,
     },
     Metric {
+        name: "bandwidth_share",
+        title: "of limit",
+        unit: Unit::Share,
+        better: Better::Higher,
+        does: Does::Speed("reads what a decode needs"),
+        per: Per::Sample,
+        shown: Shown::OfLimit("decode_rate"),
+        about: "bytes that a decode must move, over those that memory gave in the same time when it was probed before the \
+                block, with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
+                (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
+                Not where weights are less than four times the last-level cache. Above 100 % a stated fact is wrong.",
+        of: share::bandwidth,
+    },
+    Metric {
+        name: "compute_share",
+        title: "of limit",
+        unit: Unit::Share,
+        better: Better::Higher,
+        does: Does::Speed("computes what a prefill needs"),
+        per: Per::Sample,
+        shown: Shown::OfLimit("prefill_rate"),
+        about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time when \
+                it was probed before the block, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
+                the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
+                and f16 those for bf16 too; quantised weights also those for eight bits. Matrix tiles count with loads. Not \
+                for the first request of a launch.",
+        of: share::compute,
+    },
+    Metric {
         name: "throughput",
         title: "throughput",
         unit: Unit::TokensPerSecond,
@@ -194,9 +224,16 @@ pub enum Shown {
     Percentiles,
     /// Only where it is what engines are compared by.
     AsHeadline,
+    /// In the one column of the machine's limits, where engines are compared by this metric.
+    OfLimit(&'static str),
 }
 
 impl Metric {
+    /// What a metric of a rate says of the machine: to compare it too would count a difference twice.
+    pub fn is_share(&self) -> bool {
+        matches!(self.shown, Shown::OfLimit(_))
+    }
+
     pub fn quality(&self) -> Quality {
         match self.does {
             Does::Speed(_) => Quality::Speed,

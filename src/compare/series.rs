@@ -84,9 +84,13 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// The time to load is the launch's: where a workload is about launches, the others need not repeat it.
+/// The time to load is the launch's: where a workload is about launches, the others need not repeat it. A share of a limit
+/// differs as its rate does.
 fn belongs(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
     let repeats = metric.name == "load" && workload.kind == Kind::Warm;
+    if metric.is_share() {
+        return false;
+    }
     !repeats || plan.cases.iter().all(|case| case.workload.kind != Kind::Launch)
 }
 

@@ -117,6 +117,8 @@ pub(super) struct Timed {
     pub last_ns: u64,
     /// Tokens that came after the first stamp. Several may share it: a chunk is not a token.
     pub after_first: u64,
+    /// Positions that the first of these attends to.
+    pub positions: u64,
 }
 
 impl Timed {
@@ -124,13 +126,20 @@ impl Timed {
         if let Some(times) = sequence.token_ns.as_deref().filter(|times| !times.is_empty()) {
             let (first_ns, last_ns) = (*times.first()?, *times.last()?);
             let after_first = times.iter().filter(|&&ns| ns > first_ns).count() as u64;
-            return Some(Self { first_ns, last_ns, after_first });
+            let positions = positions(sequence, times.len() as u64, after_first);
+            return Some(Self { first_ns, last_ns, after_first, positions });
         }
         let chunks = sequence.chunks.as_deref()?;
         let (first, last) = (chunks.first()?, chunks.last()?);
         // A first chunk that does not say how many tokens it holds is taken for one token.
         let in_first = u64::from(first.tokens.unwrap_or(1));
         let after_first = output_tokens(sequence).saturating_sub(in_first);
-        Some(Self { first_ns: first.ns, last_ns: last.ns, after_first })
+        let positions = positions(sequence, output_tokens(sequence), after_first);
+        Some(Self { first_ns: first.ns, last_ns: last.ns, after_first, positions })
     }
+}
+
+/// The prompt's, and one for each token that was there with the first stamp.
+fn positions(sequence: &Sequence, tokens: u64, after_first: u64) -> u64 {
+    u64::from(sequence.prompt_tokens) + tokens.saturating_sub(after_first)
 }

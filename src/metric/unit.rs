@@ -6,6 +6,8 @@ pub enum Unit {
     Nanoseconds,
     TokensPerSecond,
     Bytes,
+    /// Of a whole: people read it in per cent.
+    Share,
 }
 
 impl Unit {
@@ -15,6 +17,7 @@ impl Unit {
             Self::Nanoseconds => "ns",
             Self::TokensPerSecond => "tok/s",
             Self::Bytes => "bytes",
+            Self::Share => "share",
         }
     }
 
@@ -46,6 +49,8 @@ const BYTES: &[Scale] = &[
     Scale { divisor: 1e9, symbol: "GB" },
 ];
 
+const SHARES: &[Scale] = &[Scale { divisor: 0.01, symbol: "%" }];
+
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
 impl Scale {
@@ -55,6 +60,7 @@ impl Scale {
             Unit::Nanoseconds => SECONDS,
             Unit::Bytes => BYTES,
             Unit::TokensPerSecond => RATES,
+            Unit::Share => SHARES,
         };
         let positive = values.into_iter().filter(|value| *value > 0.0);
         let (low, high) = positive
@@ -99,8 +105,14 @@ mod tests {
 
     #[test]
     fn a_number_by_itself_has_its_unit() {
-        let shown = [(Unit::Nanoseconds, 8.9e6), (Unit::TokensPerSecond, 43.12), (Unit::Bytes, 412e6)];
-        assert_eq!(shown.map(|(unit, value)| unit.show(value)), ["8.90 ms", "43.1 tok/s", "412 MB"]);
+        let shown = [
+            (Unit::Nanoseconds, 8.9e6),
+            (Unit::TokensPerSecond, 43.12),
+            (Unit::Bytes, 412e6),
+            (Unit::Share, 0.8512),
+        ];
+        let expected = ["8.90 ms", "43.1 tok/s", "412 MB", "85.1 %"];
+        assert_eq!(shown.map(|(unit, value)| unit.show(value)), expected);
     }
 
     #[test]

@@ -8,13 +8,15 @@ use super::safe::shorten;
 use super::verdicts::Judged;
 use super::verdicts::said::{self, Section};
 use super::{Engine, Failed, Fault, Figure, Report, Row, View};
-use crate::metric::{METRICS, Metric, Scale, Shown};
+use crate::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 
 /// Below so many values the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
 /// The title of the column of ratios.
 const RATIOS: &str = "x ref";
+/// The title of the column of shares.
+const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
 pub struct Grid {
@@ -160,6 +162,8 @@ impl Grid {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.name == metric.name),
                 Shown::Estimate | Shown::Percentiles => true,
+                // They have a column together.
+                Shown::OfLimit(_) => false,
             };
             let figure = |row: &Row| row.figure(metric.name).filter(|_| row.fault.is_none()).cloned();
             if !report.rows.iter().any(|row| shown(row) && figure(row).is_some()) {
@@ -175,10 +179,33 @@ impl Grid {
                 scale.write(figure.summary.estimate)
             });
         }
+        self.limit_column(report);
         // Where only the reference itself was measured there is nothing to compare.
         if has_ratios(report) {
             let cell = |row: &Row| said::cell(report, row, view.pairs);
             self.column(report, RATIOS, Place::Figure, cell, |_| String::new());
+        }
+    }
+
+    /// How much of what the machine can do a row's headline is.
+    fn limit_column(&mut self, report: &Report) {
+        let share_of = |row: &Row| {
+            let headline = row.case.headline.filter(|_| row.fault.is_none())?.name;
+            METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
+        };
+        let figure = |row: &Row| row.figure(share_of(row)?.name).map(|figure| figure.summary.estimate);
+        if !report.rows.iter().any(|row| figure(row).is_some()) {
+            return;
+        }
+        let scale = Scale::of(Unit::Share, []);
+        let cell = |row: &Row| match (share_of(row), figure(row)) {
+            (_, Some(share)) => scale.write(share),
+            (Some(_), None) => "n/a".into(),
+            (None, None) => String::new(),
+        };
+        self.column(report, OF_LIMIT, Place::Figure, cell, |_| String::new());
+        if let Some(column) = self.cells.columns.last_mut() {
+            column.unit = scale.symbol;
         }
     }
 

@@ -8,6 +8,7 @@ mod enough;
 mod failing;
 mod form;
 mod launch;
+mod limits;
 mod pace;
 mod seats;
 mod sittings;
@@ -148,10 +149,11 @@ impl<'a> Run<'a> {
     async fn blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
         for block in 0.. {
             if !configurations.iter().any(|&it| self.has_open_cases(it)) {
-                break;
+                return if block > 0 { self.probe_limits(block) } else { Ok(()) };
             }
             self.announce(block, configurations);
             self.pace.block_begins();
+            self.probe_limits(block)?;
             self.block(block, configurations).await?;
             self.pace.block_ends();
             self.close_what_has_enough(block as usize + 1)?;

@@ -1,0 +1,49 @@
+//! What this machine can do at most, as a table.
+//!
+//! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: 1 and as many threads
+//! as there are cores, 1024 MiB and 4000 ms unless told. Without memory, with `--mib 0`.
+#![expect(clippy::print_stdout, reason = "an example that prints")]
+
+use std::time::Duration;
+
+use machine_limits::{Asked, Limits, probe};
+
+fn main() -> Result<(), String> {
+    // Beyond the caches of any machine that this was tried on.
+    let (mut mib, mut ms, mut threads) = (1024, 4000, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let number = |text: Option<String>| {
+            let text = text.unwrap_or_default();
+            text.parse::<u64>().map_err(|error| format!("`{text}` after `{argument}`: {error}"))
+        };
+        match argument.as_str() {
+            "--mib" => mib = number(arguments.next())?,
+            "--ms" => ms = number(arguments.next())?,
+            _ => threads.push(u32::try_from(number(Some(argument.clone()))?).unwrap_or(u32::MAX)),
+        }
+    }
+    if threads.is_empty() {
+        threads = vec![1, u32::MAX];
+    }
+    print(&probe(&Asked {
+        threads,
+        buffer_bytes: mib.saturating_mul(1 << 20),
+        budget: Duration::from_millis(ms),
+    }));
+    Ok(())
+}
+
+fn print(limits: &Limits) {
+    println!("{:>7}  {:>7}  {:>8}", "threads", "streams", "GB/s");
+    for reads in &limits.reads {
+        let rate = reads.bytes_per_second().unwrap_or(0.0) / 1e9;
+        println!("{:7}  {:7}  {rate:8.1}", reads.threads, reads.streams);
+    }
+    println!("\n{:>7}  {:24}  {:>8}", "threads", "unit", "Gop/s");
+    for unit in &limits.units {
+        let name = if unit.loads { format!("{} with loads", unit.unit) } else { unit.unit.clone() };
+        let rate = unit.per_second().unwrap_or(0.0) / 1e9;
+        println!("{:7}  {name:24}  {rate:8.1}", unit.threads);
+    }
+}

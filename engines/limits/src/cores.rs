@@ -1,0 +1,105 @@
+//! Which cores a probe may use, and which of them it does.
+
+/// What the kernel calls a core (a logical one).
+pub type Core = usize;
+
+/// Those that this process may run on, each physical core's first one before any second one: two threads on one physical core
+/// share what is probed.
+pub fn allowed() -> Vec<Core> {
+    let mut cores = system::allowed();
+    cores.sort_by_key(|&core| (place_among_siblings(core), core));
+    cores
+}
+
+/// So many of them, as far apart as they come: caches and memory channels are then shared by as few as possible, as they are
+/// when a scheduler places an engine's threads on an idle machine.
+pub fn spread(cores: &[Core], count: usize) -> Vec<Core> {
+    let count = count.min(cores.len());
+    (0..count).map(|index| cores[index * cores.len() / count]).collect()
+}
+
+/// The thread that calls stays on that core. Where that cannot be asked for it runs where it may.
+pub fn stay_on(core: Core) {
+    system::stay_on(core);
+}
+
+/// 0 for the first logical core of a physical one, 1 for its second.
+fn place_among_siblings(core: Core) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    std::fs::read_to_string(path).map_or(0, |list| place_in(&list, core))
+}
+
+/// How many cores a list such as `0,32` or `0-1` names before this one.
+fn place_in(list: &str, core: Core) -> usize {
+    let ranges = list.trim().split(',').filter_map(|part| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some((from.parse::<Core>().ok()?, to.parse::<Core>().ok()?))
+    });
+    ranges.map(|(from, to)| core.min(to.saturating_add(1)).saturating_sub(from)).sum()
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::Core;
+
+    pub fn allowed() -> Vec<Core> {
+        // A machine with more cores than such a set holds refuses the question.
+        sched_getaffinity(None).map_or_else(
+            |_| super::counted(),
+            |set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
+        )
+    }
+
+    pub fn stay_on(core: Core) {
+        if core < CpuSet::MAX_CPU {
+            let mut set = CpuSet::new();
+            set.set(core);
+            // It is a wish: a container may forbid it.
+            let _ = sched_setaffinity(None, &set);
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use super::Core;
+
+    pub fn allowed() -> Vec<Core> {
+        super::counted()
+    }
+
+    pub fn stay_on(_core: Core) {}
+}
+
+/// Where nothing names them they are numbered.
+fn counted() -> Vec<Core> {
+    (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_threads_are_spread_over_all_cores() {
+        assert_eq!(spread(&[0, 1, 2, 3, 4, 5, 6, 7], 2), [0, 4]);
+        assert_eq!(spread(&[0, 1, 2], 2), [0, 1]);
+        assert_eq!(spread(&[5, 9], 2), [5, 9]);
+        assert_eq!(spread(&[5, 9], 7), [5, 9]);
+        assert_eq!(spread(&[], 1), [0; 0]);
+    }
+
+    #[test]
+    fn the_second_logical_core_of_a_physical_one_is_known_by_its_siblings() {
+        assert_eq!([0, 32].map(|core| place_in("0,32\n", core)), [0, 1]);
+        assert_eq!([4, 5].map(|core| place_in("4-5\n", core)), [0, 1]);
+        assert_eq!([place_in("", 3), place_in("x-y", 3), place_in("7", 7)], [0, 0, 0]);
+    }
+
+    #[test]
+    fn there_is_a_core_to_run_on() {
+        assert!(!allowed().is_empty());
+    }
+}

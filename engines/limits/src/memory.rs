@@ -1,0 +1,124 @@
+//! How fast memory is read, by streams for each thread: a decoded token reads every weight once, and some readers who walk
+//! several far-apart places at once get half as much again as those who walk one.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::Reads;
+use crate::buffer::{Buffer, touch};
+use crate::cores::Core;
+use crate::read::{Reader, STEP};
+use crate::team;
+
+/// Places that each thread walks at once.
+pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
+/// A pass reads one window of the buffer and the next pass the next one, so that no byte is read again before all of the
+/// buffer was, and a pass is still short.
+const WINDOWS: usize = 4;
+/// Caches that hold a quarter of what is read again and again may give some of it from there; less of it they do not.
+const TIMES_THE_CACHE: u64 = 4;
+const LEAST_BUFFER: u64 = 256 << 20;
+const SHARE_OF_AVAILABLE: u64 = 4;
+
+/// How much to read so that it comes from memory: four times the last-level cache and 256 MiB at least, and never more than
+/// a quarter of what is available. `None` where that is not enough to get beyond the caches.
+pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
+    let wanted = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(TIMES_THE_CACHE)).max(LEAST_BUFFER);
+    let most = available.map_or(LEAST_BUFFER, |bytes| bytes / SHARE_OF_AVAILABLE);
+    (wanted <= most).then_some(wanted)
+}
+
+/// Of each number of streams the best pass. Nothing where there is no such buffer.
+pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
+    let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
+    let reader = Reader::here();
+    let parts: Vec<_> = buffer.parts(cores.len()).map(|part| Mutex::new(Some(part))).collect();
+    let part_bytes =
+        parts.first().and_then(|part| part.lock().ok()?.as_deref().map(size_of_val)).unwrap_or(0);
+    let strides = STREAMS.map(|streams| Stride::of(part_bytes, streams as usize));
+    if parts.len() < cores.len() || strides.iter().any(Option::is_none) {
+        return Vec::new();
+    }
+    let best = team::best_of(
+        cores,
+        STREAMS.len(),
+        budget,
+        |index| {
+            let part = parts[index].lock().ok().and_then(|mut part| part.take());
+            Place { part: part.map_or(&[], |part| touch(part)), window: 0 }
+        },
+        |place, setting| {
+            if let Some(stride) = strides[setting] {
+                reader.read(place.next(stride), stride.each, STREAMS[setting]);
+            }
+        },
+    );
+    let times = best.unwrap_or_default();
+    let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
+        let bytes = (stride?.each * streams as usize * cores.len()) as u64;
+        Some(Reads { threads: u32::try_from(cores.len()).ok()?, streams, bytes, ns })
+    });
+    reads.collect()
+}
+
+/// How a window is shared by the streams of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stride {
+    window: usize,
+    /// Bytes of each stream; the next one begins behind it.
+    each: usize,
+}
+
+impl Stride {
+    /// `None` where the part is too small for so many streams. Streams lie an odd number of steps apart: at powers of two they
+    /// would fall into the same sets of the caches and the same banks of memory, which is nobody's limit but a bad layout's.
+    fn of(part_bytes: usize, streams: usize) -> Option<Self> {
+        let window = part_bytes / WINDOWS / STEP * STEP;
+        let steps = window / STEP / streams;
+        let above = steps.div_ceil(2) * 2;
+        (above > 0).then(|| Self { window, each: (above - 1) * STEP })
+    }
+}
+
+/// Where a thread stands in its part.
+struct Place<'a> {
+    part: &'a [u8],
+    window: usize,
+}
+
+impl<'a> Place<'a> {
+    fn next(&mut self, stride: Stride) -> &'a [u8] {
+        let offset = self.window * stride.window;
+        self.window = (self.window + 1) % WINDOWS;
+        &self.part[offset..offset + stride.window]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_far_beyond_the_caches_or_there_is_none() {
+        let (mib, gib) = (1 << 20, 1 << 30);
+        assert_eq!(buffer_bytes(Some(32 * mib), Some(16 * gib)), Some(256 * mib));
+        assert_eq!(buffer_bytes(Some(105 * mib), Some(16 * gib)), Some(420 * mib));
+        assert_eq!(buffer_bytes(Some(105 * mib), Some(gib)), None);
+        assert_eq!(buffer_bytes(None, None), Some(256 * mib));
+        assert_eq!(buffer_bytes(Some(u64::MAX), Some(u64::MAX)), None);
+    }
+
+    #[test]
+    fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
+        for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
+            for streams in STREAMS.map(|streams| streams as usize) {
+                let Stride { window, each } = Stride::of(part, streams).unwrap();
+                assert_eq!((each / STEP % 2, each % STEP), (1, 0), "{part} {streams}");
+                assert!(each * streams <= window && window * WINDOWS <= part, "{part} {streams}");
+                // Next to nothing of a large window is left out.
+                assert!(part < 1 << 20 || each * streams * 100 >= window * 95, "{part} {streams}");
+            }
+        }
+        assert_eq!(Stride::of(STEP * 31, 8), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! Reading, and nothing else: what is loaded is added up, so that no compiler leaves a load out.
+#![expect(unsafe_code, reason = "vector loads take pointers")]
+
+/// What is read of a stream before the next one's turn: four lines of a cache.
+pub const STEP: usize = 256;
+
+/// The widest loads that this machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    Portable,
+}
+
+impl Reader {
+    pub fn here() -> Self {
+        Self::all().next().unwrap_or(Self::Portable)
+    }
+
+    /// Those that this machine has, the widest first.
+    fn all() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let vectors = [
+            (is_x86_feature_detected!("avx512f"), Self::Avx512),
+            (is_x86_feature_detected!("avx2"), Self::Avx2),
+        ];
+        #[cfg(target_arch = "aarch64")]
+        let vectors = [(std::arch::is_aarch64_feature_detected!("neon"), Self::Neon)];
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let vectors = [];
+        vectors.into_iter().filter_map(|(has, reader)| has.then_some(reader)).chain([Self::Portable])
+    }
+
+    /// Walks so many streams at once, each so many bytes long and behind the other.
+    pub fn read(self, bytes: &[u8], each: usize, streams: u32) {
+        let walk = Walk { start: bytes.as_ptr(), each };
+        assert!(
+            each.is_multiple_of(STEP)
+                && each.checked_mul(streams as usize).is_some_and(|it| it <= bytes.len())
+        );
+        // SAFETY: the streams lie within `bytes`, and each is a multiple of a step long.
+        let sum = unsafe {
+            match streams {
+                1 => self.walk::<1>(walk),
+                2 => self.walk::<2>(walk),
+                4 => self.walk::<4>(walk),
+                8 => self.walk::<8>(walk),
+                _ => 0,
+            }
+        };
+        std::hint::black_box(sum);
+    }
+
+    /// # Safety
+    ///
+    /// The machine has what this variant needs, and `walk` is of `STREAMS` streams.
+    unsafe fn walk<const STREAMS: usize>(self, walk: Walk) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512 => x86::avx512::<STREAMS>(walk),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2 => x86::avx2::<STREAMS>(walk),
+                #[cfg(target_arch = "aarch64")]
+                Self::Neon => arm::neon::<STREAMS>(walk),
+                Self::Portable => portable::<STREAMS>(walk),
+            }
+        }
+    }
+}
+
+/// Streams that lie one behind the other, each a multiple of `STEP` long.
+#[derive(Clone, Copy)]
+struct Walk {
+    start: *const u8,
+    each: usize,
+}
+
+impl Walk {
+    /// # Safety
+    ///
+    /// That stream has so many bytes.
+    unsafe fn at(self, stream: usize, offset: usize) -> *const u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.start.add(stream * self.each + offset) }
+    }
+}
+
+/// # Safety
+///
+/// `walk` is of `STREAMS` streams.
+unsafe fn portable<const STREAMS: usize>(walk: Walk) -> u64 {
+    const LANES: usize = 8;
+    let mut sums = [0u64; LANES];
+    for offset in (0..walk.each).step_by(STEP) {
+        for stream in 0..STREAMS {
+            for vector in 0..STEP / size_of::<[u64; LANES]>() {
+                for (lane, sum) in sums.iter_mut().enumerate() {
+                    let within = (vector * LANES + lane) * size_of::<u64>();
+                    // SAFETY: a step from `offset` on lies within the stream; any bytes are a number.
+                    let loaded = unsafe { walk.at(stream, offset + within).cast::<u64>().read_unaligned() };
+                    *sum = sum.wrapping_add(loaded);
+                }
+            }
+        }
+    }
+    sums.iter().fold(0, |all, sum| all.wrapping_add(*sum))
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{STEP, Walk};
+
+    /// # Safety
+    ///
+    /// The machine has AVX-512, and `walk` is of `STREAMS` streams.
+    #[target_feature(enable = "avx512f")]
+    pub unsafe fn avx512<const STREAMS: usize>(walk: Walk) -> u64 {
+        let mut sums = [_mm512_setzero_si512(); STEP / 64];
+        for offset in (0..walk.each).step_by(STEP) {
+            for stream in 0..STREAMS {
+                for (vector, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: a step from `offset` on lies within the stream.
+                    let loaded = unsafe { _mm512_loadu_si512(walk.at(stream, offset + 64 * vector).cast()) };
+                    *sum = _mm512_add_epi64(*sum, loaded);
+                }
+            }
+        }
+        let all = sums.into_iter().fold(_mm512_setzero_si512(), |all, sum| _mm512_add_epi64(all, sum));
+        _mm512_reduce_add_epi64(all).cast_unsigned()
+    }
+
+    /// # Safety
+    ///
+    /// The machine has AVX2, and `walk` is of `STREAMS` streams.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn avx2<const STREAMS: usize>(walk: Walk) -> u64 {
+        let mut sums = [_mm256_setzero_si256(); STEP / 32];
+        for offset in (0..walk.each).step_by(STEP) {
+            for stream in 0..STREAMS {
+                for (vector, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: a step from `offset` on lies within the stream.
+                    let loaded = unsafe { _mm256_loadu_si256(walk.at(stream, offset + 32 * vector).cast()) };
+                    *sum = _mm256_add_epi64(*sum, loaded);
+                }
+            }
+        }
+        let all = sums.into_iter().fold(_mm256_setzero_si256(), |all, sum| _mm256_add_epi64(all, sum));
+        let mut lanes = [0u64; 4];
+        // SAFETY: it has room for one vector.
+        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), all) };
+        lanes.iter().fold(0, |all, lane| all.wrapping_add(*lane))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::arch::aarch64::*;
+
+    use super::{STEP, Walk};
+
+    /// # Safety
+    ///
+    /// The machine has NEON, and `walk` is of `STREAMS` streams.
+    #[target_feature(enable = "neon")]
+    pub unsafe fn neon<const STREAMS: usize>(walk: Walk) -> u64 {
+        let mut sums = [vdupq_n_u64(0); STEP / 16];
+        for offset in (0..walk.each).step_by(STEP) {
+            for stream in 0..STREAMS {
+                for (vector, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: a step from `offset` on lies within the stream.
+                    let loaded = unsafe { vld1q_u64(walk.at(stream, offset + 16 * vector).cast()) };
+                    *sum = vaddq_u64(*sum, loaded);
+                }
+            }
+        }
+        let all = sums.into_iter().fold(vdupq_n_u64(0), |all, sum| vaddq_u64(all, sum));
+        vgetq_lane_u64::<0>(all).wrapping_add(vgetq_lane_u64::<1>(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reader_reads_every_byte_of_every_stream_once_and_none_beside() {
+        // Each step has a number of its own; what lies behind the last stream would show in the sum.
+        let steps = 24;
+        let bytes: Vec<u8> =
+            (0..steps * STEP).map(|at| if at / STEP < 16 { (at / STEP) as u8 + 1 } else { 255 }).collect();
+        let sum_of = |upto: usize| -> u64 {
+            let numbers = bytes[..upto].chunks_exact(8);
+            numbers.map(|it| u64::from_le_bytes(it.try_into().unwrap())).fold(0, u64::wrapping_add)
+        };
+        for reader in Reader::all() {
+            let walk = |streams: usize, each| (streams, Walk { start: bytes.as_ptr(), each });
+            // SAFETY: every walk ends within `bytes`, and only readers that the machine has are listed.
+            let sums = unsafe {
+                let (one, two, four, eight) =
+                    (walk(1, 15 * STEP), walk(2, 7 * STEP), walk(4, 3 * STEP), walk(8, STEP));
+                [
+                    (one, reader.walk::<1>(one.1)),
+                    (two, reader.walk::<2>(two.1)),
+                    (four, reader.walk::<4>(four.1)),
+                    (eight, reader.walk::<8>(eight.1)),
+                ]
+            };
+            for ((streams, walk), sum) in sums {
+                assert_eq!(sum, sum_of(walk.each * streams), "{reader:?} with {streams} streams");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "each")]
+    fn a_walk_beyond_the_buffer_is_refused() {
+        Reader::here().read(&[0; 2 * STEP], STEP, 4);
+    }
+}

@@ -1,0 +1,99 @@
+//! How many operations each unit of a core does in a second, by itself: in registers, and for tiles, which no product of
+//! matrices can keep there, also with its operands read from the nearest cache.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "aarch64")]
+mod arm;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::time::Duration;
+
+use crate::Operations;
+use crate::cores::Core;
+use crate::team;
+
+/// A loop over one instruction. Enough results are under way at once that none waits for the one before.
+#[derive(Clone, Copy)]
+struct Unit {
+    name: &'static str,
+    loads: bool,
+    /// Operations of one round of the loop.
+    each: u64,
+    /// Makes so many rounds. To be called only where the machine has what it needs, which those of `all` promise.
+    run: unsafe fn(u64),
+}
+
+/// What a pass is to take, roughly: shorter ones would see the barrier, longer ones fewer quiet moments.
+const PASS_OPERATIONS: u64 = 1 << 26;
+/// Tiles and bytes do many times as many in the same time.
+const PASS_ROUNDS: u64 = 1 << 14;
+
+/// Of each unit of this machine the best pass.
+pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
+    let units = all();
+    let best = team::best_of(cores, units.len(), budget, |_| (), |(), setting| units[setting].pass());
+    let times = best.unwrap_or_default();
+    let operations = units.iter().zip(times).filter_map(|(unit, ns)| {
+        Some(Operations {
+            unit: unit.name.into(),
+            loads: unit.loads,
+            threads: u32::try_from(cores.len()).ok()?,
+            operations: unit.rounds() * unit.each * cores.len() as u64,
+            ns,
+        })
+    });
+    operations.collect()
+}
+
+impl Unit {
+    fn rounds(&self) -> u64 {
+        (PASS_OPERATIONS / self.each).max(PASS_ROUNDS)
+    }
+
+    #[expect(unsafe_code, reason = "kernels need instructions that not every machine has")]
+    fn pass(&self) {
+        // SAFETY: `all` lists what this machine has.
+        unsafe { (self.run)(self.rounds()) };
+    }
+}
+
+/// Those that this machine has. There is always one for f32.
+fn all() -> Vec<Unit> {
+    #[cfg(target_arch = "x86_64")]
+    let mut units: Vec<Unit> = x86::here().chain(amx::here()).collect();
+    #[cfg(target_arch = "aarch64")]
+    let mut units: Vec<Unit> = arm::here().collect();
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let mut units: Vec<Unit> = Vec::new();
+    if !units.iter().any(|unit| unit.name == F32) {
+        units.insert(0, portable::F32_UNIT);
+    }
+    units
+}
+
+const F32: &str = "f32_fma";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_that_is_listed_runs_here_and_is_listed_once() {
+        let units = all();
+        for (index, unit) in units.iter().enumerate() {
+            unit.pass();
+            let same = |other: &Unit| (other.name, other.loads) == (unit.name, unit.loads);
+            assert!(units[..index].iter().all(|other| !same(other)), "{} twice", unit.name);
+            assert!(unit.rounds() * unit.each >= PASS_OPERATIONS);
+        }
+        assert_eq!(units.iter().filter(|unit| unit.name == F32).count(), 1);
+        #[expect(unsafe_code, reason = "as in `pass`")]
+        // SAFETY: it needs nothing.
+        unsafe {
+            (portable::F32_UNIT.run)(1000);
+        }
+    }
+}

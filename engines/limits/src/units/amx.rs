@@ -1,0 +1,234 @@
+//! Tiles of Intel's matrix unit, whose intrinsics are not stable: the whole loop is one piece of assembly, because nothing
+//! survives in a tile between two of them.
+//!
+//! Four results are under way at once, 2 by 2 of two tiles of A and two of B, as in a product of matrices that is blocked for
+//! it: sixteen cycles each, a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. `with loads`
+//! reads the four operands from the nearest cache before each four products, which is the least that any such product needs.
+#![expect(unsafe_code, reason = "assembly, and a system call that no crate of the tree has")]
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+use super::Unit;
+
+/// Rows of a tile, and columns of a result.
+const ROWS: u64 = 16;
+/// Products in a round of the loop.
+const PRODUCTS: u64 = 4;
+/// Bytes of a row.
+const ROW: usize = 64;
+/// In numbers: what one product adds up for each number of its result.
+const DEPTH_BF16: u64 = ROW as u64 / 2;
+const DEPTH_INT8: u64 = ROW as u64;
+
+/// Those that this machine has, and that its kernel lets this process use.
+pub fn here() -> impl Iterator<Item = Unit> {
+    let has = Has::here();
+    let unit = |name, loads, depth, run| Unit { name, loads, each: of(depth), run };
+    let units = [
+        (has.bf16, unit("amx_bf16", false, DEPTH_BF16, bf16 as unsafe fn(u64))),
+        (has.bf16, unit("amx_bf16", true, DEPTH_BF16, bf16_with_loads)),
+        (has.int8, unit("amx_int8", false, DEPTH_INT8, int8)),
+        (has.int8, unit("amx_int8", true, DEPTH_INT8, int8_with_loads)),
+    ];
+    units.into_iter().filter_map(|(has, unit)| has.then_some(unit))
+}
+
+/// Operations of a round.
+const fn of(depth: u64) -> u64 {
+    2 * PRODUCTS * ROWS * ROWS * depth
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Has {
+    bf16: bool,
+    int8: bool,
+}
+
+impl Has {
+    fn here() -> Self {
+        // Leaf 7 is there where the highest leaf is no lower.
+        if __cpuid(0).eax < 7 {
+            return Self::default();
+        }
+        let has = Self::told(__cpuid_count(7, 0).edx);
+        if has == Self::default() || system::may_use_tiles() { has } else { Self::default() }
+    }
+
+    /// By CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
+    fn told(edx: u32) -> Self {
+        let bit = |bit: u32| edx >> bit & 1 == 1;
+        Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::arch::asm;
+
+    const ARCH_PRCTL: u64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    /// The state component of tiles.
+    const XFEATURE_XTILEDATA: u64 = 18;
+
+    /// Tiles make a thread's saved state 8 KiB larger, so a process must ask before any of its threads uses them. A kernel
+    /// that knows nothing of tiles says no.
+    pub fn may_use_tiles() -> bool {
+        let mut result = ARCH_PRCTL;
+        // SAFETY: the call takes two numbers and touches no memory of ours; the kernel overwrites rcx and r11.
+        unsafe {
+            asm!(
+                "syscall",
+                inout("rax") result,
+                in("rdi") ARCH_REQ_XCOMP_PERM,
+                in("rsi") XFEATURE_XTILEDATA,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack),
+            );
+        }
+        result == 0
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    /// How to ask is known on Linux alone.
+    pub fn may_use_tiles() -> bool {
+        false
+    }
+}
+
+/// What `ldtilecfg` reads: how many rows each tile has, and how many bytes a row.
+#[repr(C, align(64))]
+struct Shape {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// All eight tiles whole.
+static WHOLE: Shape = {
+    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
+    let mut tile = 0;
+    while tile < 8 {
+        (row_bytes[tile], rows[tile]) = (ROW as u16, ROWS as u8);
+        tile += 1;
+    }
+    Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+};
+
+/// Two tiles of A and two of B, one behind the other: 4 KiB. As bf16 every number is 0.75 or so: zeros would cost a unit less
+/// power than numbers do.
+#[repr(C, align(64))]
+struct Tiles([u8; 4 * ROW * ROWS as usize]);
+
+static TILES: Tiles = Tiles([0x3f; 4 * ROW * ROWS as usize]);
+
+/// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 of A, tmm6 and tmm7 of B.
+macro_rules! kernel {
+    ($name:ident, $product:literal, [$($load:literal),*]) => {
+        /// # Safety
+        ///
+        /// The machine has tiles and this product, and the kernel has said that this process may use them.
+        unsafe fn $name(rounds: u64) {
+            if rounds == 0 {
+                return;
+            }
+            // SAFETY: it reads `WHOLE` and the four tiles of `TILES`, writes no memory, and leaves the tiles released;
+            // the caller promises the instructions.
+            unsafe {
+                asm!(
+                    "ldtilecfg [{shape}]",
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    "tileloadd tmm4, [{tiles} + {row}*1]",
+                    "tileloadd tmm5, [{tiles} + {row}*1 + 1024]",
+                    "tileloadd tmm6, [{tiles} + {row}*1 + 2048]",
+                    "tileloadd tmm7, [{tiles} + {row}*1 + 3072]",
+                    "2:",
+                    $($load,)*
+                    concat!($product, " tmm0, tmm4, tmm6"),
+                    concat!($product, " tmm1, tmm4, tmm7"),
+                    concat!($product, " tmm2, tmm5, tmm6"),
+                    concat!($product, " tmm3, tmm5, tmm7"),
+                    "dec {rounds}",
+                    "jnz 2b",
+                    "tilerelease",
+                    shape = in(reg) &raw const WHOLE,
+                    tiles = in(reg) TILES.0.as_ptr(),
+                    row = in(reg) ROW,
+                    rounds = inout(reg) rounds => _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack, readonly),
+                );
+            }
+        }
+    };
+}
+
+kernel!(bf16, "tdpbf16ps", []);
+kernel!(
+    bf16_with_loads,
+    "tdpbf16ps",
+    [
+        "tileloadd tmm4, [{tiles} + {row}*1]",
+        "tileloadd tmm5, [{tiles} + {row}*1 + 1024]",
+        "tileloadd tmm6, [{tiles} + {row}*1 + 2048]",
+        "tileloadd tmm7, [{tiles} + {row}*1 + 3072]"
+    ]
+);
+kernel!(int8, "tdpbssd", []);
+kernel!(
+    int8_with_loads,
+    "tdpbssd",
+    [
+        "tileloadd tmm4, [{tiles} + {row}*1]",
+        "tileloadd tmm5, [{tiles} + {row}*1 + 1024]",
+        "tileloadd tmm6, [{tiles} + {row}*1 + 2048]",
+        "tileloadd tmm7, [{tiles} + {row}*1 + 3072]"
+    ]
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_products_of_full_tiles_are_so_many_operations() {
+        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a multiplication and an addition.
+        assert_eq!(of(DEPTH_BF16), 65_536);
+        assert_eq!(of(DEPTH_INT8), 131_072);
+    }
+
+    #[test]
+    fn the_shape_of_tiles_is_as_the_instruction_reads_it() {
+        assert_eq!((size_of::<Shape>(), align_of::<Shape>()), (64, 64));
+        assert_eq!(std::mem::offset_of!(Shape, row_bytes), 16);
+        assert_eq!(std::mem::offset_of!(Shape, rows), 48);
+        let whole = &WHOLE;
+        assert_eq!((whole.palette, whole.start_row, whole.reserved), (1, 0, [0; 14]));
+        assert_eq!(whole.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
+        assert_eq!(whole.rows[..8], [16; 8]);
+        assert_eq!(whole.rows[8..], [0; 8]);
+    }
+
+    #[test]
+    fn products_count_only_beside_tiles() {
+        let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
+        assert_eq!(Has::told(bf16 | int8), Has::default());
+        assert_eq!(Has::told(tile | bf16), Has { bf16: true, int8: false });
+        assert_eq!(Has::told(tile | bf16 | int8), Has { bf16: true, int8: true });
+    }
+
+    #[test]
+    fn a_machine_without_tiles_lists_none_of_it() {
+        let told = Has::told(__cpuid_count(7, 0).edx);
+        assert!(here().count() <= 2 * (usize::from(told.bf16) + usize::from(told.int8)));
+    }
+}

@@ -1,0 +1,21 @@
+//! f32 in whatever vectors the compiler finds, where nothing better is known.
+
+use std::hint::black_box;
+
+use super::{F32, Unit};
+
+const LANES: usize = 64;
+
+/// A multiplication and an addition: fused only where every machine of this kind can.
+pub const F32_UNIT: Unit = Unit { name: F32, loads: false, each: 2 * LANES as u64, run: multiply_and_add };
+
+fn multiply_and_add(rounds: u64) {
+    let (half, one) = (black_box(0.5f32), black_box(1.0f32));
+    let mut sums = [1.0f32; LANES];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = *sum * half + one;
+        }
+    }
+    black_box(sums);
+}

@@ -1,0 +1,131 @@
+//! The vector units of x86: one instruction each, on operands that stay in registers.
+
+use std::arch::x86_64::*;
+use std::hint::black_box;
+
+use super::{F32, Unit};
+
+/// Results under way at once. Two pipes with a latency of four (Intel) or five need ten; 32 registers hold more.
+const SUMS_512: usize = 16;
+/// Of 16 registers, two hold operands.
+const SUMS_256: usize = 12;
+
+/// Those that this machine has.
+pub fn here() -> impl Iterator<Item = Unit> {
+    let wide = is_x86_feature_detected!("avx512f");
+    let f32_unit = match wide {
+        true => Some(Unit { name: F32, loads: false, each: of(SUMS_512, 16), run: f32_512 }),
+        false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Unit {
+            name: F32,
+            loads: false,
+            each: of(SUMS_256, 8),
+            run: f32_256,
+        }),
+    };
+    let bf16 = wide && is_x86_feature_detected!("avx512bf16");
+    let vnni = wide && is_x86_feature_detected!("avx512vnni");
+    let narrow_vnni = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
+    let others = [
+        (bf16, Unit { name: "avx512_bf16", loads: false, each: of(SUMS_512, 32), run: bf16_512 }),
+        (vnni, Unit { name: "avx512_vnni", loads: false, each: of(SUMS_512, 64), run: vnni_512 }),
+        (narrow_vnni, Unit { name: "avx_vnni", loads: false, each: of(SUMS_256, 32), run: vnni_256 }),
+    ];
+    f32_unit.into_iter().chain(others.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
+}
+
+/// Operations of a round: each of so many instructions multiplies and adds so many numbers.
+const fn of(sums: usize, numbers: usize) -> u64 {
+    (2 * sums * numbers) as u64
+}
+
+/// Stays at two, so that no number becomes one that is slow to compute with.
+#[target_feature(enable = "avx512f")]
+fn f32_512(rounds: u64) {
+    let (half, one) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(1.0)));
+    let mut sums = [one; SUMS_512];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, half, one);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn f32_256(rounds: u64) {
+    let (half, one) = (black_box(_mm256_set1_ps(0.5)), black_box(_mm256_set1_ps(1.0)));
+    let mut sums = [one; SUMS_256];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm256_fmadd_ps(*sum, half, one);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn bf16_512(rounds: u64) {
+    let one = _mm512_set1_ps(1.0);
+    let ones = black_box(_mm512_cvtne2ps_pbh(one, one));
+    let mut sums = [one; SUMS_512];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbf16_ps(*sum, ones, ones);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn vnni_512(rounds: u64) {
+    let ones = black_box(_mm512_set1_epi8(1));
+    let mut sums = [ones; SUMS_512];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, ones, ones);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx2,avxvnni")]
+fn vnni_256(rounds: u64) {
+    let ones = black_box(_mm256_set1_epi8(1));
+    let mut sums = [ones; SUMS_256];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm256_dpbusd_avx_epi32(*sum, ones, ones);
+        }
+    }
+    black_box(sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_counted_as_multiplications_and_additions() {
+        // 16 instructions on 16 numbers of f32, on 32 of bf16, on 64 of eight bits.
+        assert_eq!([of(SUMS_512, 16), of(SUMS_512, 32), of(SUMS_512, 64)], [512, 1024, 2048]);
+        assert_eq!([of(SUMS_256, 8), of(SUMS_256, 32)], [192, 768]);
+    }
+
+    #[test]
+    fn units_that_the_machine_has_are_those_that_it_says_it_has() {
+        let names: Vec<&str> = here().map(|unit| unit.name).collect();
+        assert_eq!(names.contains(&"avx512_vnni"), is_x86_feature_detected!("avx512vnni"));
+        assert_eq!(names.contains(&"avx512_bf16"), is_x86_feature_detected!("avx512bf16"));
+    }
+
+    #[test]
+    fn narrower_units_run_where_a_wider_one_is_probed_too() {
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            #[expect(unsafe_code, reason = "it needs instructions that not every machine has")]
+            // SAFETY: they were just found.
+            unsafe {
+                f32_256(1000);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! How far a request was from what the machine can do: bytes that a decode must move over bytes that memory gives, operations
+//! of a prefill over those that units do. Both count what the work needs, not what an engine did: whoever reads weights twice
+//! has the smaller share. A share above one is kept: no engine does more than the machine, so one of the facts is wrong.
+
+use machine_limits::{Limits, Operations, Reads};
+use protocol::{Facts, Sequence};
+
+use super::{Observation, positive};
+use crate::machine::Cpu;
+use crate::plan::Sizes;
+use crate::scenario::Kind;
+
+/// Weights that lie in a cache are not read from memory, and a cache keeps some of what is less than four times as large.
+const TIMES_THE_CACHE: f64 = 4.0;
+/// Where the machine does not say: more than most have.
+const UNKNOWN_CACHE: u64 = 256 << 20;
+
+/// Of the memory's bandwidth, while tokens after the first were made.
+pub fn bandwidth(seen: &Observation) -> Vec<f64> {
+    bandwidth_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+/// Of the units' rate, from the start to the first token.
+pub fn compute(seen: &Observation) -> Vec<f64> {
+    compute_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+fn bandwidth_of(seen: &Observation) -> Option<f64> {
+    let around = Around::of(seen)?;
+    let weights = weight_bytes(around.sizes, around.facts.weights_dtype.as_deref()?)?;
+    if weights < cached_below(&seen.machine?.cpu, around.threads) {
+        return None;
+    }
+    // An engine that does not say what its cache holds has what it computes with.
+    let kv_dtype = around.facts.kv_dtype.as_ref().or(around.facts.compute_dtype.as_ref());
+    let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
+    let position = around.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
+    // In a batch every sequence takes a step with the same reading of the weights.
+    let steps = seen.timed_sequences().map(|timed| timed.after_first).max()? as f64;
+    let positions: f64 =
+        seen.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
+    let (first_ns, last_ns) = seen.first_and_last_ns()?;
+    let seconds = positive(last_ns, first_ns)? / 1e9;
+    let bytes = steps * weights + positions * position;
+    (steps > 0.0).then_some(bytes / seconds / read_rate(around.limits, around.threads)?)
+}
+
+fn compute_of(seen: &Observation) -> Option<f64> {
+    let around = Around::of(seen).filter(|_| seen.kind == Kind::Warm)?;
+    let units = units_for(around.facts)?;
+    let sequences = &seen.sample.iteration.sequences;
+    let operations: f64 = sequences.iter().map(|sequence| prefill_operations(around.sizes, sequence)).sum();
+    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max()?;
+    let seconds = positive(first_ns, seen.sample.iteration.start_ns)? / 1e9;
+    (operations > 0.0).then_some(operations / seconds / unit_rate(around.limits, around.threads, units)?)
+}
+
+/// What both shares need, where it is known: of a model whose sizes are known, on a CPU whose limits were probed.
+struct Around<'a> {
+    sizes: &'a Sizes,
+    facts: &'a Facts,
+    limits: &'a Limits,
+    /// As many as it was given, whatever it says: one that uses more shows by its share.
+    threads: u32,
+}
+
+impl<'a> Around<'a> {
+    fn of(seen: &Observation<'a>) -> Option<Self> {
+        let configuration = seen.configuration?;
+        let facts = &seen.launch.loaded.as_ref()?.facts;
+        let device = facts.device.as_ref().unwrap_or(&configuration.device);
+        let sizes = configuration.model.sizes.as_ref().filter(|_| device.starts_with("cpu"))?;
+        Some(Self { sizes, facts, limits: &seen.limits?.probed, threads: configuration.threads })
+    }
+}
+
+/// Read for one token of a decode.
+pub fn weight_bytes(sizes: &Sizes, dtype: &str) -> Option<f64> {
+    Some(sizes.read_per_token as f64 * bits(dtype)? / 8.0).filter(|&bytes| bytes > 0.0)
+}
+
+/// Weights of fewer bytes may be read from caches.
+pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
+    TIMES_THE_CACHE * last_level_cache_bytes(cpu, threads).unwrap_or(UNKNOWN_CACHE) as f64
+}
+
+/// Of all last-level caches that so many threads can be beside; `None` where the machine does not say.
+pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
+    let last = cpu.caches.iter().filter(|cache| cache.size_bytes > 0).max_by_key(|cache| cache.level)?;
+    let instances = cpu.logical_cores.map_or(1, |cores| cores.div_ceil(last.shared_by.max(1)));
+    Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
+}
+
+/// Positions of the cache that so many tokens read together, when the first of them reads `first`: each has one more.
+fn positions_read(first: u64, tokens: u64) -> f64 {
+    let (first, tokens) = (first as f64, tokens as f64);
+    tokens * first + tokens * (tokens - 1.0) / 2.0
+}
+
+/// A multiplication and an addition for each weight and computed token, those of the output for the last token alone; and for
+/// each key and value that a token attends to, its own and those before it.
+fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
+    let prompt = u64::from(sequence.prompt_tokens);
+    let cached = u64::from(sequence.cached_prompt_tokens.unwrap_or(0)).min(prompt);
+    let computed = prompt - cached;
+    if computed == 0 {
+        return 0.0;
+    }
+    let every = sizes.read_per_token.saturating_sub(sizes.output) as f64;
+    let weights = every * computed as f64 + sizes.output as f64;
+    let attended = positions_read(cached + 1, computed) * sizes.attended_per_position as f64;
+    2.0 * (weights + attended)
+}
+
+/// The bits of a weight, scales of its block included.
+fn bits(dtype: &str) -> Option<f64> {
+    Some(match dtype.to_ascii_lowercase().as_str() {
+        "f32" | "float32" => 32.0,
+        "f16" | "float16" | "bf16" | "bfloat16" => 16.0,
+        "int8" | "i8" => 8.0,
+        "q8_0" => 8.5,
+        "q6_k" => 6.5625,
+        "q5_1" => 6.0,
+        "q5_0" | "q5_k" => 5.5,
+        "q4_1" => 5.0,
+        "q4_0" | "q4_k" => 4.5,
+        "q3_k" => 3.4375,
+        "q2_k" => 2.625,
+        _ => return None,
+    })
+}
+
+/// Units by their name in a record, and whether with loads: tiles are never without.
+type Units = &'static [(&'static str, bool)];
+
+const FOR_F32: Units = &[("f32_fma", false)];
+const FOR_BF16: Units = &[("f32_fma", false), ("avx512_bf16", false), ("amx_bf16", true)];
+const FOR_INT8: Units = &[
+    ("f32_fma", false),
+    ("avx512_bf16", false),
+    ("amx_bf16", true),
+    ("avx_vnni", false),
+    ("avx512_vnni", false),
+    ("amx_int8", true),
+];
+
+/// What its dtypes let it use. Weights of eight bits and fewer are multiplied as such by some and widened by others; the limit
+/// is that of those who do it the fast way.
+fn units_for(facts: &Facts) -> Option<Units> {
+    let of = |dtype: &Option<String>| bits(dtype.as_ref()?);
+    let (weights, compute) = (of(&facts.weights_dtype), of(&facts.compute_dtype)?);
+    match weights.map_or(compute, |weights| weights.min(compute)) {
+        narrow if narrow < 16.0 => Some(FOR_INT8),
+        _ if compute <= 16.0 => Some(FOR_BF16),
+        _ => Some(FOR_F32),
+    }
+}
+
+/// Bytes per second: the best over streams of the most threads that were probed and are no more than these.
+fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
+    let most = limits.reads.iter().map(|it| it.threads).filter(|&it| it <= threads).max()?;
+    let rates = limits.reads.iter().filter(|it| it.threads == most).filter_map(Reads::bytes_per_second);
+    rates.reduce(f64::max)
+}
+
+/// Operations per second: the best of these units, of the most threads that were probed and are no more than these.
+fn unit_rate(limits: &Limits, threads: u32, units: Units) -> Option<f64> {
+    let most = limits.units.iter().map(|it| it.threads).filter(|&it| it <= threads).max()?;
+    let usable = limits.units.iter().filter(|it| it.threads == most);
+    let usable = usable.filter(|it| units.contains(&(it.unit.as_str(), it.loads)));
+    usable.filter_map(Operations::per_second).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! What the machine can do at most, probed just before each block and once after the last one: limits move, and a share of
+//! one that held an hour ago says nothing. Never while an engine of this run lives, whose pools would be in the way, and
+//! nothing is kept: the memory that is read is given back before an engine's is measured.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use machine_limits::{Asked, buffer_bytes, probe};
+
+use super::Run;
+use crate::machine::{Cpu, memory};
+use crate::metric::share::{cached_below, last_level_cache_bytes, weight_bytes};
+use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
+use crate::record::{Entry, Limits};
+
+/// For each number of threads that the plan has: a block with more of them is longer too. A tenth goes into touching the
+/// memory, and every setting still has ten passes or so.
+const TIME: Duration = Duration::from_millis(300);
+
+impl Run<'_> {
+    /// An interrupt meanwhile is heard when it is over.
+    pub(super) fn probe_limits(&mut self, block: u32) -> Result<()> {
+        let cpu = &self.recorder.record.header.machine.cpu;
+        match asked(&self.plan, cpu, memory::available_bytes()) {
+            Some(asked) => self.recorder.take(Entry::Limits(Limits { block, probed: probe(&asked) })),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `None` where nothing in the plan could have a share: no engine runs on the CPU, or all models are so small that the caches
+/// hold them. Such a model measures what an engine costs besides, and no limit of the machine is in its way.
+fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<Asked> {
+    let measured = plan.cases.iter().filter_map(|case| plan.configurations.get(case.configuration));
+    let threads: BTreeSet<u32> =
+        measured.filter(|it| may_have_a_share(it, cpu)).map(|it| it.threads).collect();
+    let most = *threads.last()?;
+    let buffer_bytes = buffer_bytes(last_level_cache_bytes(cpu, most), available).unwrap_or(0);
+    let budget = TIME * u32::try_from(threads.len()).unwrap_or(u32::MAX);
+    Some(Asked { threads: threads.into_iter().collect(), buffer_bytes, budget })
+}
+
+fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
+    // What is left to the engine may be the widest.
+    let dtype = configuration.dtype.as_deref().unwrap_or(WITNESS_DTYPE);
+    let sizes = configuration.model.sizes.as_ref();
+    let weights = sizes.and_then(|sizes| weight_bytes(sizes, dtype));
+    configuration.unavailable.is_none()
+        && configuration.device == "cpu"
+        && weights.is_some_and(|bytes| bytes >= cached_below(cpu, configuration.threads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::cpu::Cache;
+    use crate::plan::{Case, Model, Prompt, Sizes, Unavailable};
+    use crate::run::example_workload;
+
+    const GIB: u64 = 1 << 30;
+
+    fn cpu() -> Cpu {
+        let cache = Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, shared_by: 8 };
+        Cpu { logical_cores: Some(8), caches: vec![cache], ..Cpu::default() }
+    }
+
+    fn configuration(threads: u32, parameters: u64) -> Configuration {
+        let sizes = Sizes { parameters, read_per_token: parameters, ..Sizes::default() };
+        let model = Model { sizes: Some(sizes), ..Model::default() };
+        Configuration { device: "cpu".into(), threads, model, ..Configuration::default() }
+    }
+
+    fn plan(configurations: Vec<Configuration>) -> Plan {
+        let case = |configuration| Case { configuration, workload: example_workload(Prompt::Tokens(8)) };
+        let cases = (0..configurations.len()).map(case).collect();
+        Plan { configurations, cases, ..Plan::default() }
+    }
+
+    #[test]
+    fn limits_are_probed_for_each_number_of_threads_of_a_model_beyond_the_caches() {
+        let plan =
+            plan(vec![configuration(4, 1 << 30), configuration(1, 1 << 30), configuration(4, 1 << 30)]);
+        let asked = asked(&plan, &cpu(), Some(16 * GIB)).unwrap();
+        assert_eq!((asked.threads, asked.buffer_bytes, asked.budget), (vec![1, 4], 256 << 20, 2 * TIME));
+    }
+
+    #[test]
+    fn where_memory_is_short_units_are_probed_alone() {
+        let plan = plan(vec![configuration(2, 1 << 30)]);
+        assert_eq!(asked(&plan, &cpu(), Some(GIB / 2)).map(|asked| asked.buffer_bytes), Some(0));
+    }
+
+    #[test]
+    fn nothing_is_probed_for_whom_there_is_no_share() {
+        let probed = |it: &Configuration| asked(&plan(vec![it.clone()]), &cpu(), Some(16 * GIB)).is_some();
+        // 32 Mi weights are 128 MiB of f32, four times the cache.
+        let large = configuration(2, 32 << 20);
+        assert!(probed(&large));
+        assert!(!probed(&configuration(2, (32 << 20) - 1)));
+        assert!(!probed(&Configuration { dtype: Some("bf16".into()), ..large.clone() }));
+        assert!(!probed(&Configuration { device: "cuda".into(), ..large.clone() }));
+        assert!(!probed(&Configuration { unavailable: Some(Unavailable::default()), ..large.clone() }));
+        assert!(!probed(&Configuration { model: Model::default(), ..large.clone() }));
+        // A witness has no cases.
+        let mut witness = plan(vec![large]);
+        witness.cases.clear();
+        assert_eq!(asked(&witness, &cpu(), Some(16 * GIB)), None);
+    }
+}
