@@ -9,6 +9,8 @@ mod failing;
 mod form;
 mod launch;
 mod pace;
+mod prove;
+mod question;
 mod seats;
 mod sittings;
 mod warm_up;
@@ -130,13 +132,14 @@ impl<'a> Run<'a> {
 
     async fn blocks(&mut self) -> Result<()> {
         self.refuse_what_cannot_run()?;
+        self.prove().await?;
         let all: Vec<usize> = (0..self.plan.configurations.len()).collect();
         match self.plan.order {
             Order::Interleaved => self.blocks_of(&all).await?,
             Order::Sequential => {
                 for configuration in all {
                     self.closed.clear();
-                    self.pace = Pace::of(&self.plan);
+                    self.pace = self.pace.anew(&self.plan);
                     self.blocks_of(&[configuration]).await?;
                 }
             }
