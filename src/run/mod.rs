@@ -4,6 +4,8 @@
 mod ask;
 mod block;
 mod case;
+mod court;
+mod doubt;
 mod enough;
 mod failing;
 mod form;
@@ -18,6 +20,7 @@ mod warm_up;
 pub use launch::{launching, load_request};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use anyhow::Result;
 use tokio::sync::watch;
@@ -44,6 +47,7 @@ pub struct Run<'a> {
     recorder: &'a mut Recorder,
     listener: Listener<'a>,
     settings: Settings,
+    began: Instant,
     pace: Pace,
     /// By model path. A model that no prompt can be made for fails its configurations.
     prompts: BTreeMap<String, Prompts>,
@@ -92,6 +96,7 @@ impl<'a> Run<'a> {
             recorder,
             listener,
             settings,
+            began: Instant::now(),
             prompts: BTreeMap::new(),
             failed: BTreeSet::new(),
             closed: BTreeSet::new(),
@@ -144,7 +149,8 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        self.name_what_had_no_time()
+        self.name_what_had_no_time()?;
+        self.hold_court().await
     }
 
     /// Blocks of these configurations, until every workload has enough of them.

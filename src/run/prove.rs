@@ -75,7 +75,7 @@ impl Run<'_> {
             (Some(kept), _) => self.recorder.take(Entry::Kept(kept))?,
             (None, Some(witness)) if !asked.contains(&witness) => asked.push(witness),
             (None, Some(_)) => {}
-            (None, None) => self.unproved_model(model, "no engine that vouches for outputs can run here")?,
+            (None, None) => self.nobody_vouches(model, "what engines say of held-out text")?,
         }
         let patience = self.pace.proof(asked.len());
         for index in asked {
@@ -237,7 +237,7 @@ impl Run<'_> {
         match is_witness {
             true => {
                 let (label, model) = (configuration.label.clone(), configuration.model.clone());
-                self.unproved_model(&model, &format!("{label}: {reason}"))
+                self.unproved_model(&model, format!("{label}: {reason}"), fault.cause.hint())
             }
             false => self.unproved(index, reason, fault.cause.hint()),
         }
@@ -248,28 +248,30 @@ impl Run<'_> {
         self.recorder.take(Entry::Unproved(unproved))
     }
 
-    /// Nobody says what a model's output should be. The hint is how the engine that does comes to run here.
-    pub(super) fn unproved_model(&mut self, model: &Model, reason: &str) -> Result<()> {
+    /// Of the engine that says what a model's output should be, with how one comes to run here.
+    pub(super) fn nobody_vouches(&mut self, model: &Model, what: &str) -> Result<()> {
         let reference = manifest::embedded().ok().and_then(|all| {
             let found = all.iter().find(|it| it.manifest.reference);
             found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
-        let hint = match self.plan.proof {
-            Proof::Named => None,
-            Proof::Usual | Proof::Off => reference,
-        };
-        let unproved = Unproved {
-            configuration: None,
-            model: Some(model.path.clone()),
-            reason: reason.into(),
-            hint: hint.or_else(|| Some("`--witness ENGINE` names another".into())),
-        };
+        let hint = reference.filter(|_| self.plan.proof == Proof::Usual);
+        let reason = format!("{what}: no engine that vouches for outputs can run here");
+        self.unproved_model(model, reason, Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
+    }
+
+    pub(super) fn unproved_model(
+        &mut self,
+        model: &Model,
+        reason: String,
+        hint: Option<String>,
+    ) -> Result<()> {
+        let unproved = Unproved { configuration: None, model: Some(model.path.clone()), reason, hint };
         self.recorder.take(Entry::Unproved(unproved))
     }
 }
 
 /// It answered, and the answer is none.
-fn is_breach(cause: &Cause) -> bool {
+pub(super) fn is_breach(cause: &Cause) -> bool {
     matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
 }
 
