@@ -42,7 +42,7 @@ impl Run<'_> {
         if self.plan.proof == Proof::Off {
             return Ok(());
         }
-        for model in self.models_to_prove() {
+        for model in self.models_asked_about() {
             // Why there is no witness, or none that answers, is said already.
             let said = |it: &crate::record::Unproved| it.model.as_ref() == Some(&model.path);
             if !self.recorder.record.unproved.iter().any(said) {
@@ -50,6 +50,12 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    fn models_asked_about(&self) -> Vec<Model> {
+        let asked = self.recorder.record.held_out.iter();
+        let models = || self.plan.configurations.iter().map(|it| &it.model);
+        asked.filter_map(|it| models().find(|model| model.path == it.model).cloned()).collect()
     }
 
     async fn judge(&mut self, model: &Model) -> Result<()> {

@@ -34,7 +34,7 @@ impl Run<'_> {
     }
 
     /// Each model that an engine can be asked about, once.
-    pub(super) fn models_to_prove(&self) -> Vec<Model> {
+    fn models_to_prove(&self) -> Vec<Model> {
         let mut models: Vec<Model> = Vec::new();
         for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(index)) {
             let model = &self.plan.configurations[index].model;
