@@ -171,7 +171,7 @@ impl Known {
             let plan = &record.header.plan;
             for (index, configuration) in plan.configurations.iter().enumerate() {
                 let key = key(configuration);
-                let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+                let launches = record.launches_of(index);
                 let loads: Vec<f64> = launches.filter_map(|it| Some(it.loaded_ns? as f64)).collect();
                 known.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
             }

@@ -44,6 +44,15 @@ pub enum Event {
         label: String,
         load_ns: u64,
     },
+    /// An engine is asked to prove what it does, before anything is measured.
+    Proving {
+        label: String,
+    },
+    /// After the last block: an engine in f32 is asked what it would have said in the place of others.
+    Judging {
+        label: String,
+        samples: usize,
+    },
     CaseStarted {
         label: String,
         workload: String,

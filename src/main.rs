@@ -33,6 +33,7 @@ mod setup;
 mod shell;
 mod stats;
 mod verify;
+mod witness;
 
 use std::process::ExitCode;
 

@@ -53,6 +53,17 @@ pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
+/// To a file, all of it or nothing: whoever reads it meanwhile reads what it was or what it is.
+pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
+    let half = path.with_extension(format!("{}.half", std::process::id()));
+    let written = std::fs::write(&half, bytes).and_then(|()| std::fs::rename(&half, path));
+    if written.is_err() {
+        // Best effort: the error that matters is the one already in hand.
+        let _ = std::fs::remove_file(&half);
+    }
+    written.with_context(|| format!("cannot write `{}`", path.display()))
+}
+
 pub fn schema() -> Result<u8> {
     let mut text = serde_json::to_vec_pretty(&protocol::schema())?;
     text.push(b'\n');

@@ -171,6 +171,15 @@ impl Story {
                 self.status = format!("{}  {label}: loaded in {time}", self.block);
                 lines.push(step(format!("  loaded in {time}")));
             }
+            Event::Proving { label } => {
+                self.status = format!("proving {label}");
+                lines.push(step(self.status.clone()));
+            }
+            Event::Judging { label, samples } => {
+                let plural = if *samples == 1 { "" } else { "s" };
+                self.status = format!("asking {label} about the tokens of {samples} sample{plural}");
+                lines.push(step(self.status.clone()));
+            }
             Event::CaseStarted { label, workload } => {
                 self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
                 self.status = format!("{}  {label}: {workload}, warming up", self.block);

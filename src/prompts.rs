@@ -1,5 +1,7 @@
 //! Prompts as token ids: windows of real text, another one for each sample, the same ones for every engine.
 
+mod held_out;
+
 use anyhow::{Context, Result, bail};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
@@ -19,6 +21,8 @@ pub struct Prompts {
     /// What the tokenizer puts before every text.
     bos: Vec<u32>,
     text_ids: Vec<u32>,
+    /// The longest context that the model was made for, where it is known.
+    context_tokens: Option<u32>,
 }
 
 /// Which sample a prompt is for. Engines are no part of it.
@@ -39,7 +43,7 @@ impl Prompts {
         if text_ids.is_empty() {
             bail!("the tokenizer of `{path}` makes no tokens of English text");
         }
-        Ok(Self { tokenizer, bos, text_ids })
+        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens })
     }
 
     /// The ids for a sample of a workload.

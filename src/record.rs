@@ -244,6 +244,11 @@ pub enum End {
 }
 
 impl RunRecord {
+    /// The launches of a configuration in which it was measured: none of those that only proved something.
+    pub fn launches_of(&self, configuration: usize) -> impl Iterator<Item = &Launch> + Clone {
+        self.launches.iter().filter(move |it| it.configuration == configuration && !it.proves)
+    }
+
     pub fn read(path: &Path) -> Result<Self> {
         let file =
             File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;

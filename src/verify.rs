@@ -1,9 +1,13 @@
 //! Did the engine do the work it claims? Every answer is held against what was asked and against the orchestrator's own
 //! clock. A breach makes a row of its own kind, never a fast engine.
 
+mod scores;
+
 use protocol::{Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
 
 use crate::engine::{Answer, Cause};
+
+pub use scores::verify_scores;
 
 /// What an answer must agree with.
 #[derive(Debug, Clone, Default)]

@@ -4,13 +4,14 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "model.safetensors",
     "heldout.txt",
+    "witness.json",
 ];
 
 fn main() -> Result<(), String> {

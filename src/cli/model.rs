@@ -16,6 +16,8 @@ pub enum ModelCommand {
     List,
     /// Say what a model is: architecture, sizes, bytes moved for each token, memory for each context length
     Info(InfoArgs),
+    /// Ask an engine in f32 what it says of held-out text, and keep that beside the model: runs then need not ask it
+    Witness(WitnessArgs),
     /// The conversions that runs made for engines that need another format
     Cache(CacheArgs),
 }
@@ -84,6 +86,18 @@ pub struct InfoArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WitnessArgs {
+    /// A model folder, or `embedded`
+    pub model: String,
+    /// Who is asked; unless given, the reference engine of the tree
+    #[arg(long, value_name = "ENGINE")]
+    pub witness: Option<String>,
+    /// Make it anew where there is one
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]

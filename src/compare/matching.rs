@@ -84,7 +84,7 @@ fn asked(it: &Configuration) -> Vec<(&'static str, String)> {
 /// What was asked for, the version that the engine stated, and the dtype that it stated to run with.
 fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
     let mut factors = asked(&record.header.plan.configurations[configuration]);
-    let launches = || record.launches.iter().filter(|launch| launch.configuration == configuration);
+    let launches = || record.launches_of(configuration);
     let unknown = || "unknown".to_string();
     let version = launches().find_map(|launch| Some(launch.hello.as_ref()?.version.clone()));
     factors.insert(1, ("version", version.unwrap_or_else(unknown)));

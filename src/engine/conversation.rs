@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use protocol::{
     Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
-    Request, Token,
+    Request, Score, Scored, Token,
 };
 
 use super::error::{Cause, Fault, Stage};
@@ -152,6 +152,28 @@ impl Conversation {
                 }
                 (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
                 (other, _) => return Err(unexpected(&other, "generated")),
+            }
+        }
+    }
+
+    /// Asks for the log-probabilities of ids; gives also how long that took on the orchestrator's clock.
+    pub async fn score(&mut self, score: Score) -> Result<(Scored, Duration), Cause> {
+        let (id, deadline) = (score.id.clone(), self.deadlines.answer);
+        let sent = Instant::now();
+        self.send_within(&Request::Score(score), deadline).await?;
+        let answer_by = tokio::time::Instant::now() + deadline;
+        loop {
+            let next = tokio::time::timeout_at(answer_by, self.message()).await;
+            match next.unwrap_or(Err(Cause::Timeout(deadline)))? {
+                // Who has loaded has nothing left to report progress of.
+                (Message::Progress(_), _) => {}
+                (Message::Scored(scored), at) => {
+                    same_id(&scored.id, &id, "scored")?;
+                    self.unasked()?;
+                    return Ok((scored, at.saturating_duration_since(sent)));
+                }
+                (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
+                (other, _) => return Err(unexpected(&other, "scored")),
             }
         }
     }

@@ -20,6 +20,8 @@ pub enum Stage {
     Start,
     Hello,
     Load,
+    /// It is asked to prove what it does; nothing of it is measured.
+    Proof,
     Warmup(u32),
     /// The unmeasured request before a sample.
     Before(u32),
@@ -104,6 +106,7 @@ impl fmt::Display for Stage {
             Self::Start => f.write_str("start"),
             Self::Hello => f.write_str("hello"),
             Self::Load => f.write_str("load"),
+            Self::Proof => f.write_str("proof"),
             Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
             Self::Before(index) => write!(f, "the request before sample {}", index + 1),
             Self::Sample(index) => write!(f, "sample {}", index + 1),

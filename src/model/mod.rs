@@ -7,6 +7,7 @@ mod info;
 mod list;
 mod pull;
 mod synth;
+mod witness;
 
 use anyhow::Result;
 use model_files::{Dtype, Format, Written, size};
@@ -24,6 +25,7 @@ pub fn model(command: &ModelCommand) -> Result<u8> {
         ModelCommand::Pull(arguments) => pull::pull(arguments),
         ModelCommand::List => list::list(),
         ModelCommand::Info(arguments) => info::info(arguments),
+        ModelCommand::Witness(arguments) => witness::witness(arguments),
         ModelCommand::Cache(arguments) => cache::cache(arguments),
     }
 }

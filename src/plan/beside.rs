@@ -30,6 +30,12 @@ impl Plan {
         self
     }
 
+    /// Nothing is measured: engines are only asked for proof.
+    pub fn proof_alone(mut self) -> Self {
+        self.cases.clear();
+        self
+    }
+
     /// Who says what a model's output should be, where no row is the one that does.
     pub(super) fn add_witness(&mut self, asked: &Asked, model: &Model) {
         let Some(candidate) = asked.witness.as_ref().filter(|_| self.witness_of(model).is_none()) else {

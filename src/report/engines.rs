@@ -18,7 +18,7 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     let plan = &record.header.plan;
     let named = plan.configurations.iter().zip(names(plan)).enumerate();
     let engines = named.map(|(index, (configuration, name))| {
-        let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        let launches = record.launches_of(index);
         Engine { name, ..in_effect(configuration, launches) }
     });
     engines.collect()
@@ -33,7 +33,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
             continue;
         }
         let label = &engines[index].label;
-        let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        let launches = record.launches_of(index);
         for facts in launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts)) {
             let mut compare = |what: &str, asked: Option<&str>, runs: Option<String>, same: bool| {
                 if let (Some(asked), Some(runs), false) = (asked, runs, same) {

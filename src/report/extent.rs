@@ -20,7 +20,7 @@ pub struct Extent {
 pub fn extents(record: &RunRecord) -> Vec<Extent> {
     let plan = &record.header.plan;
     // Where a run was cut off, what it was to be; where that was left open, how far it came.
-    let begun = record.launches.iter().map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0);
+    let begun = begun(record);
     let unended = plan.extent.blocks.unwrap_or(begun);
     let mut known = BTreeSet::new();
     let workloads = plan.cases.iter().map(|case| &case.workload);
@@ -36,9 +36,15 @@ pub fn extents(record: &RunRecord) -> Vec<Extent> {
     extents.collect()
 }
 
+/// Blocks that at least one engine was launched in. What is launched for proof belongs to none.
+fn begun(record: &RunRecord) -> u32 {
+    let launches = record.launches.iter().filter(|launch| !launch.proves);
+    launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
+}
+
 /// So many as would say more than those that there were, for a remedy: as many as a run of its own accord goes on to.
 pub fn more_blocks(record: &RunRecord) -> usize {
-    let begun = record.launches.iter().map(|launch| launch.block as usize + 1).max().unwrap_or(0);
-    let were = begun.max(record.header.plan.extent.blocks.map_or(0, |blocks| blocks as usize));
+    let were =
+        (begun(record) as usize).max(record.header.plan.extent.blocks.map_or(0, |blocks| blocks as usize));
     LOOKS.into_iter().skip(1).find(|look| *look > were).unwrap_or(were.saturating_mul(2))
 }

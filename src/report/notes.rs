@@ -103,7 +103,7 @@ fn prompts(record: &RunRecord) -> Vec<String> {
             }
         };
         let takes_ids = |launch: &Launch| launch.hello.as_ref().is_some_and(|it| it.capabilities.prompt_ids);
-        let mut launches = record.launches.iter().filter(|launch| launch.configuration == case.configuration);
+        let mut launches = record.launches_of(case.configuration);
         let why = if launches.any(takes_ids) { "" } else { " (it takes text, not ids)" };
         let (label, case) = (line(&configuration.label), line(&case.workload.label));
         notes.push(format!(
@@ -144,7 +144,7 @@ fn unstated(record: &RunRecord) -> Vec<String> {
         if configuration.beside.is_some() || !record.samples.iter().any(of_it) {
             continue;
         }
-        let launches = record.launches.iter().filter(|launch| launch.configuration == index);
+        let launches = record.launches_of(index);
         let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
         let label = line(&configuration.label);
         let mut note = |asked: &str, what: &str| {
@@ -167,8 +167,7 @@ fn unstated(record: &RunRecord) -> Vec<String> {
 fn converted(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
-        let of_it = |launch: &&Launch| launch.configuration == index && configuration.beside.is_none();
-        let mut launches = record.launches.iter().filter(of_it);
+        let mut launches = record.launches_of(index).filter(|_| configuration.beside.is_none());
         let Some(given) = launches.find_map(|launch| launch.converted.as_ref()) else { continue };
         let (label, format, dtype) = (line(&configuration.label), line(&given.format), line(&given.dtype));
         let own = configuration.model.format.as_deref().map_or("the model's format", |own| own);

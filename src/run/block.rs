@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::launch::{LAST_WORDS, Launched};
+use super::launch::{LAST_WORDS, Launched, Purpose};
 use super::seats::Seats;
 use super::sittings::{Guest, sittings};
 use super::{Run, Stop};
@@ -73,7 +73,7 @@ impl Run<'_> {
             return Ok(());
         }
         seats.turn_to(at);
-        let launched = self.launch(index, block).await;
+        let launched = self.launch(index, Purpose::Block(block)).await;
         seats.seats[at].launched = self.survive((index, self.last_launch()), None, launched)?;
         let about_launches = self.open_cases(index, Kind::Launch);
         for case in about_launches.into_iter().filter(|_| first) {
@@ -172,7 +172,7 @@ impl Run<'_> {
     }
 
     /// A fault is recorded and gives nothing; only what is this program's own goes on as an error.
-    fn survive<T>(
+    pub(super) fn survive<T>(
         &mut self,
         (index, launch): (usize, Option<u32>),
         case: Option<usize>,
@@ -231,7 +231,7 @@ impl Run<'_> {
     /// A process that is asked once and ends.
     async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
-        let mut launched: Launched = self.start(index, block, false)?;
+        let mut launched: Launched = self.start(index, Purpose::Once(block))?;
         let asked = self.ask_cold(&mut launched, case, round).await;
         self.end(launched, false).await?;
         asked

@@ -11,6 +11,17 @@ use crate::record::{Entry, Launch, Role};
 /// After a `failed`, so long an engine may take to end if it cannot go on.
 pub(super) const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// What an engine is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The requests of a block.
+    Block(u32),
+    /// One request of a block, or to learn what it reads.
+    Once(u32),
+    /// To be asked for proof: nothing in it is measured.
+    Proof,
+}
+
 /// An engine that is started and, where it speaks the whole protocol, loaded.
 pub(super) struct Launched {
     pub talk: Conversation,
@@ -38,7 +49,7 @@ impl Run<'_> {
         if block > 0 || self.plan.configurations[index].model.format.is_none() {
             return Ok(());
         }
-        let mut launched = self.start(index, block, false)?;
+        let mut launched = self.start(index, Purpose::Once(block))?;
         let hello = launched.talk.hello().await;
         launched.talk.process.end(std::time::Duration::ZERO).await;
         self.launches -= 1;
@@ -49,8 +60,8 @@ impl Run<'_> {
         }
     }
 
-    pub(super) async fn launch(&mut self, index: usize, block: u32) -> Result<Launched, Stop> {
-        let mut launched = self.start(index, block, true)?;
+    pub(super) async fn launch(&mut self, index: usize, purpose: Purpose) -> Result<Launched, Stop> {
+        let mut launched = self.start(index, purpose)?;
         if self.minimal.contains(&index) {
             // Its launch is recorded with its first answer, which says what was loaded.
             return Ok(launched);
@@ -62,7 +73,7 @@ impl Run<'_> {
                     launched.talk.process.end(std::time::Duration::ZERO).await;
                     // No record refers to the one that only said what it reads.
                     self.launches -= 1;
-                    return Box::pin(self.launch(index, block)).await;
+                    return Box::pin(self.launch(index, purpose)).await;
                 }
                 launched.launch.hello_ns = Some(launched.talk.since_start(std::time::Instant::now()));
                 launched.launch.hello = Some(*facts);
@@ -88,7 +99,7 @@ impl Run<'_> {
                 }
                 self.minimal.insert(index);
                 launched.talk.process.end(std::time::Duration::ZERO).await;
-                return Box::pin(self.launch(index, block)).await;
+                return Box::pin(self.launch(index, purpose)).await;
             }
             Err(cause) => return Err(launched.talk.fault(Stage::Hello, cause).into()),
         }
@@ -113,9 +124,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn start(&mut self, index: usize, block: u32, announce: bool) -> Result<Launched, Fault> {
+    pub(super) fn start(&mut self, index: usize, purpose: Purpose) -> Result<Launched, Fault> {
         let configuration = &self.plan.configurations[index];
-        if announce {
+        if let Purpose::Block(_) = purpose {
             (self.listener)(Event::LaunchStarted { label: configuration.label.clone() });
         }
         let (run, debug) = (&self.recorder.record.header.id, self.settings.debug);
@@ -128,7 +139,11 @@ impl Run<'_> {
         let launch = Launch {
             launch: self.launches - 1,
             configuration: index,
-            block,
+            block: match purpose {
+                Purpose::Block(block) | Purpose::Once(block) => block,
+                Purpose::Proof => 0,
+            },
+            proves: purpose == Purpose::Proof,
             pid,
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()

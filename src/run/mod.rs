@@ -4,12 +4,16 @@
 mod ask;
 mod block;
 mod case;
+mod court;
+mod doubt;
 mod enough;
 mod failing;
 mod form;
 mod launch;
 mod limits;
 mod pace;
+mod prove;
+mod question;
 mod seats;
 mod sittings;
 mod warm_up;
@@ -17,6 +21,7 @@ mod warm_up;
 pub use launch::{launching, load_request};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use anyhow::Result;
 use tokio::sync::watch;
@@ -43,6 +48,7 @@ pub struct Run<'a> {
     recorder: &'a mut Recorder,
     listener: Listener<'a>,
     settings: Settings,
+    began: Instant,
     pace: Pace,
     /// By model path. A model that no prompt can be made for fails its configurations.
     prompts: BTreeMap<String, Prompts>,
@@ -91,6 +97,7 @@ impl<'a> Run<'a> {
             recorder,
             listener,
             settings,
+            began: Instant::now(),
             prompts: BTreeMap::new(),
             failed: BTreeSet::new(),
             closed: BTreeSet::new(),
@@ -131,18 +138,20 @@ impl<'a> Run<'a> {
 
     async fn blocks(&mut self) -> Result<()> {
         self.refuse_what_cannot_run()?;
+        self.prove().await?;
         let all: Vec<usize> = (0..self.plan.configurations.len()).collect();
         match self.plan.order {
             Order::Interleaved => self.blocks_of(&all).await?,
             Order::Sequential => {
                 for configuration in all {
                     self.closed.clear();
-                    self.pace = Pace::of(&self.plan);
+                    self.pace = self.pace.anew(&self.plan);
                     self.blocks_of(&[configuration]).await?;
                 }
             }
         }
-        self.name_what_had_no_time()
+        self.name_what_had_no_time()?;
+        self.hold_court().await
     }
 
     /// Blocks of these configurations, until every workload has enough of them.

@@ -10,6 +10,10 @@ use crate::stats::FIRM;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// But never fewer than these: one is no median.
 const LEAST_ROUNDS: u32 = 2;
+/// Of one configuration, in which it is asked for proof.
+const PROOF: Duration = Duration::from_secs(60);
+/// One part in so many of a budget is for proof: what is right and was not measured is no use either.
+const PROOF_PART: u32 = 4;
 /// The warm-up of a case in a launch.
 const WARM_UP: Duration = Duration::from_secs(10);
 
@@ -17,6 +21,9 @@ const WARM_UP: Duration = Duration::from_secs(10);
 pub struct Pace {
     started: Instant,
     budget: Option<Duration>,
+    /// That of the whole run, and what proof has taken of it.
+    whole: Option<Duration>,
+    proved: Duration,
     /// The user said how many blocks there are to be.
     asked: bool,
     /// So many blocks are to fit into the budget.
@@ -30,15 +37,26 @@ pub struct Pace {
 
 impl Pace {
     pub fn of(plan: &Plan) -> Self {
+        Self::with(plan, Duration::ZERO)
+    }
+
+    /// For the next configuration, where they are measured one after the other.
+    pub fn anew(&self, plan: &Plan) -> Self {
+        Self::with(plan, self.proved)
+    }
+
+    fn with(plan: &Plan, proved: Duration) -> Self {
         // One after the other, each has its share.
         let parts = match plan.order {
             Order::Interleaved => 1,
             Order::Sequential => plan.configurations.len().max(1) as u32,
         };
-        let now = Instant::now();
+        let (now, whole) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
         Self {
             started: now,
-            budget: plan.extent.budget_ns.map(|ns| Duration::from_nanos(ns) / parts),
+            budget: whole.map(|whole| whole.saturating_sub(proved) / parts),
+            whole,
+            proved,
             asked: plan.extent.blocks.is_some(),
             wanted: plan.extent.blocks.unwrap_or(FIRM as u32),
             blocks: 0,
@@ -46,6 +64,22 @@ impl Pace {
             last_block: Duration::ZERO,
             rounds: Duration::ZERO,
         }
+    }
+
+    /// How long one of so many configurations may be asked for proof.
+    pub fn proof(&self, configurations: usize) -> Duration {
+        let share = self.whole.map(|whole| whole / PROOF_PART / configurations.max(1) as u32);
+        share.map_or(PROOF, |share| share.min(PROOF))
+    }
+
+    /// Whether proof has had its part of the budget: starting engines takes time too.
+    pub fn has_proved_enough(&self) -> bool {
+        self.whole.is_some_and(|whole| self.started.elapsed() > whole / PROOF_PART)
+    }
+
+    /// Ends the time of proof. Without a budget it takes nothing of the time that there is for measuring.
+    pub fn measuring_begins(&mut self, plan: &Plan) {
+        *self = Self::with(plan, self.started.elapsed());
     }
 
     pub fn block_begins(&mut self) {

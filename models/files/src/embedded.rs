@@ -30,13 +30,14 @@ fn unpacked() -> Result<PathBuf> {
 }
 
 #[cfg(feature = "embedded")]
-const FILES: [(&str, &[u8]); 6] = [
+const FILES: [(&str, &[u8]); 7] = [
     ("config.json", include_bytes!("../../embedded/config.json")),
     ("generation_config.json", include_bytes!("../../embedded/generation_config.json")),
     ("tokenizer.json", include_bytes!("../../embedded/tokenizer.json")),
     ("tokenizer_config.json", include_bytes!("../../embedded/tokenizer_config.json")),
     ("model.safetensors", include_bytes!("../../embedded/model.safetensors")),
     ("heldout.txt", include_bytes!("../../embedded/heldout.txt")),
+    ("witness.json", include_bytes!("../../embedded/witness.json")),
 ];
 
 #[cfg(feature = "embedded")]

@@ -2,6 +2,8 @@
 //!
 //! Reads no clock and writes nothing: the same script and the same request give the same answer.
 
+use std::f64::consts::TAU;
+
 use serde_json::{Value, json};
 
 use crate::fault::has;
@@ -9,6 +11,8 @@ use crate::script::{Script, merged};
 
 pub const EOS: u64 = 2;
 const BOS: u64 = 1;
+/// The smallest id that an output has of its own accord.
+const FIRST: u64 = 3;
 
 pub fn failed(id: &Value, kind: &str, message: &str) -> Value {
     let mut failed = json!({ "type": "failed", "kind": kind, "message": message });
@@ -91,7 +95,8 @@ pub fn tokenise(prompt: &str) -> Vec<u64> {
     std::iter::once(BOS).chain(prompt.bytes().map(|byte| 3 + u64::from(byte))).collect()
 }
 
-/// The output for one prompt: made of the prompt's ids, the place and `salt`, and of nothing else.
+/// The output for one prompt: each id is made of all those before it and of `salt`, so that what goes on from a part of an
+/// output goes on as the output did.
 pub fn output_ids(
     script: &Script,
     prompt: &[u64],
@@ -104,13 +109,20 @@ pub fn output_ids(
         half if has(script, "eos_early") || has(script, "eos_in_the_middle") => Some(half),
         _ => script.value("eos_at").as_u64(),
     };
-    let seed = prompt.iter().fold(mix(salt), |hash, &id| mix(hash ^ id));
-    let id = |place: u64| match script.value("token_ids").get(place as usize).and_then(Value::as_u64) {
-        _ if place_of_eos == Some(place) => EOS,
-        Some(id) => id,
-        None => 3 + mix(seed ^ place) % (vocabulary - 3),
+    let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
+    let mut read = read_all(salt, prompt);
+    let mut id = |place: u64| {
+        let likeliest = likeliest(read, vocabulary);
+        let id = match script.value("token_ids").get(place as usize).and_then(Value::as_u64) {
+            _ if place_of_eos == Some(place) => EOS,
+            Some(id) => id,
+            None if place >= wrong_from => FIRST + (likeliest - FIRST + 1) % (vocabulary - FIRST),
+            None => likeliest,
+        };
+        read = mix(read ^ id);
+        id
     };
-    let mut ids: Vec<u64> = (0..max_new_tokens).map(id).collect();
+    let mut ids: Vec<u64> = (0..max_new_tokens).map(&mut id).collect();
     let stops = has(script, "eos_early") || (!ignore_eos && !has(script, "eos_in_the_middle"));
     if let Some(place) = ids.iter().position(|&id| id == EOS).filter(|_| stops) {
         ids.truncate(place + 1);
@@ -167,19 +179,50 @@ pub fn spoil_times(script: &Script, iteration: &mut Value) {
     }
 }
 
-/// Log-probabilities made of the ids up to each place.
+/// What the greedy id has of the probability, and how the others share the rest: as unevenly as in a sure model, and with
+/// as many of them as there are the sum stays below 1.
+const LIKELIEST: f64 = -0.05;
+const OTHERS: f64 = -8.0;
+
+/// Of every id but the first, by the same model that `output_ids` takes the likeliest of.
 pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let offset = script.value("score_offset").as_f64().unwrap_or(0.0);
-    let mut hash = mix(ids.first().copied().unwrap_or(0));
+    let noise = script.value("score_noise").as_f64().unwrap_or(0.0);
+    let vocabulary = script.count("vocabulary_size").max(4);
+    let mut read = read_all(0, &ids[..ids.len().min(1)]);
     let mut logprobs: Vec<f64> = Vec::new();
     for &id in ids.iter().skip(1) {
-        hash = mix(hash ^ id);
-        logprobs.push(-((hash % 8000) as f64) / 1000.0 + offset);
+        let is_likeliest = id == likeliest(read, vocabulary);
+        read = mix(read ^ id);
+        let logprob = if is_likeliest { LIKELIEST } else { OTHERS * (1.0 + uniform(read)) };
+        // What a narrow dtype costs is the same every time, and never makes a probability of more than 1.
+        let spoilt = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(read))).min(0.0) };
+        logprobs.push(spoilt + offset);
     }
     if has(script, "wrong_scores") {
         logprobs.pop();
     }
     logprobs
+}
+
+/// The weights of every fake engine are these few lines: all that was read, as one number, and the id that follows it. Any
+/// two of them say the same.
+fn read_all(salt: u64, ids: &[u64]) -> u64 {
+    ids.iter().fold(mix(salt), |read, &id| mix(read ^ id))
+}
+
+fn likeliest(read: u64, vocabulary: u64) -> u64 {
+    FIRST + mix(read) % (vocabulary - FIRST)
+}
+
+/// One number between 0 and 1.
+pub fn uniform(seed: u64) -> f64 {
+    ((mix(seed) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+}
+
+/// One standard normal number (Box and Muller, 1958).
+pub fn normal(seed: u64) -> f64 {
+    (-2.0 * uniform(seed).ln()).sqrt() * (TAU * uniform(mix(seed))).cos()
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014).

@@ -7,7 +7,11 @@ use serde_json::{Map, Value};
 /// Name, default as JSON, meaning. A setting takes only values of its default's type; a `null` takes any.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("fault", "\"\"", "what to do wrong: names from the list of faults, with commas between them"),
-    ("at", "0", "the generate request, counted from 0 in each process, from which on the fault shows"),
+    (
+        "at",
+        "0",
+        "the generate request, counted from 0 in each process, from which on the fault shows, and `wrong_from`",
+    ),
     ("exit_code", "3", "for the faults that exit"),
     ("signal", "\"SEGV\"", "for `killed_at_sample`"),
     ("amount", "200000", "lines of a flood; bytes of `huge_line` are 100 times as many"),
@@ -48,10 +52,16 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     ("end_ns", "500", "from the last token to the end of the iteration"),
     ("vocabulary_size", "1000", "ids are smaller than this, and larger than the 2 of EOS"),
-    ("token_ids", "null", "an array: the output, instead of ids made of prompt and place"),
+    ("token_ids", "null", "an array: the output, instead of ids made of those before them"),
+    (
+        "wrong_from",
+        "null",
+        "a place in the output: from there on no id is the likeliest; from request `at` on",
+    ),
     ("eos_at", "null", "a place in the output that holds EOS (id 2)"),
     ("context_tokens", "4096", "prompt and output beyond it are `failed`"),
     ("score_offset", "0.0", "added to every log-probability"),
+    ("score_noise", "0.0", "the root mean square of an error of every log-probability, the same each time"),
     ("memory_bytes", "null", "device memory in use; the peak is twice as much"),
     ("loaded", "{}", "laid over the facts of `loaded`"),
 ];
@@ -101,6 +111,7 @@ impl Script {
         let mut script = self.clone();
         if number < self.count("at") {
             script.0.insert("fault".to_owned(), "".into());
+            script.0.insert("wrong_from".to_owned(), Value::Null);
         }
         script
     }

@@ -1,10 +1,9 @@
 //! A planted world: how much longer tokens take than the script says, because of what a test planted: a slowdown, a drift
 //! that outlives launches, noise. The truth is known, so what finds it can be judged.
 
-use std::f64::consts::TAU;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::answer::mix;
+use crate::answer::{mix, normal};
 use crate::script::Script;
 
 /// One process lifetime: what differs between two launches of the same script.
@@ -41,12 +40,6 @@ impl World {
 
 fn share(script: &Script, setting: &str) -> f64 {
     script.value(setting).as_f64().unwrap_or(0.0) / 100.0
-}
-
-/// One standard normal number (Box and Muller, 1958).
-fn normal(seed: u64) -> f64 {
-    let uniform = |seed: u64| ((mix(seed) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    (-2.0 * uniform(seed).ln()).sqrt() * (TAU * uniform(mix(seed))).cos()
 }
 
 fn unix_ns() -> u64 {

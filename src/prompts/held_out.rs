@@ -1,0 +1,82 @@
+//! What every engine is asked on a model so that it may be held against the others: windows of text to score, a prompt to go
+//! on with. The same in every run, so that what an engine said once can be kept.
+
+use super::Prompts;
+use crate::record::HeldOut;
+
+const WINDOWS: usize = 4;
+const WINDOW: usize = 128;
+/// What is wrong with the scaling of positions shows at 1,000 tokens and not before.
+const LONG_WINDOW: usize = 1152;
+const PROMPT: usize = 48;
+const NEW_TOKENS: usize = 48;
+
+impl Prompts {
+    /// Windows in growing order, each as the tokenizer begins a text; all of them fit the model's context.
+    pub fn held_out(&self, model: &str) -> HeldOut {
+        let context = self.context_tokens.map_or(usize::MAX, |tokens| tokens as usize);
+        let window = WINDOW.min(context);
+        let long = LONG_WINDOW.min(context.saturating_sub(1));
+        let mut lengths = vec![window; WINDOWS];
+        lengths.extend((long > window).then_some(long));
+        let prompt = PROMPT.min(context / 2);
+        // Spread over the text, so that they are about different things.
+        let parts = lengths.len() + 1;
+        let cut = |part: usize, tokens: usize| self.window(self.text_ids.len() * part / parts, tokens);
+        HeldOut {
+            model: model.into(),
+            sequences: lengths.iter().enumerate().map(|(part, &tokens)| cut(part, tokens)).collect(),
+            prompt: cut(parts - 1, prompt),
+            max_new_tokens: NEW_TOKENS.min(context.saturating_sub(prompt)) as u32,
+        }
+    }
+
+    fn window(&self, start: usize, tokens: usize) -> Vec<u32> {
+        let text = self.text_ids.iter().cycle().skip(start);
+        self.bos.iter().chain(text).take(tokens).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompts() -> Prompts {
+        Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap()
+    }
+
+    fn lengths(prompts: &Prompts) -> (Vec<usize>, usize, u32) {
+        let held_out = prompts.held_out("m");
+        let sequences = held_out.sequences.iter().map(Vec::len).collect();
+        (sequences, held_out.prompt.len(), held_out.max_new_tokens)
+    }
+
+    #[test]
+    fn windows_grow_to_beyond_a_thousand_tokens_and_begin_as_the_tokenizer_begins() {
+        let prompts = prompts();
+        assert_eq!(lengths(&prompts), (vec![128, 128, 128, 128, 1152], 48, 48));
+        let held_out = prompts.held_out("m");
+        let all = || held_out.sequences.iter().chain([&held_out.prompt]);
+        assert!(all().all(|ids| ids.starts_with(&prompts.bos)));
+        // About different things.
+        let begins: std::collections::BTreeSet<&[u32]> =
+            all().map(|ids| &ids[prompts.bos.len()..][..8]).collect();
+        assert_eq!(begins.len(), 6);
+        assert_eq!(held_out, prompts.held_out("m"));
+    }
+
+    #[test]
+    fn everything_fits_a_small_context() {
+        let with = |tokens| Prompts { context_tokens: Some(tokens), ..prompts() };
+        assert_eq!(lengths(&with(600)), (vec![128, 128, 128, 128, 599], 48, 48));
+        assert_eq!(lengths(&with(100)), (vec![100; 4], 48, 48));
+        assert_eq!(lengths(&with(64)), (vec![64; 4], 32, 32));
+    }
+
+    #[test]
+    fn a_tokenizer_that_makes_few_tokens_repeats_its_text() {
+        let few = Prompts { text_ids: vec![7, 8, 9], ..prompts() };
+        assert_eq!(lengths(&few), (vec![128, 128, 128, 128, 1152], 48, 48));
+        assert_eq!(few.held_out("m").sequences[0][few.bos.len()..][..4], [7, 8, 9, 7]);
+    }
+}

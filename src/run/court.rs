@@ -1,0 +1,244 @@
+//! After the last block: what was proved before it says nothing of what an engine did while it was measured. Where the ids
+//! of measured samples are not those of the witness's own row, the witness is asked what it would have said in their place.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use protocol::IgnoreEos;
+
+use super::doubt::{Doubt, doubts, greedy_ids, places};
+use super::launch::{Launched, Purpose};
+use super::prove::is_breach;
+use super::question::Patience;
+use super::{Run, Stop};
+use crate::engine::Cause;
+use crate::event::Event;
+use crate::plan::{Model, Proof};
+use crate::prompts::{self, Which};
+use crate::record::{Entry, Opinion};
+
+/// The witness is asked for a twentieth of what the run took, within these bounds.
+const PART: u32 = 20;
+const LEAST: Duration = Duration::from_secs(10);
+const MOST: Duration = Duration::from_secs(60);
+/// Of a budget: one part in so many.
+const PART_OF_BUDGET: u32 = 10;
+/// A token that is likelier than this is likelier than all others together. A little more than ln 1/2, for what is rounded.
+const LIKELIER_THAN_ALL: f64 = -0.69;
+
+/// What the witness says of one token, whoever gave it.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    place: usize,
+    theirs: u32,
+    own: u32,
+    theirs_logprob: Option<f64>,
+    own_logprob: Option<f64>,
+}
+
+impl Run<'_> {
+    pub(super) async fn hold_court(&mut self) -> Result<()> {
+        if self.plan.proof == Proof::Off {
+            return Ok(());
+        }
+        for model in self.models_asked_about() {
+            // Why there is no witness, or none that answers, is said already.
+            let said = |it: &crate::record::Unproved| it.model.as_ref() == Some(&model.path);
+            if !self.recorder.record.unproved.iter().any(said) {
+                self.judge(&model).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn models_asked_about(&self) -> Vec<Model> {
+        let asked = self.recorder.record.held_out.iter();
+        let models = || self.plan.configurations.iter().map(|it| &it.model);
+        asked.filter_map(|it| models().find(|model| model.path == it.model).cloned()).collect()
+    }
+
+    async fn judge(&mut self, model: &Model) -> Result<()> {
+        let witness = self.plan.witness_of(model);
+        let mut doubts = doubts(&self.recorder.record, model, witness);
+        self.leave_out_what_was_asked_in_text(&mut doubts)?;
+        if doubts.is_empty() {
+            return Ok(());
+        }
+        let Some(witness) = witness else {
+            return self.nobody_vouches(model, "the tokens of measured samples");
+        };
+        let label = self.plan.configurations[witness].label.clone();
+        (self.listener)(Event::Judging { label: label.clone(), samples: doubts.len() });
+        let cause = match self.launch(witness, Purpose::Proof).await {
+            Ok(mut launched) if launched.hello().is_some() => {
+                let asked = self.ask_the_witness(&mut launched, model, &doubts).await?;
+                // How it ends is of no more interest.
+                let grace = launched.talk.deadlines.shutdown;
+                let _ = launched.talk.shutdown().await;
+                launched.talk.process.end(if asked.is_ok() { grace } else { Duration::ZERO }).await;
+                asked.err()
+            }
+            Ok(mut launched) => {
+                launched.talk.process.end(Duration::ZERO).await;
+                self.launches -= 1;
+                Some(Cause::Unsupported("knows `generate` alone".into()))
+            }
+            Err(Stop::Fault(fault)) => Some(fault.cause),
+            Err(Stop::Broken(error)) => return Err(error),
+        };
+        let Some(cause) = cause else { return Ok(()) };
+        let reason = format!("the tokens of measured samples: {label}: {}: {cause}", cause.kind());
+        self.unproved_model(model, reason, cause.hint())
+    }
+
+    /// `Err` in it is why the witness says nothing more.
+    async fn ask_the_witness(
+        &mut self,
+        launched: &mut Launched,
+        model: &Model,
+        doubts: &[Doubt],
+    ) -> Result<Result<(), Cause>> {
+        let patience = Patience::begins(self.time_of_the_court());
+        let mut known: HashMap<(String, Vec<u32>), Vec<Said>> = HashMap::new();
+        let (mut left_out, mut refused) = (0, None);
+        for doubt in doubts {
+            let sample = &self.recorder.record.samples[doubt.sample];
+            let Some(output) = greedy_ids(&self.recorder.record, sample).map(<[u32]>::to_vec) else {
+                continue;
+            };
+            let question = (sample.prompt_hash.clone(), output);
+            if !known.contains_key(&question) {
+                let Some(prompt) = self.prompt_of(doubt).filter(|_| !patience.is_over()) else {
+                    left_out += 1;
+                    continue;
+                };
+                match ask_about(launched, &prompt, &question.1, doubt.differs_at, patience).await {
+                    Ok(said) => {
+                        known.insert(question.clone(), said);
+                    }
+                    Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                        left_out += 1;
+                        refused = Some(cause.to_string());
+                    }
+                    Err(cause) => return Ok(Err(cause)),
+                }
+            }
+            self.record_opinions(launched, doubt, known.get(&question).map_or(&[], Vec::as_slice))?;
+        }
+        if left_out > 0 {
+            let seconds = patience.whole.as_secs();
+            let why = refused.unwrap_or_else(|| format!("there were {seconds} s for it"));
+            let all = doubts.len();
+            let reason = format!("the tokens of {left_out} of {all} samples were not looked at: {why}");
+            self.unproved_model(model, reason, None)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn record_opinions(&mut self, launched: &Launched, doubt: &Doubt, said: &[Said]) -> Result<()> {
+        let sample = &self.recorder.record.samples[doubt.sample];
+        let (launch, case, index) = (sample.launch, sample.case, sample.index);
+        let masks = self.recorder.record.launches_of(doubt.configuration).any(|it| {
+            it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
+        });
+        let facts = launched.launch.loaded.as_ref().map(|loaded| &loaded.facts);
+        let eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
+        for said in said {
+            // Where EOS comes next, one that masks it cannot but say something else.
+            if masks && said.own != said.theirs && eos_ids.contains(&said.own) {
+                continue;
+            }
+            self.recorder.take(Entry::Opinion(Opinion {
+                witness: launched.launch.configuration,
+                launch,
+                case,
+                index,
+                place: said.place as u32,
+                theirs: said.theirs,
+                own: said.own,
+                theirs_logprob: said.theirs_logprob,
+                own_logprob: said.own_logprob,
+            }))?;
+        }
+        Ok(())
+    }
+
+    /// An engine that was sent text made ids of its own of it.
+    fn leave_out_what_was_asked_in_text(&mut self, doubts: &mut Vec<Doubt>) -> Result<()> {
+        let record = &self.recorder.record;
+        let takes_ids = |configuration: usize| {
+            let mut launches = record.launches_of(configuration);
+            launches.any(|it| it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids))
+        };
+        let in_text = |doubt: &&Doubt| !takes_ids(doubt.configuration);
+        let mut left_out: Vec<usize> = doubts.iter().filter(in_text).map(|it| it.configuration).collect();
+        left_out.sort_unstable();
+        left_out.dedup();
+        doubts.retain(|doubt| !left_out.contains(&doubt.configuration));
+        for configuration in left_out {
+            let reason = "its prompts were sent as text, so that nobody knows which ids its output follows";
+            self.unproved(configuration, reason.into(), None)?;
+        }
+        Ok(())
+    }
+
+    /// The ids that a sample's prompt had, made once more.
+    fn prompt_of(&self, doubt: &Doubt) -> Option<Vec<u32>> {
+        let record = &self.recorder.record;
+        let sample = &record.samples[doubt.sample];
+        let block = record.launches.iter().find(|it| it.launch == sample.launch)?.block;
+        let which = Which { seed: self.plan.seed, block, role: sample.role, index: sample.index };
+        let path = &self.plan.configurations[doubt.configuration].model.path;
+        let ids = self.prompts.get(path)?.ids(&self.plan.cases[sample.case].workload, which).ok()?;
+        (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
+    }
+
+    fn time_of_the_court(&self) -> Duration {
+        let time = (self.began.elapsed() / PART).clamp(LEAST, MOST);
+        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
+        budget.map_or(time, |budget| time.min(budget / PART_OF_BUDGET))
+    }
+}
+
+/// What the witness says of some of the tokens of an output. Those that there was no time for are left out.
+async fn ask_about(
+    witness: &mut Launched,
+    prompt: &[u32],
+    output: &[u32],
+    differs_at: Option<usize>,
+    patience: Patience,
+) -> Result<Vec<Said>, Cause> {
+    let context = witness.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
+    let room = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
+    let output = &output[..output.len().min(room)];
+    let scores = witness.hello().is_some_and(|hello| hello.capabilities.score);
+    let with = |these: &[u32]| [prompt, these].concat();
+    let likely = match scores && !output.is_empty() {
+        true => witness.score(&with(output), MOST).await?.0.split_off(prompt.len().saturating_sub(1)),
+        false => Vec::new(),
+    };
+    let mut said = Vec::new();
+    for place in places(output.len(), differs_at, &likely) {
+        if patience.is_over() && !said.is_empty() {
+            break;
+        }
+        let (before, theirs) = (&output[..place], output[place]);
+        let theirs_logprob = likely.get(place).copied().flatten();
+        let is_own = theirs_logprob.is_some_and(|logprob| logprob > LIKELIER_THAN_ALL);
+        let own = match is_own {
+            true => theirs,
+            false => *witness.go_on(&with(before), 1, MOST).await?.first().unwrap_or(&theirs),
+        };
+        let own_logprob = match own == theirs {
+            true => theirs_logprob,
+            false if scores => {
+                let its = witness.score(&with(&[before, &[own]].concat()), MOST).await?.0;
+                its.last().copied().flatten()
+            }
+            false => None,
+        };
+        said.push(Said { place, theirs, own, theirs_logprob, own_logprob });
+    }
+    Ok(said)
+}

@@ -1,0 +1,115 @@
+//! Which tokens of a run nobody has vouched for, and which of them to ask about. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::plan::{Beside, Model};
+use crate::record::{Role, RunRecord, Sample};
+use crate::stats::Random;
+
+/// Of each configuration.
+const SAMPLES: usize = 4;
+/// Of each sample.
+const PLACES: usize = 8;
+/// Of these: those that the witness finds least likely.
+const LEAST_LIKELY: usize = 3;
+
+/// A measured sample whose ids are not those that the witness gave when it was measured with the same prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Doubt {
+    /// An index into the record's samples.
+    pub sample: usize,
+    pub configuration: usize,
+    /// The first place where the witness's own row has another id.
+    pub differs_at: Option<usize>,
+}
+
+/// Up to so many of each configuration on a model, the first of each before the second of any.
+pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<Doubt> {
+    let plan = &record.header.plan;
+    let mut by_prompt: HashMap<&str, &[u32]> = HashMap::new();
+    let of_witness = |sample: &&Sample| {
+        witness.is_some() && plan.cases.get(sample.case).map(|case| case.configuration) == witness
+    };
+    for sample in record.samples.iter().filter(of_witness) {
+        if let Some(ids) = greedy_ids(record, sample) {
+            by_prompt.entry(&sample.prompt_hash).or_insert(ids);
+        }
+    }
+    let mut of_each: BTreeMap<usize, Vec<Doubt>> = BTreeMap::new();
+    for (at, sample) in record.samples.iter().enumerate() {
+        let Some(case) = plan.cases.get(sample.case) else { continue };
+        let configuration = &plan.configurations[case.configuration];
+        let is_asked = matches!(configuration.beside, None | Some(Beside::Baseline { .. }))
+            && configuration.model.path == model.path
+            && Some(case.configuration) != witness;
+        let Some(ids) = greedy_ids(record, sample).filter(|ids| is_asked && ids.len() > 1) else { continue };
+        let vouched = by_prompt.get(&*sample.prompt_hash);
+        if vouched.is_some_and(|vouched| *vouched == ids) {
+            continue;
+        }
+        let differs_at =
+            vouched.map(|vouched| vouched.iter().zip(ids).take_while(|(one, other)| one == other).count());
+        let differs_at = differs_at.filter(|&place| place < ids.len());
+        let doubt = Doubt { sample: at, configuration: case.configuration, differs_at };
+        of_each.entry(case.configuration).or_default().push(doubt);
+    }
+    let chosen: Vec<Vec<Doubt>> = of_each.into_values().map(|doubts| choose(record, doubts)).collect();
+    (0..SAMPLES).flat_map(|turn| chosen.iter().filter_map(move |of| of.get(turn).copied())).collect()
+}
+
+/// The ids of a measured sample that were to be the likeliest ones.
+pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
+    let workload = &record.header.plan.cases.get(sample.case)?.workload;
+    let [sequence] = &sample.iteration.sequences[..] else { return None };
+    let is_greedy = sample.role == Role::Measured && workload.sampling.is_none();
+    sequence.output_ids.as_deref().filter(|_| is_greedy)
+}
+
+/// The workloads in turn, those of long outputs first: of each its last sample, then others drawn from as many blocks as
+/// there are. An engine that behaves while it is new, or while it is watched, is not asked about that time alone.
+fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Doubt> {
+    let sample = |doubt: &Doubt| &record.samples[doubt.sample];
+    let mut by_case: BTreeMap<usize, Vec<Doubt>> = BTreeMap::new();
+    for doubt in doubts {
+        by_case.entry(sample(&doubt).case).or_default().push(doubt);
+    }
+    let blocks: HashMap<u32, u32> = record.launches.iter().map(|it| (it.launch, it.block)).collect();
+    let plan = &record.header.plan;
+    let mut cases: Vec<(usize, Vec<Doubt>)> = by_case.into_iter().collect();
+    cases.sort_by_key(|(case, _)| std::cmp::Reverse(plan.cases[*case].workload.max_new_tokens));
+    let orders = cases.into_iter().map(|(_, mut doubts)| {
+        let last = doubts.pop();
+        // The same for every configuration: where all give the same ids, one answer serves them all.
+        Random::seeded(plan.seed).shuffle(&mut doubts);
+        let block = |doubt: &Doubt| blocks.get(&sample(doubt).launch).copied();
+        let mut seen: BTreeSet<Option<u32>> = last.iter().map(block).collect();
+        let (new, again): (Vec<_>, Vec<_>) = doubts.into_iter().partition(|doubt| seen.insert(block(doubt)));
+        last.into_iter().chain(new).chain(again).collect::<Vec<_>>()
+    });
+    let orders: Vec<Vec<Doubt>> = orders.collect();
+    let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
+    let in_turn = (0..longest).flat_map(|turn| orders.iter().filter_map(move |of| of.get(turn).copied()));
+    in_turn.take(SAMPLES).collect()
+}
+
+/// Places in an output of this length: where the witness's row differs, the end, what the witness finds least likely, and
+/// others spread from the beginning to the end.
+pub fn places(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) -> Vec<usize> {
+    let last = length.saturating_sub(1);
+    let mut by_likelihood: Vec<usize> = (0..length.min(likely.len())).collect();
+    let of = |place: &usize| likely[*place].unwrap_or(f64::NEG_INFINITY);
+    by_likelihood.sort_by(|one, other| of(one).total_cmp(&of(other)));
+    let spread = (0..PLACES).map(|part| last * part / (PLACES - 1));
+    // Where these are taken already, all the others.
+    let wanted = differs_at.into_iter().chain([last]).chain(by_likelihood.into_iter().take(LEAST_LIKELY));
+    let mut places: BTreeSet<usize> = BTreeSet::new();
+    for place in wanted.chain(spread).chain(0..length).filter(|&place| place < length) {
+        if places.len() < PLACES {
+            places.insert(place);
+        }
+    }
+    places.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! Before anything is measured, each engine is asked what can be held against the others' word: how likely the ids of
+//! held-out text are to it, and how it goes on with a prompt. What it answers is recorded as it stands; whether it is right
+//! is found out from the record.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use protocol::Output;
+
+use super::launch::{LAST_WORDS, Launched, Purpose};
+use super::question::Patience;
+use super::{Run, Stop};
+use crate::engine::{Cause, Fault, Stage};
+use crate::event::Event;
+use crate::manifest;
+use crate::plan::{Beside, Mode, Model, Proof};
+use crate::record::{Continued, Entry, HeldOut, Scored, Unproved};
+use crate::shell::this_program;
+use crate::witness;
+
+/// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
+const GROWTH: f64 = 1.5;
+
+impl Run<'_> {
+    pub(super) async fn prove(&mut self) -> Result<()> {
+        if self.plan.proof == Proof::Off {
+            return Ok(());
+        }
+        for model in self.models_to_prove() {
+            self.prove_on(&model).await?;
+        }
+        self.pace.measuring_begins(&self.plan);
+        Ok(())
+    }
+
+    /// Each model that an engine can be asked about, once.
+    fn models_to_prove(&self) -> Vec<Model> {
+        let mut models: Vec<Model> = Vec::new();
+        for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(index)) {
+            let model = &self.plan.configurations[index].model;
+            if !models.iter().any(|it| it.path == model.path) {
+                models.push(model.clone());
+            }
+        }
+        models
+    }
+
+    /// Rows and the programs of baselines; a twin is its row once more.
+    fn is_to_prove(&self, index: usize) -> bool {
+        let configuration = &self.plan.configurations[index];
+        let beside = matches!(configuration.beside, None | Some(Beside::Baseline { .. }));
+        let has_failed = || !self.plan.cases_of(index).is_empty() && !self.has_open_cases(index);
+        beside
+            && configuration.unavailable.is_none()
+            && self.prompts.contains_key(&configuration.model.path)
+            && !has_failed()
+    }
+
+    async fn prove_on(&mut self, model: &Model) -> Result<()> {
+        let Some(held_out) = self.prompts.get(&model.path).map(|prompts| prompts.held_out(&model.path))
+        else {
+            return Ok(());
+        };
+        self.recorder.take(Entry::HeldOut(held_out.clone()))?;
+        let on_it = |&index: &usize| self.plan.configurations[index].model.path == model.path;
+        let configurations = 0..self.plan.configurations.len();
+        let mut asked: Vec<usize> =
+            configurations.filter(on_it).filter(|&index| self.is_to_prove(index)).collect();
+        let kept = match self.plan.proof {
+            Proof::Usual => witness::kept(model, &held_out),
+            // Whoever names a witness wants to hear that one.
+            Proof::Named | Proof::Off => None,
+        };
+        match (kept, self.plan.witness_of(model)) {
+            (Some(kept), _) => self.recorder.take(Entry::Kept(kept))?,
+            (None, Some(witness)) if !asked.contains(&witness) => asked.push(witness),
+            (None, Some(_)) => {}
+            (None, None) => self.nobody_vouches(model, "what engines say of held-out text")?,
+        }
+        let patience = self.pace.proof(asked.len());
+        for index in asked {
+            if self.pace.has_proved_enough() {
+                let reason = "the budget leaves no time to ask for proof".into();
+                self.unproved(index, reason, Some("a longer `--budget`".into()))?;
+                continue;
+            }
+            self.prove_one(index, &held_out, patience).await?;
+        }
+        Ok(())
+    }
+
+    async fn prove_one(&mut self, index: usize, held_out: &HeldOut, patience: Duration) -> Result<()> {
+        let label = self.plan.configurations[index].label.clone();
+        (self.listener)(Event::Proving { label });
+        let launched = self.launch(index, Purpose::Proof).await;
+        let mut launched = match launched {
+            Ok(launched) => launched,
+            Err(Stop::Fault(fault)) => return self.fails_to_prove(index, self.last_launch(), fault),
+            Err(Stop::Broken(error)) => return Err(error),
+        };
+        let launch = launched.launch.launch;
+        if launched.hello().is_none() {
+            launched.talk.process.end(Duration::ZERO).await;
+            // No record refers to it.
+            self.launches -= 1;
+            return self.unproved(index, "knows `generate` alone, and no `score`".into(), None);
+        }
+        let asked = self.ask_for_proof(&mut launched, held_out, Patience::begins(patience)).await;
+        let asked = match asked {
+            Ok(()) => self.end(launched, true).await,
+            Err(stop) => {
+                self.end(launched, false).await.ok();
+                Err(stop)
+            }
+        };
+        match asked {
+            Ok(()) => Ok(()),
+            Err(Stop::Fault(fault)) => self.fails_to_prove(index, Some(launch), fault),
+            Err(Stop::Broken(error)) => Err(error),
+        }
+    }
+
+    /// The short windows first: they say how long the others will take.
+    async fn ask_for_proof(
+        &mut self,
+        launched: &mut Launched,
+        held_out: &HeldOut,
+        patience: Patience,
+    ) -> Result<(), Stop> {
+        let shortest = held_out.sequences.iter().map(Vec::len).min().unwrap_or(0);
+        let is_short = |&sequence: &usize| held_out.sequences[sequence].len() == shortest;
+        let (short, long): (Vec<usize>, Vec<usize>) = (0..held_out.sequences.len()).partition(is_short);
+        let offers_score = launched.hello().is_some_and(|hello| hello.capabilities.score);
+        if !offers_score {
+            self.unproved(launched.launch.configuration, "offers no `score`".into(), None)?;
+        }
+        let windows = |these: Vec<usize>| if offers_score { these } else { Vec::new() };
+        let mut scoring = Scoring { goes_on: true, ..Scoring::default() };
+        self.score_windows(launched, held_out, &windows(short), &mut scoring, patience).await?;
+        self.go_on_with_the_prompt(launched, held_out, patience).await?;
+        self.score_windows(launched, held_out, &windows(long), &mut scoring, patience).await
+    }
+
+    async fn score_windows(
+        &mut self,
+        launched: &mut Launched,
+        held_out: &HeldOut,
+        windows: &[usize],
+        scoring: &mut Scoring,
+        patience: Patience,
+    ) -> Result<(), Stop> {
+        let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
+        for &sequence in windows {
+            if !scoring.goes_on {
+                break;
+            }
+            let ids = &held_out.sequences[sequence];
+            if let Some(reason) = scoring.has_no_room(ids.len(), launched, patience) {
+                scoring.goes_on = false;
+                self.unproved(configuration, reason, None)?;
+                break;
+            }
+            match launched.score(ids, patience.left()).await {
+                Ok((logprobs, took)) => {
+                    scoring.took(ids.len(), took);
+                    let elapsed_ns = took.as_nanos() as u64;
+                    let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
+                    self.recorder.take(Entry::Scored(scored))?;
+                }
+                Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                    scoring.goes_on = false;
+                    let tokens = ids.len();
+                    let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
+                    self.unproved(configuration, reason, cause.hint())?;
+                    self.let_it_end(launched).await?;
+                }
+                Err(cause) => return Err(launched.talk.fault(Stage::Proof, cause).into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn go_on_with_the_prompt(
+        &mut self,
+        launched: &mut Launched,
+        held_out: &HeldOut,
+        patience: Patience,
+    ) -> Result<(), Stop> {
+        let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
+        let cannot = match launched.hello() {
+            Some(hello) if hello.output == Output::Text => Some("gives text, not ids"),
+            Some(hello) if !hello.capabilities.prompt_ids => Some("takes text, not ids"),
+            _ if held_out.prompt.is_empty() || held_out.max_new_tokens == 0 => {
+                Some("the context has no room")
+            }
+            _ if patience.is_over() => Some("no time was left to go on with a prompt"),
+            _ => None,
+        };
+        if let Some(reason) = cannot {
+            return Ok(self.unproved(configuration, reason.into(), None)?);
+        }
+        match launched.go_on(&held_out.prompt, held_out.max_new_tokens, patience.left()).await {
+            Ok(ids) => Ok(self.recorder.take(Entry::Continued(Continued { configuration, launch, ids }))?),
+            Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                self.unproved(configuration, format!("`generate`: {cause}"), cause.hint())?;
+                self.let_it_end(launched).await
+            }
+            Err(cause) => Err(launched.talk.fault(Stage::Proof, cause).into()),
+        }
+    }
+
+    /// One that cannot go on says `failed` and ends: it can be asked nothing more.
+    async fn let_it_end(&mut self, launched: &mut Launched) -> Result<(), Stop> {
+        match launched.talk.process.wait(LAST_WORDS).await {
+            Some(_) => {
+                let cause = Cause::Exited("its process after it had said `failed`".into());
+                Err(launched.talk.fault(Stage::Proof, cause).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What breaks the protocol, and what cannot even be loaded, is the row's failure, as it would be in a block. Whatever else
+    /// happens is no reason to lose what can still be measured.
+    fn fails_to_prove(&mut self, index: usize, launch: Option<u32>, fault: Fault) -> Result<()> {
+        let configuration = &self.plan.configurations[index];
+        let is_witness = configuration.beside == Some(Beside::Witness);
+        // One-shots speak no protocol but `generate`.
+        let in_a_block_too = self.plan.mode == Mode::Warm && fault.when != Stage::Proof;
+        if !is_witness && (in_a_block_too || is_breach(&fault.cause)) {
+            if let Some(twin) = self.plan.twin_of(index) {
+                self.failed.extend(self.plan.cases_of(twin));
+            }
+            return self.fail(index, None, launch, fault);
+        }
+        let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
+        match is_witness {
+            true => {
+                let (label, model) = (configuration.label.clone(), configuration.model.clone());
+                self.unproved_model(&model, format!("{label}: {reason}"), fault.cause.hint())
+            }
+            false => self.unproved(index, reason, fault.cause.hint()),
+        }
+    }
+
+    pub(super) fn unproved(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
+        let unproved = Unproved { configuration: Some(index), model: None, reason, hint };
+        self.recorder.take(Entry::Unproved(unproved))
+    }
+
+    /// Of the engine that says what a model's output should be, with how one comes to run here.
+    pub(super) fn nobody_vouches(&mut self, model: &Model, what: &str) -> Result<()> {
+        let reference = manifest::embedded().ok().and_then(|all| {
+            let found = all.iter().find(|it| it.manifest.reference);
+            found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
+        });
+        let hint = reference.filter(|_| self.plan.proof == Proof::Usual);
+        let reason = format!("{what}: no engine that vouches for outputs can run here");
+        self.unproved_model(model, reason, Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
+    }
+
+    pub(super) fn unproved_model(
+        &mut self,
+        model: &Model,
+        reason: String,
+        hint: Option<String>,
+    ) -> Result<()> {
+        let unproved = Unproved { configuration: None, model: Some(model.path.clone()), reason, hint };
+        self.recorder.take(Entry::Unproved(unproved))
+    }
+}
+
+/// It answered, and the answer is none.
+pub(super) fn is_breach(cause: &Cause) -> bool {
+    matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
+}
+
+/// What windows took so far.
+#[derive(Debug, Default)]
+struct Scoring {
+    goes_on: bool,
+    tokens: usize,
+    /// The slowest, for each token.
+    per_token: Duration,
+}
+
+impl Scoring {
+    fn took(&mut self, tokens: usize, took: Duration) {
+        self.tokens += tokens;
+        self.per_token = self.per_token.max(took / tokens.max(1) as u32);
+    }
+
+    /// Why a window of so many tokens is not asked for.
+    fn has_no_room(&self, tokens: usize, launched: &Launched, patience: Patience) -> Option<String> {
+        let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
+        if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
+            let so_far = self.so_far();
+            return Some(format!("a window of {tokens} tokens passes its context of {context}{so_far}"));
+        }
+        let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
+        let is_first = self.tokens == 0;
+        (patience.is_over() || (!is_first && estimate > patience.left())).then(|| {
+            let (estimate, whole) = (estimate.as_secs_f64(), patience.whole.as_secs_f64());
+            let so_far = self.so_far();
+            format!("`score` of {tokens} tokens would take about {estimate:.0} s, and proof has {whole:.0} s{so_far}")
+        })
+    }
+
+    fn so_far(&self) -> String {
+        match self.tokens {
+            0 => "; no tokens were scored".into(),
+            tokens => format!("; {tokens} tokens were scored"),
+        }
+    }
+}

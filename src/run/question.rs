@@ -1,0 +1,95 @@
+//! The two questions of proof, to one launch: how likely are these ids, and what comes after them?
+
+use std::time::{Duration, Instant};
+
+use protocol::{Generate, Id, IgnoreEos, Score};
+
+use super::launch::Launched;
+use crate::engine::Cause;
+use crate::verify::{Expected, verify_scores};
+
+/// Less is no time to answer in.
+const LEAST: Duration = Duration::from_secs(1);
+
+impl Launched {
+    /// The log-probability of every id but the first, and how long the answer took.
+    pub async fn score(
+        &mut self,
+        ids: &[u32],
+        within: Duration,
+    ) -> Result<(Vec<Option<f64>>, Duration), Cause> {
+        let id = Some(self.next_id());
+        let sequences = vec![ids.to_vec()];
+        let was = self.allow(within);
+        let scored = self.talk.score(Score { id, sequences: sequences.clone() }).await;
+        self.talk.deadlines.answer = was;
+        let (mut scored, took) = scored?;
+        verify_scores(&scored, &sequences)?;
+        Ok((scored.logprobs.swap_remove(0), took))
+    }
+
+    /// The ids that it goes on with greedily, past EOS where it can.
+    pub async fn go_on(
+        &mut self,
+        prompt: &[u32],
+        max_new_tokens: u32,
+        within: Duration,
+    ) -> Result<Vec<u32>, Cause> {
+        let ignore_eos = self.hello().is_some_and(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
+        let id = Some(self.next_id());
+        let prompt_ids = Some(prompt.to_vec());
+        let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
+        let was = self.allow(within);
+        let answer = self.talk.generate(request).await;
+        self.talk.deadlines.answer = was;
+        let mut answer = answer?;
+        let facts = self.launch.loaded.as_ref().map(|loaded| &loaded.facts);
+        let expected = Expected {
+            prompt_tokens: vec![Some(prompt.len() as u32)],
+            max_new_tokens,
+            ignore_eos,
+            elapsed_ns: answer.answered_ns.saturating_sub(answer.sent_ns),
+            ..Expected::default()
+        };
+        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
+        let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
+        expected.with_engine(self.hello(), eos_ids, vocabulary_size).verify(&answer.generated)?;
+        self.talk.unasked()?;
+        let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
+        let ids = sequences.next().and_then(|sequence| sequence.output_ids);
+        ids.ok_or_else(|| Cause::Unsupported("gives text, not ids".into()))
+    }
+
+    fn next_id(&mut self) -> Id {
+        self.asked += 1;
+        Id::Number(self.asked - 1)
+    }
+
+    /// Gives the deadline that there was.
+    fn allow(&mut self, within: Duration) -> Duration {
+        let answer = self.talk.deadlines.answer;
+        self.talk.deadlines.answer = answer.min(within.max(LEAST));
+        answer
+    }
+}
+
+/// A time that is given to one launch's questions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    began: Instant,
+    pub whole: Duration,
+}
+
+impl Patience {
+    pub fn begins(whole: Duration) -> Self {
+        Self { began: Instant::now(), whole }
+    }
+
+    pub fn left(&self) -> Duration {
+        self.whole.saturating_sub(self.began.elapsed())
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+}
