@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::plan::{Beside, Configuration, Mode, Order, Plan, Workload};
+use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
 use crate::record::{Role, RunRecord};
 use crate::stats::{FIRM, LOOKS, median};
 
@@ -55,8 +55,24 @@ pub fn describe(plan: &Plan, history: &[RunRecord]) -> String {
         }
     }
     lines.push(String::new());
+    lines.extend(proof(plan, &known));
     lines.extend(time(plan, &known));
     lines.join("\n") + "\n"
+}
+
+/// What comes before the first block. Launches are what is known of its time: what is asked in them depends on the model.
+fn proof(plan: &Plan, known: &Known) -> Option<String> {
+    let asked =
+        |it: &&Configuration| it.unavailable.is_none() && !matches!(it.beside, Some(Beside::Twin { .. }));
+    let launches = plan.configurations.iter().filter(asked).filter_map(|it| known.launches.get(&key(it)));
+    let launches_ns: f64 = launches.sum();
+    let time = match launches_ns > 0.0 {
+        true => format!("; their launches take about {}", rough(launches_ns)),
+        false => String::new(),
+    };
+    (plan.proof != Proof::Off).then(|| {
+        format!("before the first block each engine scores held-out text and goes on with a prompt, to prove what it computes{time}")
+    })
 }
 
 fn order(plan: &Plan) -> String {
@@ -85,7 +101,7 @@ fn requests(workload: &Workload) -> String {
 }
 
 fn time(plan: &Plan, known: &Known) -> Vec<String> {
-    let runs = |it: &&Configuration| it.unavailable.is_none();
+    let runs = |it: &&Configuration| it.unavailable.is_none() && it.beside != Some(Beside::Witness);
     let (mut block_ns, mut least_block_ns) = (0.0, 0.0);
     let mut unknown: Vec<&str> = Vec::new();
     for configuration in plan.configurations.iter().filter(runs) {
@@ -196,7 +212,7 @@ impl Known {
         let mut ns = *self.launches.get(&key)?;
         let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
         // The request before each one that counts is shorter or the same.
-        let turns = if plan.configurations.len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
+        let turns = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
         for case in plan.cases_of(index) {
             let workload = &plan.cases[case].workload;
             let request_ns = self.requests.get(&(key.clone(), shape(workload)))?;

@@ -58,6 +58,12 @@ impl Plan {
         self.add(witness, &[]);
     }
 
+    /// The configurations that are measured, as rows or beside them: not those that are asked for proof alone.
+    pub fn measured(&self) -> Vec<usize> {
+        let all = self.configurations.iter().enumerate();
+        all.filter(|(_, it)| it.beside != Some(Beside::Witness)).map(|(index, _)| index).collect()
+    }
+
     /// The configuration that the others on a model are held against.
     pub fn witness_of(&self, model: &Model) -> Option<usize> {
         let is_it = |it: &Configuration| it.vouches && it.model == *model && it.unavailable.is_none();

@@ -206,6 +206,8 @@ mod hostile;
 #[cfg(test)]
 mod large;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 pub mod specimen;
 #[cfg(test)]
 mod sweeps;

@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
     pub async fn run(mut self, mut interrupted: watch::Receiver<u32>) -> Result<End> {
         let record = self.recorder.path.display().to_string();
         (self.listener)(Event::RunStarted {
-            configurations: self.plan.configurations.len(),
+            configurations: self.plan.measured().len(),
             blocks: self.plan.extent.blocks,
             record: record.clone(),
         });
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
     async fn blocks(&mut self) -> Result<()> {
         self.refuse_what_cannot_run()?;
         self.prove().await?;
-        let all: Vec<usize> = (0..self.plan.configurations.len()).collect();
+        let all = self.plan.measured();
         match self.plan.order {
             Order::Interleaved => self.blocks_of(&all).await?,
             Order::Sequential => {

@@ -49,7 +49,7 @@ impl Pace {
         // One after the other, each has its share.
         let parts = match plan.order {
             Order::Interleaved => 1,
-            Order::Sequential => plan.configurations.len().max(1) as u32,
+            Order::Sequential => plan.measured().len().max(1) as u32,
         };
         let (now, whole) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
         Self {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use protocol::Output;
 
 use super::launch::{LAST_WORDS, Launched, Purpose};
-use super::question::Patience;
+use super::question::{Patience, Scoring};
 use super::{Run, Stop};
 use crate::engine::{Cause, Fault, Stage};
 use crate::event::Event;
@@ -17,9 +17,6 @@ use crate::plan::{Beside, Mode, Model, Proof};
 use crate::record::{Continued, Entry, HeldOut, Scored, Unproved};
 use crate::shell::this_program;
 use crate::witness;
-
-/// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
-const GROWTH: f64 = 1.5;
 
 impl Run<'_> {
     pub(super) async fn prove(&mut self) -> Result<()> {
@@ -135,7 +132,7 @@ impl Run<'_> {
             self.unproved(launched.launch.configuration, "offers no `score`".into(), None)?;
         }
         let windows = |these: Vec<usize>| if offers_score { these } else { Vec::new() };
-        let mut scoring = Scoring { goes_on: true, ..Scoring::default() };
+        let mut scoring = Scoring::default();
         self.score_windows(launched, held_out, &windows(short), &mut scoring, patience).await?;
         self.go_on_with_the_prompt(launched, held_out, patience).await?;
         self.score_windows(launched, held_out, &windows(long), &mut scoring, patience).await
@@ -151,12 +148,12 @@ impl Run<'_> {
     ) -> Result<(), Stop> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         for &sequence in windows {
-            if !scoring.goes_on {
+            if scoring.has_ended {
                 break;
             }
             let ids = &held_out.sequences[sequence];
             if let Some(reason) = scoring.has_no_room(ids.len(), launched, patience) {
-                scoring.goes_on = false;
+                scoring.has_ended = true;
                 self.unproved(configuration, reason, None)?;
                 break;
             }
@@ -168,7 +165,7 @@ impl Run<'_> {
                     self.recorder.take(Entry::Scored(scored))?;
                 }
                 Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
-                    scoring.goes_on = false;
+                    scoring.has_ended = true;
                     let tokens = ids.len();
                     let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
                     self.unproved(configuration, reason, cause.hint())?;
@@ -273,43 +270,4 @@ impl Run<'_> {
 /// It answered, and the answer is none.
 pub(super) fn is_breach(cause: &Cause) -> bool {
     matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
-}
-
-/// What windows took so far.
-#[derive(Debug, Default)]
-struct Scoring {
-    goes_on: bool,
-    tokens: usize,
-    /// The slowest, for each token.
-    per_token: Duration,
-}
-
-impl Scoring {
-    fn took(&mut self, tokens: usize, took: Duration) {
-        self.tokens += tokens;
-        self.per_token = self.per_token.max(took / tokens.max(1) as u32);
-    }
-
-    /// Why a window of so many tokens is not asked for.
-    fn has_no_room(&self, tokens: usize, launched: &Launched, patience: Patience) -> Option<String> {
-        let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
-        if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
-            let so_far = self.so_far();
-            return Some(format!("a window of {tokens} tokens passes its context of {context}{so_far}"));
-        }
-        let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
-        let is_first = self.tokens == 0;
-        (patience.is_over() || (!is_first && estimate > patience.left())).then(|| {
-            let (estimate, whole) = (estimate.as_secs_f64(), patience.whole.as_secs_f64());
-            let so_far = self.so_far();
-            format!("`score` of {tokens} tokens would take about {estimate:.0} s, and proof has {whole:.0} s{so_far}")
-        })
-    }
-
-    fn so_far(&self) -> String {
-        match self.tokens {
-            0 => "; no tokens were scored".into(),
-            tokens => format!("; {tokens} tokens were scored"),
-        }
-    }
 }

@@ -8,6 +8,8 @@ use super::launch::Launched;
 use crate::engine::Cause;
 use crate::verify::{Expected, verify_scores};
 
+/// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
+const GROWTH: f64 = 1.5;
 /// Less is no time to answer in.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -91,5 +93,44 @@ impl Patience {
 
     pub fn is_over(&self) -> bool {
         self.left().is_zero()
+    }
+}
+
+/// What windows took so far.
+#[derive(Debug, Default)]
+pub(super) struct Scoring {
+    pub has_ended: bool,
+    tokens: usize,
+    /// The slowest, for each token.
+    per_token: Duration,
+}
+
+impl Scoring {
+    pub fn took(&mut self, tokens: usize, took: Duration) {
+        self.tokens += tokens;
+        self.per_token = self.per_token.max(took / tokens.max(1) as u32);
+    }
+
+    /// Why a window of so many tokens is not asked for.
+    pub fn has_no_room(&self, tokens: usize, launched: &Launched, patience: Patience) -> Option<String> {
+        let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
+        if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
+            let so_far = self.so_far();
+            return Some(format!("a window of {tokens} tokens passes its context of {context}{so_far}"));
+        }
+        let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
+        let is_first = self.tokens == 0;
+        (patience.is_over() || (!is_first && estimate > patience.left())).then(|| {
+            let (estimate, whole) = (estimate.as_secs_f64(), patience.whole.as_secs_f64());
+            let so_far = self.so_far();
+            format!("`score` of {tokens} tokens would take about {estimate:.0} s, and proof has {whole:.0} s{so_far}")
+        })
+    }
+
+    pub fn so_far(&self) -> String {
+        match self.tokens {
+            0 => "; no tokens were scored".into(),
+            tokens => format!("; {tokens} tokens were scored"),
+        }
     }
 }

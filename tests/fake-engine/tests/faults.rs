@@ -449,3 +449,43 @@ fn a_text_engine_gives_chunks_and_no_ids() {
     assert_eq!((sequence["chunks"].as_array().unwrap().len(), &sequence["output_tokens"]), (6, &json!(6)));
     assert_eq!(sequence.get("output_ids"), None);
 }
+
+#[test]
+fn what_goes_on_from_a_part_of_an_output_goes_on_as_the_output_did() {
+    let whole = ids(&Fake::with("").ask(GENERATE));
+    for place in 0..6 {
+        let prompt = [&[1, 5, 7], &whole[..place]].concat();
+        let request = json!({ "prompt_ids": prompt, "max_new_tokens": 6 - place, "ignore_eos": true });
+        // Another process, with the same weights.
+        assert_eq!(ids(&Fake::with("").ask(&request.to_string())), whole[place..], "{place}");
+    }
+}
+
+#[test]
+fn the_greedy_token_is_the_likeliest_by_far() {
+    let mut fake = Fake::with("");
+    let all = [&[1, 5, 7], &ids(&fake.ask(GENERATE))[..]].concat();
+    let score = |fake: &mut Fake, sequences: &[Vec<u64>]| -> Vec<Vec<f64>> {
+        let scored = fake.ask(&json!({ "type": "score", "sequences": sequences }).to_string());
+        serde_json::from_value(scored["logprobs"].clone()).unwrap()
+    };
+    let logprobs = score(&mut fake, std::slice::from_ref(&all));
+    let (prompt, output) = logprobs[0].split_at(2);
+    assert!(prompt.iter().all(|&it| it < -7.0) && output == [-0.05; 6], "{logprobs:?}");
+    // All ids together are no more than certain.
+    let ends: Vec<Vec<u64>> = (0..1000).map(|id| [&all[..3], &[id]].concat()).collect();
+    let sum: f64 = score(&mut fake, &ends).iter().map(|values| values[2].exp()).sum();
+    assert!(0.95 < sum && sum <= 1.0, "{sum}");
+    let noisy = || score(&mut Fake::start(&json!({ "score_noise": 0.1 })), std::slice::from_ref(&all));
+    assert!(noisy() != logprobs && noisy() == noisy());
+}
+
+#[test]
+fn wrong_tokens_begin_where_and_when_they_are_asked_to() {
+    let right = ids(&Fake::with("").ask(GENERATE));
+    let mut wrong = Fake::start(&json!({ "wrong_from": 4, "at": 1 }));
+    assert_eq!(ids(&wrong.ask(GENERATE)), right);
+    let later = ids(&wrong.ask(GENERATE));
+    assert_eq!(later[..4], right[..4]);
+    assert!(later[4] != right[4] && later.iter().all(|&id| id > 2), "{later:?}");
+}
