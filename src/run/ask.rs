@@ -55,7 +55,7 @@ impl Run<'_> {
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
-        let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
+        let (answer, cpu_ns) = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
         if let Some(late_ns) = verify::lateness_ns(&answer).filter(|&late_ns| late_ns > LATENESS_BOUND_NS) {
             let (late, bound) = (late_ns / 1_000_000, LATENESS_BOUND_NS / 1_000_000);
             let message = format!(
@@ -63,6 +63,7 @@ impl Run<'_> {
             );
             self.warn(launched.launch.configuration, message)?;
         }
+        launched.tree = memory::tree(launched.talk.process.pid);
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         let sample = Sample {
             launch: launched.launch.launch,
@@ -73,23 +74,27 @@ impl Run<'_> {
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,
-            peak_resident_bytes: memory::peak_resident_bytes(&memory::tree(launched.talk.process.pid)),
+            peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
             held: None,
-            cpu_ns: None,
+            cpu_ns,
         };
         self.record_sample(launched, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
+    /// The answer, verified, and the processor time that passed in the engine's processes meanwhile.
     async fn converse(
         &mut self,
         launched: &mut Launched,
         request: Generate,
         workload: &Workload,
-    ) -> Result<Answer, Cause> {
+    ) -> Result<(Answer, Option<u64>), Cause> {
         let streamed = request.stream;
         let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
+        let worked = launched.processor_time();
+        let before_ns = worked.so_far_ns();
         let answer = self.within_the_cap(launched, request).await?;
+        let cpu_ns = worked.so_far_ns().zip(before_ns).and_then(|(after, before)| after.checked_sub(before));
         if launched.launch.loaded.is_none() {
             // A generate before any load: its facts stand inside the answer.
             launched.launch.loaded = answer.generated.loaded.clone();
@@ -109,7 +114,7 @@ impl Run<'_> {
             verify::verify_streamed(&answer)?;
         }
         launched.talk.unasked()?;
-        Ok(answer)
+        Ok((answer, cpu_ns))
     }
 
     /// A request that takes longer than a case may is an answer of its own. A load in passing has its own deadline.
