@@ -4,7 +4,7 @@
 use super::{About, Doubt, Subject, elapsed_ns, time};
 use crate::plan::Mode;
 use crate::record::{Role, Sample};
-use crate::stats::median;
+use crate::stats::{median, quantile};
 
 /// So much of a request may be nobody's on any machine: reading it, writing the answer, a scheduler's whim.
 const WHIM_NS: f64 = 20e6;
@@ -13,6 +13,10 @@ const WHIM_SHARE: f64 = 0.05;
 const LARGE_SHARE: f64 = 0.25;
 const TIMES_ANOTHER: f64 = 3.0;
 const LEAST_NS: f64 = 1e6;
+/// Of fewer requests one that the machine held up is as good as any.
+const LEAST_REQUESTS: usize = 5;
+/// Who states early times does so in every request, and a machine holds up some: what three of four leave out is the engine's.
+const MOST_OF_THEM: f64 = 0.25;
 
 /// A span of a request that should be next to nothing.
 struct Span {
@@ -29,14 +33,13 @@ const SPANS: [Span; 3] = [
     Span {
         of: left_out,
         says: |seen| {
+            let Seen { case, span_ns, elapsed_ns, bound_ns } = seen;
+            let (stated, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
             format!(
-                "{LEAVES_OUT} {} of each request in {}: it states {} from `start_ns` to `end_ns`, and its answer comes \
-             after {} (medians; bound {})",
-                time(seen.span_ns),
-                seen.case,
-                time(seen.elapsed_ns - seen.span_ns),
-                time(seen.elapsed_ns),
-                time(seen.bound_ns)
+                "{LEAVES_OUT} {} of a request in {case}: it states {stated} from `start_ns` to `end_ns`, and its answer comes \
+                 after {passed} (three of four requests, or more; bound {})",
+                time(*span_ns),
+                time(*bound_ns)
             )
         },
     },
@@ -44,8 +47,8 @@ const SPANS: [Span; 3] = [
         of: after_last,
         says: |seen| {
             format!(
-                "its last token has its time {} before `end_ns` in {}, in requests of {} (medians; bound {}): its tokens are \
-             stamped before they are there",
+                "its last token has its time {} before `end_ns` in {}, in requests of {} (three of four, or more; bound {}): \
+                 its tokens are stamped before they are there",
                 time(seen.span_ns),
                 seen.case,
                 time(seen.elapsed_ns),
@@ -66,7 +69,7 @@ const SPANS: [Span; 3] = [
     },
 ];
 
-/// Medians over the requests of a case.
+/// Over the requests of a case.
 struct Seen {
     case: String,
     span_ns: f64,
@@ -98,30 +101,42 @@ fn doubt(subject: &Subject, all: &[Subject], span: &Span) -> Option<Doubt> {
 }
 
 fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<Seen> {
-    let (span_ns, elapsed_ns) = medians(subject, span, case)?;
-    let whim = WHIM_NS.max(WHIM_SHARE * elapsed_ns);
+    let own = Spans::of(subject, span, case)?;
+    let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
     let label = &subject.case(case)?.workload.label;
     let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
     let theirs = others.filter_map(|other| {
         let mut alike = other.cases().into_keys();
         let case = alike.find(|&it| other.case(it).is_some_and(|it| it.workload.label == *label))?;
-        Some(medians(other, span, case)?.0)
+        Some(Spans::of(other, span, case)?.span_ns)
     });
-    let least = theirs.reduce(f64::min);
-    let large = least.map(|least| (LARGE_SHARE * elapsed_ns).max(LEAST_NS + TIMES_ANOTHER * least));
+    let least = theirs.reduce(f64::min).filter(|_| own.requests >= LEAST_REQUESTS);
+    let large = least.map(|least| (LARGE_SHARE * own.elapsed_ns).max(LEAST_NS + TIMES_ANOTHER * least));
     let bound_ns = large.map_or(whim, |large| large.min(whim));
+    let Spans { span_ns, elapsed_ns, .. } = own;
     let case = subject.name_of(case);
     (span_ns > bound_ns).then_some(Seen { case, span_ns, elapsed_ns, bound_ns })
 }
 
-/// Of the span and of the whole request, over all launches.
-fn medians(subject: &Subject, span: &Span, case: usize) -> Option<(f64, f64)> {
-    // What is thrown away after a rest is shorter than the case.
-    let here = subject.samples.iter().filter(|it| it.case == case && it.role != Role::Discarded);
-    let both =
-        here.filter_map(|sample| Some(((span.of)(subject, sample)? as f64, elapsed_ns(sample) as f64)));
-    let (spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
-    Some((median(&spans)?, median(&elapsed)?))
+/// Over the requests of a case in all launches.
+struct Spans {
+    requests: usize,
+    /// As long or longer in most of them.
+    span_ns: f64,
+    /// The median.
+    elapsed_ns: f64,
+}
+
+impl Spans {
+    fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
+        // What is thrown away after a rest is shorter than the case.
+        let here = subject.samples.iter().filter(|it| it.case == case && it.role != Role::Discarded);
+        let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, elapsed_ns(it) as f64)));
+        let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
+        spans.sort_unstable_by(f64::total_cmp);
+        let span_ns = quantile(&spans, MOST_OF_THEM)?;
+        Some(Self { requests: spans.len(), span_ns, elapsed_ns: median(&elapsed)? })
+    }
 }
 
 fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {

@@ -372,8 +372,18 @@ fn the_held_out_continuation_counts_as_a_place() {
 fn a_clock_that_leaves_time_out_is_told_with_what_it_states_and_what_passed() {
     let record = decoding(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
     let record = with_busy_cores(record);
-    says(&record, About::Clock, true, "its clock leaves out 100 ms of each request in `decode`: it states 1");
+    says(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
     assert!(only(&record).message.contains("bound 20.0 ms"), "{}", only(&record).message);
+}
+
+#[test]
+fn a_machine_that_holds_up_half_of_the_requests_is_not_the_engine() {
+    let record = decoding(|record| {
+        for sample in samples(record).filter(|sample| sample.index % 2 == 0) {
+            sample.answered_ns += 100_000_000;
+        }
+    });
+    assert_eq!(doubts_of(&with_busy_cores(record)), []);
 }
 
 /// Whatever was changed, both threads worked.
