@@ -176,3 +176,24 @@ fn a_rate_without_facts_is_refused_by_name() {
     assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));
     trial.doubted("honest", false);
 }
+
+/// Right when it is asked for proof, and in the first half of what is measured.
+#[test]
+fn an_engine_whose_tokens_are_wrong_from_the_thirtieth_on_is_called_wrong() {
+    let scratch = Scratch::new();
+    let fake = fake_engine().display();
+    let engine = |name: &str, settings: &str| {
+        scratch.script(name, &format!("exec '{fake}' --engine {name} {settings}"))
+    };
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(engine("forger", "--wrong-from 30 --at 2")).arg("-e").arg(engine("honest", ""));
+    command.arg("--witness").arg(engine("witness", ""));
+    command.args(["--blocks", "1", "--format", "markdown"]).args(DECODE);
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let row = |name: &str| {
+        let mut rows = outcome.stdout.lines().filter(|line| line.starts_with('|') && line.contains(name));
+        rows.next().unwrap_or_else(|| panic!("{outcome:?}")).to_string()
+    };
+    assert!(row("forger").contains("wrong"), "{}", outcome.stdout);
+    assert!(!row("honest").contains("wrong") && !row("honest").contains("unverified"), "{}", outcome.stdout);
+}

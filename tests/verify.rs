@@ -96,6 +96,22 @@ fn an_engine_that_says_that_eos_ended_its_output_gives_eos() {
     assert_eq!(failure["message"], "finished `eos` without an EOS token");
 }
 
+#[test]
+fn what_asking_costs_by_itself_is_measured_before_anything_else_and_told() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);
+    let outcome = finish(command.args(["--warmup", "1", "--results"]).arg(scratch.results()));
+    scratch.assert_nothing_lives();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("\norchestrate itself: "), "{}", outcome.stdout);
+    let record = Record::only_one_in(&scratch.results());
+    let [overhead] = record.entries("overhead")[..] else { panic!("{record:?}") };
+    assert!(overhead["request_ns"].as_u64().unwrap() > 0 && overhead["requests"] == 50, "{overhead}");
+    let first = |kind: &str| record.0.iter().position(|entry| entry["entry"] == kind).unwrap();
+    assert!(first("overhead") < first("launch"));
+}
+
 fn case_of<'a>(report: &'a Value, label: &str) -> &'a Value {
     let cases = report["cases"].as_array().unwrap();
     let case = cases.iter().find(|case| case["engine"]["label"] == label);

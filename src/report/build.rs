@@ -34,6 +34,7 @@ impl Report {
             commit: record.header.commit.as_deref().map(line),
             command: record.header.command.iter().map(|word| line(word)).collect(),
             machine,
+            overhead: record.overhead,
             mode: plan.mode,
             order: plan.order,
             extents: extents(record),

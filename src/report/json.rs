@@ -12,7 +12,7 @@ use crate::effective::{About, Doubt};
 use crate::machine::Machine;
 use crate::metric::Better;
 use crate::plan::{Mode, Order};
-use crate::record::WarmUp;
+use crate::record::{Overhead, WarmUp};
 use crate::stats::{StoppedBy, Summary, Verdict};
 use comparisons::{
     ComparisonEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, mean, noise, uncalibrated,
@@ -74,6 +74,8 @@ struct Document<'a> {
     doubts: Vec<DoubtEntry<'a>>,
     notes: &'a [String],
     machine: &'a Machine,
+    /// What asking costs by itself: null where it was not measured.
+    overhead: Option<Overhead>,
 }
 
 #[derive(Serialize)]
@@ -229,6 +231,7 @@ fn document(report: &Report) -> Document<'_> {
         doubts: report.doubts.iter().map(doubt).collect(),
         notes: &report.notes,
         machine: &report.machine,
+        overhead: report.overhead,
     }
 }
 

@@ -24,7 +24,7 @@ use crate::effective::Doubt;
 use crate::machine::Machine;
 use crate::metric::Metric;
 use crate::plan::{Mode, Order};
-use crate::record::WarmUp;
+use crate::record::{Overhead, WarmUp};
 use crate::stats::Summary;
 pub use extent::Extent;
 pub use verdicts::Verdicts;
@@ -71,6 +71,8 @@ pub struct Report {
     pub commit: Option<String>,
     pub command: Vec<String>,
     pub machine: Machine,
+    /// What asking costs by itself, where it was measured.
+    pub overhead: Option<Overhead>,
     pub mode: Mode,
     pub order: Order,
     /// How far each workload was measured, in the plan's order.

@@ -53,7 +53,7 @@ impl Run<'_> {
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
-        let (answer, cpu_ns) = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
+        let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
         launched.tree = memory::tree(launched.talk.process.pid);
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         let sample = Sample {
@@ -67,26 +67,26 @@ impl Run<'_> {
             iteration,
             peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
             held: None,
-            cpu_ns,
+            cpu_ns: launched.cpu_ns,
             late: verify::lateness(&answer),
         };
         self.record_sample(launched, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
-    /// The answer, verified, and the processor time that passed in the engine's processes meanwhile.
     async fn converse(
         &mut self,
         launched: &mut Launched,
         request: Generate,
         workload: &Workload,
-    ) -> Result<(Answer, Option<u64>), Cause> {
+    ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
         let worked = launched.processor_time();
         let before_ns = worked.so_far_ns();
         let answer = self.within_the_cap(launched, request).await?;
-        let cpu_ns = worked.so_far_ns().zip(before_ns).and_then(|(after, before)| after.checked_sub(before));
+        launched.cpu_ns =
+            worked.so_far_ns().zip(before_ns).and_then(|(after, before)| after.checked_sub(before));
         if launched.launch.loaded.is_none() {
             // A generate before any load: its facts stand inside the answer.
             launched.launch.loaded = answer.generated.loaded.clone();
@@ -104,7 +104,7 @@ impl Run<'_> {
         expected.with_engine(launched.hello(), eos_ids, vocabulary_size).verify(&answer.generated)?;
         verify::verify_streamed(&answer, streamed)?;
         launched.talk.unasked()?;
-        Ok((answer, cpu_ns))
+        Ok(answer)
     }
 
     /// A request that takes longer than a case may is an answer of its own. A load in passing has its own deadline.

@@ -22,6 +22,8 @@ pub(super) struct Launched {
     pub at_rest: bool,
     /// Its processes, as they were found after its last answer.
     pub tree: Vec<u32>,
+    /// The processor time that they had during its last request.
+    pub cpu_ns: Option<u64>,
 }
 
 impl Launched {
@@ -144,7 +146,7 @@ impl Run<'_> {
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree: Vec::new() })
+        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree: Vec::new(), cpu_ns: None })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.

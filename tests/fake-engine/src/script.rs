@@ -51,11 +51,6 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("token_ids", "null", "an array: the output, instead of ids made of prompt and place"),
     ("eos_at", "null", "a place in the output that holds EOS (id 2)"),
     ("context_tokens", "4096", "prompt and output beyond it are `failed`"),
-    (
-        "wrong_from",
-        "null",
-        "a place in the output from which on ids are others than those made of prompt and place",
-    ),
     ("busy_threads", "0", "threads that spin while it generates"),
     ("resident_bytes", "0", "memory that it takes and touches in a load"),
     ("score_offset", "0.0", "added to every log-probability"),
