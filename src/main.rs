@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod compare;
 mod dry_run;
+mod effective;
 mod engine;
 mod event;
 mod exit_code;

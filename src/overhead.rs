@@ -1,7 +1,7 @@
 //! What the orchestrator itself costs, measured each time with the null engine through the same conversation that every
 //! engine gets. No figure here is a constant.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::future::Future;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::exit_code::DONE;
 use crate::measure;
 use crate::metric::Unit;
 use crate::output;
+use crate::record;
 use crate::stats::{median, quantile};
 
 /// Where each figure comes from.
@@ -44,6 +45,12 @@ const SECOND: Duration = Duration::from_secs(1);
 /// An answer like those of a decode scenario.
 const PROMPT_TOKENS: u32 = 128;
 const OUTPUT_TOKENS: u32 = 64;
+
+/// For a glance at it before a run: a tenth of a second.
+const GLANCE_REQUESTS: usize = 50;
+const GLANCE_STREAMS: usize = 3;
+const GLANCE_TOKENS: u32 = 100;
+const GLANCE_DEADLINE: Duration = Duration::from_secs(5);
 
 pub fn overhead() -> Result<u8> {
     output::print(Overhead::measure()?.show().as_bytes())?;
@@ -90,6 +97,29 @@ impl Overhead {
     }
 }
 
+/// What a run's record holds of it: what of its small times is this program's, here and now. Whatever this starts carries
+/// the mark of the run.
+pub async fn glance(run: &str) -> Result<record::Overhead> {
+    let measured = tokio::time::timeout(GLANCE_DEADLINE, async {
+        let mut talk = start(run, "null-engine", 0.0).await?.0;
+        let requests = ask_often(&mut talk, GLANCE_REQUESTS).await?;
+        let streams = stream_often(&mut talk, GLANCE_STREAMS, GLANCE_TOKENS).await?;
+        end(talk).await?;
+        anyhow::Ok((requests, streams))
+    });
+    let (requests, streams) = measured.await.context("the null engine takes too long")??;
+    let request_ns = median(&requests).context("nothing was measured")?;
+    let tokens = f64::from(GLANCE_TOKENS);
+    let adds: Vec<f64> =
+        streams.iter().map(|it| (it.elapsed_ns as f64 - request_ns).max(0.0) / tokens).collect();
+    let streamed_token_ns = median(&adds).context("nothing was streamed")?;
+    Ok(record::Overhead {
+        request_ns: request_ns as u64,
+        streamed_token_ns: streamed_token_ns as u64,
+        requests: requests.len() as u32,
+    })
+}
+
 impl Figure {
     fn of(name: &'static str, about: &'static str, mut values: Vec<f64>) -> Result<Self> {
         values.sort_unstable_by(f64::total_cmp);
@@ -127,44 +157,65 @@ async fn launch(run: &str) -> Result<Figure> {
 }
 
 async fn request(talk: &mut Conversation) -> Result<Figure> {
+    Figure::of(
+        "request",
+        "from sent to answered, less what the engine says it worked (128 ids in, 64 out)",
+        ask_often(talk, REQUESTS).await?,
+    )
+}
+
+/// What each of so many requests took, less what the engine says that it worked.
+async fn ask_often(talk: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
     let asked = ask(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
-    for _ in 0..REQUESTS {
+    for _ in 0..requests {
         let answer = generate(talk, asked.clone()).await?;
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
         let worked_ns: u64 =
             answer.generated.iterations.iter().map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
         values.push(elapsed_ns.saturating_sub(worked_ns) as f64);
     }
-    Figure::of(
-        "request",
-        "from sent to answered, less what the engine says it worked (128 ids in, 64 out)",
-        values,
-    )
+    Ok(values)
 }
 
-/// As fast as the engine writes.
 async fn stream(talk: &mut Conversation) -> Result<[Figure; 2]> {
-    let asked = ask(STREAMED_TOKENS, true);
-    let (mut elapsed, mut cpu) = (Vec::new(), Vec::new());
-    for _ in 0..STREAMS {
-        let before_ns = cpu_ns()?;
-        let answer = generate(talk, asked.clone()).await?;
-        let tokens = answer.tokens.len();
-        if tokens != STREAMED_TOKENS as usize {
-            bail!("{tokens} tokens were streamed where {STREAMED_TOKENS} were asked");
-        }
-        cpu.push((cpu_ns()? - before_ns) as f64 / tokens as f64);
-        elapsed.push(answer.answered_ns.saturating_sub(answer.sent_ns) as f64 / tokens as f64);
-    }
+    let streams = stream_often(talk, STREAMS, STREAMED_TOKENS).await?;
+    let tokens = f64::from(STREAMED_TOKENS);
     Ok([
         Figure::of(
             "streamed token",
             "elapsed for each of 1000 streamed as fast as they are written, writing included",
-            elapsed,
+            streams.iter().map(|it| it.elapsed_ns as f64 / tokens).collect(),
         )?,
-        Figure::of("streamed token, CPU", "this program's processor time for each of those", cpu)?,
+        Figure::of(
+            "streamed token, CPU",
+            "this program's processor time for each of those",
+            streams.iter().map(|it| it.cpu_ns as f64 / tokens).collect(),
+        )?,
     ])
+}
+
+/// A whole stream.
+struct Streamed {
+    elapsed_ns: u64,
+    cpu_ns: i64,
+}
+
+/// As fast as the engine writes.
+async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> Result<Vec<Streamed>> {
+    let asked = ask(tokens, true);
+    let mut all = Vec::new();
+    for _ in 0..streams {
+        let before_ns = cpu_ns()?;
+        let answer = generate(talk, asked.clone()).await?;
+        let streamed = answer.tokens.len();
+        if streamed != tokens as usize {
+            bail!("{streamed} tokens were streamed where {tokens} were asked");
+        }
+        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
+        all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns()? - before_ns });
+    }
+    Ok(all)
 }
 
 /// At a pace at which nothing queues: one token each millisecond.
@@ -204,7 +255,7 @@ async fn wait(run: &str) -> Result<Figure> {
 }
 
 /// A loaded null engine, and when it was: this program under its other name.
-async fn start(run: &str, launch: usize, ms_per_token: f64) -> Result<(Conversation, u64)> {
+async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let launching = Launching {
         label: "null-engine".into(),

@@ -3,9 +3,10 @@
 
 mod scores;
 
-use protocol::{Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
+use protocol::{Chunk, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
 
 use crate::engine::{Answer, Cause};
+use crate::record::Late;
 
 pub use scores::verify_scores;
 
@@ -42,6 +43,9 @@ impl Expected {
 
     /// Holds an unstreamed answer of one iteration against what was asked.
     pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
+        if let (Some(_), []) = (&generated.summary, generated.iterations.as_slice()) {
+            return breach("a `summary` without the facts that it is made of: `iterations` is empty".into());
+        }
         let [iteration] = generated.iterations.as_slice() else {
             return wrong(format!("{} iterations where 1 was asked", generated.iterations.len()));
         };
@@ -67,7 +71,7 @@ impl Expected {
         if end_ns < start_ns {
             return breach(format!("`end_ns` {end_ns} lies before `start_ns` {start_ns}"));
         }
-        if *end_ns > self.elapsed_ns + CLOCK_SLACK_NS {
+        if *end_ns > self.elapsed_ns.saturating_add(CLOCK_SLACK_NS) {
             let elapsed = self.elapsed_ns;
             return breach(format!(
                 "`end_ns` {end_ns} lies after the answer arrived ({elapsed} ns on the orchestrator's clock)"
@@ -88,6 +92,10 @@ impl Expected {
         if sequence.finish == Finish::Cancelled {
             return breach("finished `cancelled` where nothing was cancelled".into());
         }
+        if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > sequence.prompt_tokens) {
+            let prompt = sequence.prompt_tokens;
+            return breach(format!("`cached_prompt_tokens` {cached} of {prompt} `prompt_tokens`"));
+        }
         let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
             (Some(ids), Some(times), None) => {
                 if ids.len() != times.len() {
@@ -100,6 +108,7 @@ impl Expected {
                 let Some(count) = sequence.output_tokens else {
                     return breach("`chunks` without `output_tokens`".into());
                 };
+                verify_chunks(chunks, count)?;
                 (count as usize, chunks.iter().map(|chunk| chunk.ns).collect())
             }
             _ => return breach("neither `output_ids` with `token_ns` nor `chunks`".into()),
@@ -145,8 +154,21 @@ impl Expected {
     }
 }
 
-/// The streamed tokens must be the final ones, and none may arrive before the engine says that it had it.
-pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
+/// Streamed tokens come only where they were asked for. They must be the final ones, with the final times, and none may arrive
+/// before the engine says that it had it.
+pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
+    if !asked && !answer.tokens.is_empty() {
+        return breach(format!("streamed {} `token` messages where none were asked", answer.tokens.len()));
+    }
+    if !asked {
+        return Ok(());
+    }
+    if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
+        let Token { iteration, sequence, .. } = token;
+        return breach(format!(
+            "a streamed token of iteration {iteration}, sequence {sequence}: there is none"
+        ));
+    }
     for (number, iteration) in answer.generated.iterations.iter().enumerate() {
         for (place, sequence) in iteration.sequences.iter().enumerate() {
             let of = |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, place);
@@ -166,23 +188,58 @@ pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
             }
         }
     }
-    match lateness(answer).min() {
+    for (token, _) in &answer.tokens {
+        // Metrics are made of the final times, so a stream may not show others.
+        let last = (token.index as usize + token.ids.len()).saturating_sub(1);
+        let stated = final_ns(answer, token).unwrap_or(token.ns);
+        if stated.abs_diff(token.ns) > CLOCK_SLACK_NS {
+            return breach(format!("`token_ns[{last}]` {stated} was streamed with `ns` {}", token.ns));
+        }
+    }
+    match each_lateness(answer).min() {
         Some(early) if early < -(CLOCK_SLACK_NS as i64) => {
-            breach(format!("a streamed token arrived {} ns before its stamp", -early))
+            breach(format!("a streamed token arrived {} ns before its stamp", early.unsigned_abs()))
         }
         _ => Ok(()),
     }
 }
 
-/// How long after its stamp the median streamed token arrived, on the orchestrator's clock.
-pub fn lateness_ns(answer: &Answer) -> Option<i64> {
-    let mut late: Vec<i64> = lateness(answer).collect();
+/// How long after their final stamps streamed tokens arrived, on the orchestrator's clock.
+pub fn lateness(answer: &Answer) -> Option<Late> {
+    let mut late: Vec<i64> = each_lateness(answer).collect();
+    let first_ns = *late.first()?;
     late.sort_unstable();
-    late.get(late.len() / 2).copied()
+    Some(Late { first_ns, median_ns: *late.get(late.len() / 2)? })
 }
 
-fn lateness(answer: &Answer) -> impl Iterator<Item = i64> {
-    answer.tokens.iter().map(|(token, arrived_ns)| *arrived_ns as i64 - (answer.sent_ns + token.ns) as i64)
+fn each_lateness(answer: &Answer) -> impl Iterator<Item = i64> {
+    let since = |at: u64, stamped: u64| {
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        signed(at) - signed(stamped)
+    };
+    answer.tokens.iter().map(move |(token, arrived_ns)| {
+        let stamped_ns = final_ns(answer, token).unwrap_or(token.ns);
+        since(*arrived_ns, answer.sent_ns.saturating_add(stamped_ns))
+    })
+}
+
+/// What the final answer says of the last id of a streamed token.
+fn final_ns(answer: &Answer, token: &Token) -> Option<u64> {
+    let last = (token.index as usize).checked_add(token.ids.len())?.checked_sub(1)?;
+    sequence_of(answer, token)?.token_ns.as_ref()?.get(last).copied()
+}
+
+fn sequence_of<'a>(answer: &'a Answer, token: &Token) -> Option<&'a Sequence> {
+    answer.generated.iterations.get(token.iteration as usize)?.sequences.get(token.sequence as usize)
+}
+
+/// Who counts the tokens of every chunk has counted all of them.
+fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
+    let counted: Option<u64> = chunks.iter().map(|chunk| chunk.tokens.map(u64::from)).sum();
+    match counted.filter(|&counted| counted != u64::from(count)) {
+        Some(counted) => breach(format!("`chunks` of {counted} tokens and {count} `output_tokens`")),
+        None => Ok(()),
+    }
 }
 
 fn breach(message: String) -> Result<(), Cause> {
@@ -277,6 +334,15 @@ mod tests {
         );
         let stops = Expected { ignore_eos: false, eos_ids: vec![6], ..expected() };
         assert!(stops.verify(&answer()).unwrap_err().to_string().contains("goes on after the EOS"));
+        let finished = |eos: u32, finish| {
+            let mut answer = answer();
+            answer.iterations[0].sequences[0].finish = finish;
+            let stops = Expected { ignore_eos: false, eos_ids: vec![eos], max_new_tokens: 8, ..expected() };
+            stops.verify(&answer).map_err(|cause| cause.to_string())
+        };
+        assert_eq!(finished(7, Finish::Eos), Ok(()));
+        assert_eq!(finished(9, Finish::Eos), Err("finished `eos` without an EOS token".into()));
+        assert_eq!(finished(9, Finish::Length), Err("3 tokens where 8 were asked".into()));
         assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
     }
 
@@ -295,19 +361,66 @@ mod tests {
     #[test]
     fn streamed_ids_must_be_the_final_ones_in_their_order() {
         let at = 5_000_100;
-        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)])).is_ok());
-        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)])).is_err());
-        assert!(verify_streamed(&streamed(&[(0, &[5], at), (2, &[7], at)])).is_err());
-        assert!(verify_streamed(&streamed(&[])).is_err());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)]), true).is_ok());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)]), true).is_err());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (2, &[7], at)]), true).is_err());
+        assert!(verify_streamed(&streamed(&[]), true).is_err());
     }
 
     #[test]
     fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
-        let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)])).unwrap_err();
+        let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true).unwrap_err();
         assert_eq!(
             (early.kind(), early.to_string().as_str()),
-            ("protocol", "a streamed token arrived 4000020 ns before its stamp")
+            ("protocol", "a streamed token arrived 4000030 ns before its stamp")
         );
-        assert_eq!(lateness_ns(&streamed(&[(0, &[5, 6, 7], 5_000_120)])), Some(100));
+        let late = lateness(&streamed(&[(0, &[5], 5_000_220), (1, &[6], 5_000_130), (2, &[7], 5_000_150)]));
+        assert_eq!(late, Some(Late { first_ns: 200, median_ns: 120 }));
+        assert_eq!(lateness(&streamed(&[])), None);
+    }
+
+    #[test]
+    fn a_stream_may_not_show_other_times_than_the_answer_or_tokens_that_are_of_no_sequence() {
+        let said = |change: fn(&mut Token)| {
+            let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
+            change(&mut answer.tokens[0].0);
+            verify_streamed(&answer, true).unwrap_err().to_string()
+        };
+        assert_eq!(said(|token| token.ns = 2_000_000), "`token_ns[2]` 30 was streamed with `ns` 2000000");
+        assert_eq!(
+            said(|token| token.sequence = 3),
+            "a streamed token of iteration 0, sequence 3: there is none"
+        );
+        let unasked = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
+        assert_eq!(unasked.to_string(), "streamed 1 `token` messages where none were asked");
+    }
+
+    #[test]
+    fn numbers_that_contradict_one_another_are_refused_by_name() {
+        let cached = refusal(|it| it.sequences[0].cached_prompt_tokens = Some(5));
+        assert_eq!(cached, "protocol: `cached_prompt_tokens` 5 of 4 `prompt_tokens`");
+        let chunks = |tokens: [Option<u32>; 2]| {
+            move |iteration: &mut Iteration| {
+                let sequence = &mut iteration.sequences[0];
+                (sequence.output_ids, sequence.token_ns) = (None, None);
+                let chunk = |tokens| Chunk { ns: 20, tokens, ..Chunk::default() };
+                sequence.chunks = Some(tokens.map(chunk).into());
+                sequence.output_tokens = Some(3);
+            }
+        };
+        assert_eq!(
+            refusal(chunks([Some(1), Some(9)])),
+            "protocol: `chunks` of 10 tokens and 3 `output_tokens`"
+        );
+        let mut partly = answer();
+        chunks([None, Some(9)])(&mut partly.iterations[0]);
+        assert!(expected().verify(&partly).is_ok());
+        let mut rate = answer();
+        (rate.iterations, rate.summary) = (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
+        let refused = expected().verify(&rate).unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            ("protocol", "a `summary` without the facts that it is made of: `iterations` is empty")
+        );
     }
 }

@@ -111,7 +111,7 @@ impl Subject {
             expected.verify(&one).map_err(|cause| Not::Wrong(cause.to_string()))?;
         }
         if line["stream"] == true {
-            verify::verify_streamed(answer).map_err(|cause| Not::Wrong(cause.to_string()))?;
+            verify::verify_streamed(answer, true).map_err(|cause| Not::Wrong(cause.to_string()))?;
         }
         Ok(())
     }

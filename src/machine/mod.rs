@@ -3,6 +3,7 @@
 //!
 //! Nothing here changes anything, and only `source` asks another program.
 
+pub mod busy;
 pub mod container;
 pub mod cpu;
 pub mod memory;

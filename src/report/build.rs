@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::engines::mismatches;
+use super::engines::{mismatches, word};
 use super::extent::extents;
 use super::safe::line;
-use super::seen::Seen;
+use super::seen::{Seen, sentence};
 use super::verdicts::Verdicts;
 use super::{Report, Row, notes};
+use crate::effective::{self, Doubt};
 use crate::plan::Plan;
 use crate::record::RunRecord;
 
@@ -16,9 +17,11 @@ impl Report {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let seen = Seen::of(record);
+        let doubts = effective::doubts(record);
+        let doubted = |case: usize| effective::is_doubted(&doubts, plan.cases[case].configuration);
         let rows: Vec<(usize, Row)> = cases_in_order(plan)
             .filter(|&case| !seen.samples[case].is_empty() || seen.fault(case).is_some())
-            .map(|case| (case, seen.row(case)))
+            .map(|case| (case, Row { doubted: doubted(case), ..seen.row(case) }))
             .collect();
         let verdicts = Verdicts::of(record, &rows);
         let notes = notes::of(&seen, &rows, &verdicts);
@@ -31,6 +34,7 @@ impl Report {
             commit: record.header.commit.as_deref().map(line),
             command: record.header.command.iter().map(|word| line(word)).collect(),
             machine,
+            overhead: record.overhead,
             mode: plan.mode,
             order: plan.order,
             extents: extents(record),
@@ -41,10 +45,17 @@ impl Report {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             failed: seen.failed(),
             verdicts,
-            warnings: seen.warnings(mismatches(record, &seen.engines)),
+            warnings: seen.warnings(mismatches(record, &seen.engines), &doubts),
+            doubts: doubts.into_iter().map(safe).collect(),
             notes,
         }
     }
+}
+
+/// What an engine states is anything.
+fn safe(doubt: Doubt) -> Doubt {
+    let (label, stated, seen) = (line(&doubt.label), word(&doubt.stated), word(&doubt.seen));
+    Doubt { label, stated, seen, message: sentence(&doubt.message), ..doubt }
 }
 
 /// Rows' workloads in the order in which the plan first names them, configurations within.

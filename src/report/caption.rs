@@ -7,8 +7,9 @@ use super::grid::Room;
 use super::safe::shorten;
 use super::{Extent, Report, Row};
 use crate::machine::Machine;
+use crate::metric::Unit;
 use crate::plan::{Mode, Order};
-use crate::record::WarmUpEnd;
+use crate::record::{Overhead, WarmUpEnd};
 use crate::stats::StoppedBy;
 
 /// A longer model, version or device is shortened here; CSV and JSON have it whole.
@@ -54,7 +55,15 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
         report.orchestrate_version,
         report.record
     ));
+    lines.extend(report.overhead.map(|overhead| own_cost(&overhead)));
     lines
+}
+
+/// Whatever is as small as this is not the engine's alone.
+fn own_cost(overhead: &Overhead) -> String {
+    let time = |ns: u64| Unit::Nanoseconds.show(ns as f64);
+    let (request, token) = (time(overhead.request_ns), time(overhead.streamed_token_ns));
+    format!("orchestrate itself: {request} a request, {token} a streamed token, measured just before")
 }
 
 fn how_often(report: &Report) -> String {

@@ -3,6 +3,7 @@
 use super::verdicts::evidence;
 use super::{Engine, Fault, Figure, Format, Report, Row, View, WallTime};
 use crate::metric::Metric;
+use crate::record::Overhead;
 use crate::stats::Summary;
 
 pub const FORMAT: Format = Format { name: "csv", about: "one line for each case and metric", render };
@@ -70,6 +71,9 @@ fn render(report: &Report, _: &View) -> Vec<u8> {
             write_fault(names, fault, &mut out);
         }
     }
+    if let Some(overhead) = &report.overhead {
+        write_overhead(report, overhead, &mut out);
+    }
     for failed in &report.failed {
         write_fault(names(report, "", "", &failed.engine), &failed.fault, &mut out);
     }
@@ -121,6 +125,20 @@ fn write_wall_time(names: &[String], wall_time: &WallTime, out: &mut String) {
         fields.extend([wall_time.launches.to_string(), ns.clone()]);
         fields.resize(COMPARISON - 2, String::new());
         fields.push(ns);
+        fields.resize(COLUMNS.len(), String::new());
+        write(fields, out);
+    }
+}
+
+/// What asking costs by itself, of no case and no engine.
+fn write_overhead(report: &Report, overhead: &Overhead, out: &mut String) {
+    let version = Some(report.orchestrate_version.clone());
+    let itself = Engine { label: "orchestrate".into(), version, ..Engine::default() };
+    let figures =
+        [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
+    for (name, ns) in figures {
+        let mut fields = names(report, "", "", &itself);
+        fields.extend([name.into(), "ns".into(), overhead.requests.to_string(), "1".into(), ns.to_string()]);
         fields.resize(COLUMNS.len(), String::new());
         write(fields, out);
     }

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::wall_time::PARTS;
 use super::{Engine, Extent, Fault, Format, Report, Row, View, WallTime};
+use crate::effective::{About, Doubt};
 use crate::machine::Machine;
 use crate::metric::Better;
 use crate::plan::{Mode, Order};
-use crate::record::WarmUp;
+use crate::record::{Overhead, WarmUp};
 use crate::stats::{StoppedBy, Summary, Verdict};
 use comparisons::{
     ComparisonEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, mean, noise, uncalibrated,
@@ -69,8 +70,12 @@ struct Document<'a> {
     /// For which of these engines it was not.
     uncalibrated: Vec<UncalibratedEntry<'a>>,
     warnings: &'a [String],
+    /// Of the warnings: those of engines that state what was not seen.
+    doubts: Vec<DoubtEntry<'a>>,
     notes: &'a [String],
     machine: &'a Machine,
+    /// What asking costs by itself: null where it was not measured.
+    overhead: Option<Overhead>,
 }
 
 #[derive(Serialize)]
@@ -94,6 +99,8 @@ struct CaseEntry<'a> {
     /// How many times as good as the reference, by the headline.
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
+    /// Among the doubts is one for which it is not ranked first.
+    doubted: bool,
     failure: Option<FaultEntry<'a>>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<WallTimeEntry<'a>>,
@@ -141,6 +148,16 @@ struct PhaseEntry<'a> {
 }
 
 #[derive(Serialize)]
+struct DoubtEntry<'a> {
+    engine: &'a str,
+    about: About,
+    stated: &'a str,
+    seen: &'a str,
+    /// Its figures may be better than it is.
+    unseats: bool,
+}
+
+#[derive(Serialize)]
 struct FailedEntry<'a> {
     engine: EngineEntry<'a>,
     failure: FaultEntry<'a>,
@@ -168,6 +185,7 @@ fn document(report: &Report) -> Document<'_> {
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
         verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.verdict),
+        doubted: row.doubted,
         failure: row.fault.as_ref().map(fault),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref().map(wall_time),
@@ -210,8 +228,10 @@ fn document(report: &Report) -> Document<'_> {
         calibrated: report.verdicts.calibration.since.as_deref(),
         uncalibrated: report.verdicts.calibration.lacking.iter().map(uncalibrated).collect(),
         warnings: &report.warnings,
+        doubts: report.doubts.iter().map(doubt).collect(),
         notes: &report.notes,
         machine: &report.machine,
+        overhead: report.overhead,
     }
 }
 
@@ -248,6 +268,11 @@ fn engine(engine: &Engine) -> EngineEntry<'_> {
         dtype: engine.dtype.as_deref(),
         threads: engine.threads,
     }
+}
+
+fn doubt(doubt: &Doubt) -> DoubtEntry<'_> {
+    let Doubt { label, about, stated, seen, unseats, .. } = doubt;
+    DoubtEntry { engine: label, about: *about, stated, seen, unseats: *unseats }
 }
 
 fn fault(fault: &Fault) -> FaultEntry<'_> {

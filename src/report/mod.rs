@@ -20,10 +20,11 @@ mod table;
 mod verdicts;
 mod wall_time;
 
+use crate::effective::Doubt;
 use crate::machine::Machine;
 use crate::metric::Metric;
 use crate::plan::{Mode, Order};
-use crate::record::WarmUp;
+use crate::record::{Overhead, WarmUp};
 use crate::stats::Summary;
 pub use extent::Extent;
 pub use verdicts::Verdicts;
@@ -70,6 +71,8 @@ pub struct Report {
     pub commit: Option<String>,
     pub command: Vec<String>,
     pub machine: Machine,
+    /// What asking costs by itself, where it was measured.
+    pub overhead: Option<Overhead>,
     pub mode: Mode,
     pub order: Order,
     /// How far each workload was measured, in the plan's order.
@@ -87,6 +90,8 @@ pub struct Report {
     pub failed: Vec<Failed>,
     pub verdicts: Verdicts,
     pub warnings: Vec<String>,
+    /// Of these: what engines state that is not what was seen.
+    pub doubts: Vec<Doubt>,
     /// What a figure must be read with; each begins with the label that it is about, between backticks.
     pub notes: Vec<String>,
 }
@@ -106,6 +111,8 @@ pub struct Row {
     pub warm_ups: Vec<WarmUp>,
     pub wall_time: Option<WallTime>,
     pub fault: Option<Fault>,
+    /// What its engine states gives reason to doubt that its figures are as good as they look: it is never ranked first.
+    pub doubted: bool,
 }
 
 /// What was asked for.

@@ -6,6 +6,7 @@ use super::engines::{engines, word};
 use super::safe::{line, shorten};
 use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
+use crate::effective::{self, Doubt};
 use crate::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
@@ -63,6 +64,7 @@ impl<'a> Seen<'a> {
             warm_ups: warm_ups.copied().collect(),
             wall_time: self.wall_time(case),
             fault: self.fault(case),
+            doubted: false,
         }
     }
 
@@ -206,9 +208,10 @@ impl<'a> Seen<'a> {
             .map(|(_, case)| case)
     }
 
-    /// What the record warns of, each once with how often, after these.
-    pub fn warnings(&self, before: Vec<String>) -> Vec<String> {
-        let recorded = self.record.warnings.iter().map(|warning: &Warning| {
+    /// What the record warns of, each once with how often, after these and what is doubted.
+    pub fn warnings(&self, before: Vec<String>, doubts: &[Doubt]) -> Vec<String> {
+        let recorded = self.record.warnings.iter().filter(|warning| !effective::is_said(doubts, warning));
+        let recorded = recorded.map(|warning: &Warning| {
             let message = sentence(&warning.message);
             match warning.configuration {
                 Some(configuration) => format!("{}: {message}", self.engine(configuration).label),
@@ -216,7 +219,8 @@ impl<'a> Seen<'a> {
             }
         });
         let mut counted: Vec<(String, usize)> = Vec::new();
-        for warning in before.into_iter().chain(recorded) {
+        let doubted = doubts.iter().map(|doubt| sentence(&doubt.message));
+        for warning in before.into_iter().chain(doubted).chain(recorded) {
             match counted.iter_mut().find(|(text, _)| *text == warning) {
                 Some((_, times)) => *times += 1,
                 None => counted.push((warning, 1)),
@@ -237,7 +241,7 @@ fn case_of(plan: &Plan, workload: &Workload) -> Case {
     }
 }
 
-fn sentence(text: &str) -> String {
+pub fn sentence(text: &str) -> String {
     shorten(&line(text), LONGEST_SENTENCE)
 }
 

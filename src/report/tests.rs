@@ -471,3 +471,23 @@ fn formats_are_found_by_name() {
     }
     assert!(named("html5").is_none());
 }
+
+#[test]
+fn every_format_tells_what_asking_costs_by_itself() {
+    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    for format in FORMATS {
+        let page = String::from_utf8((format.render)(&Report::of(&record), &View::default())).unwrap();
+        assert!(!page.contains("orchestrate itself") && !page.contains("overhead."), "{page}");
+    }
+    record.overhead = Some(Overhead { request_ns: 18_100, streamed_token_ns: 5_230, requests: 50 });
+    for (format, told) in [
+        ("table", "orchestrate itself: 18.1 µs a request, 5.23 µs a streamed token, measured just before"),
+        ("markdown", "orchestrate itself: 18.1 µs a request, 5.23 µs a streamed token, measured just before"),
+        ("csv", ",orchestrate,0.1.0,,,,,warm,overhead.request,ns,50,1,18100,"),
+        ("json", "\"request_ns\": 18100"),
+    ] {
+        let page = (named(format).unwrap().render)(&Report::of(&record), &View::default());
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains(told), "{format}: {page}");
+    }
+}

@@ -16,8 +16,6 @@ use crate::record::{Entry, Role, Sample};
 use crate::stats::median;
 use crate::verify::{self, Expected};
 
-/// Streamed tokens may come so much later than the engine stamped them before a reader is told.
-const LATENESS_BOUND_NS: i64 = 20_000_000;
 /// New tokens of a request that is thrown away: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
 
@@ -56,13 +54,7 @@ impl Run<'_> {
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
-        if let Some(late_ns) = verify::lateness_ns(&answer).filter(|&late_ns| late_ns > LATENESS_BOUND_NS) {
-            let (late, bound) = (late_ns / 1_000_000, LATENESS_BOUND_NS / 1_000_000);
-            let message = format!(
-                "tokens arrive {late} ms after their stamps (median; bound {bound} ms): see `stamp` in its hello"
-            );
-            self.warn(launched.launch.configuration, message)?;
-        }
+        launched.tree = memory::tree(launched.talk.process.pid);
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         let sample = Sample {
             launch: launched.launch.launch,
@@ -73,9 +65,10 @@ impl Run<'_> {
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,
-            peak_resident_bytes: memory::peak_resident_bytes(&memory::tree(launched.talk.process.pid)),
+            peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
             held: None,
-            cpu_ns: None,
+            cpu_ns: launched.cpu_ns,
+            late: verify::lateness(&answer),
         };
         self.record_sample(launched, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
@@ -89,7 +82,11 @@ impl Run<'_> {
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
+        let worked = launched.processor_time();
+        let before_ns = worked.so_far_ns();
         let answer = self.within_the_cap(launched, request).await?;
+        launched.cpu_ns =
+            worked.so_far_ns().zip(before_ns).and_then(|(after, before)| after.checked_sub(before));
         if launched.launch.loaded.is_none() {
             // A generate before any load: its facts stand inside the answer.
             launched.launch.loaded = answer.generated.loaded.clone();
@@ -105,9 +102,7 @@ impl Run<'_> {
         let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
         let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
         expected.with_engine(launched.hello(), eos_ids, vocabulary_size).verify(&answer.generated)?;
-        if streamed {
-            verify::verify_streamed(&answer)?;
-        }
+        verify::verify_streamed(&answer, streamed)?;
         launched.talk.unasked()?;
         Ok(answer)
     }

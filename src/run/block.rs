@@ -104,12 +104,6 @@ impl Run<'_> {
             }
         }
         self.pace.rounds_took(began.elapsed());
-        for Turn { at, case, .. } in turns {
-            let seat = &seats.seats[at];
-            if let Some(launched) = seat.launched.as_ref().filter(|_| !self.failed.contains(&case)) {
-                self.warn_of_time_left_out(launched, case)?;
-            }
-        }
         Ok(())
     }
 

@@ -11,12 +11,7 @@ use crate::engine::{Cause, Stage};
 use crate::event::Event;
 use crate::plan::Workload;
 use crate::prompts::PAIR;
-use crate::record::{self, Entry, Role, Sample, WarmUpEnd};
-use crate::stats::median;
-
-/// So much of a request may lie outside `start_ns` to `end_ns`: reading it, writing the answer, a scheduler's whim.
-const LEFT_OUT_BOUND_NS: f64 = 20e6;
-const LEFT_OUT_BOUND_SHARE: f64 = 0.05;
+use crate::record::{self, Entry, Role, WarmUpEnd};
 
 impl Run<'_> {
     /// What is about the launch itself: its first request.
@@ -29,7 +24,6 @@ impl Run<'_> {
         for round in 0..self.plan.cases[case].workload.rounds {
             self.ask(launched, case, Role::Measured, round).await?;
         }
-        self.warn_of_time_left_out(launched, case)?;
         Ok(())
     }
 
@@ -90,28 +84,6 @@ impl Run<'_> {
         let label = self.plan.configurations[launched.launch.configuration].label.clone();
         (self.listener)(Event::CaseStarted { label, workload: workload.label.clone() });
         supports(launched, workload).map_err(|cause| launched.talk.fault(Stage::Load, cause).into())
-    }
-
-    /// An engine's clock may not start late or stop early: what it leaves out would be nobody's.
-    pub(super) fn warn_of_time_left_out(&mut self, launched: &Launched, case: usize) -> anyhow::Result<()> {
-        let samples = &self.recorder.record.samples;
-        let here = samples.iter().filter(|it| it.launch == launched.launch.launch && it.case == case);
-        // A load in passing stands before the first start.
-        let here = here.filter(|it| it.index > 0 || launched.hello().is_some());
-        let elapsed = |it: &Sample| it.answered_ns.saturating_sub(it.sent_ns);
-        let counted = |it: &Sample| it.iteration.end_ns.saturating_sub(it.iteration.start_ns);
-        let (elapsed, left_out): (Vec<f64>, Vec<f64>) =
-            here.map(|it| (elapsed(it) as f64, elapsed(it).saturating_sub(counted(it)) as f64)).unzip();
-        let (Some(elapsed), Some(left_out)) = (median(&elapsed), median(&left_out)) else { return Ok(()) };
-        let bound = LEFT_OUT_BOUND_NS.max(LEFT_OUT_BOUND_SHARE * elapsed);
-        if left_out <= bound {
-            return Ok(());
-        }
-        let (label, late, bound) = (&self.plan.cases[case].workload.label, left_out / 1e6, bound / 1e6);
-        let message = format!(
-            "{label}: its clock leaves out {late:.0} ms of each request: it lies before `start_ns` or after `end_ns` (median; bound {bound:.0} ms)"
-        );
-        self.warn(launched.launch.configuration, message)
     }
 
     /// The single request of a process: what a shell would pipe into it, and the end of stdin.

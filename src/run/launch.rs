@@ -5,6 +5,7 @@ use protocol::{HelloFacts, Load, environment};
 use super::{Run, Stop};
 use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
 use crate::event::Event;
+use crate::machine::busy::ProcessorTime;
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 
@@ -30,6 +31,10 @@ pub(super) struct Launched {
     pub asked: u64,
     /// Its processes are stopped.
     pub at_rest: bool,
+    /// Its processes, as they were found after its last answer.
+    pub tree: Vec<u32>,
+    /// The processor time that they had during its last request.
+    pub cpu_ns: Option<u64>,
 }
 
 impl Launched {
@@ -40,6 +45,14 @@ impl Launched {
 
     pub fn hello(&self) -> Option<&HelloFacts> {
         self.launch.hello.as_ref()
+    }
+
+    /// Of its processes as they are known. Before its first answer none are: looking for them would delay its first request,
+    /// and a cold start counts that. Where processes that are no children of its work for it, their time is not seen, and so
+    /// none is told.
+    pub fn processor_time(&self) -> ProcessorTime {
+        let elsewhere = self.launch.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
+        if elsewhere { ProcessorTime::default() } else { ProcessorTime::of(&self.tree) }
     }
 }
 
@@ -148,7 +161,7 @@ impl Run<'_> {
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        Ok(Launched { talk, launch, asked: 0, at_rest: false })
+        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree: Vec::new(), cpu_ns: None })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.

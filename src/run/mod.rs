@@ -29,9 +29,10 @@ use tokio::sync::watch;
 use crate::engine::{Deadlines, Fault};
 use crate::event::{Event, Listener};
 use crate::machine::Quiet;
+use crate::overhead;
 use crate::plan::{Order, Plan};
 use crate::prompts::Prompts;
-use crate::record::{Converted, End, Entry, Recorder};
+use crate::record::{Converted, End, Entry, Recorder, Warning};
 
 use pace::Pace;
 
@@ -138,6 +139,7 @@ impl<'a> Run<'a> {
 
     async fn blocks(&mut self) -> Result<()> {
         self.refuse_what_cannot_run()?;
+        self.measure_itself().await?;
         self.prove().await?;
         let all = self.plan.measured();
         match self.plan.order {
@@ -152,6 +154,23 @@ impl<'a> Run<'a> {
         }
         self.name_what_had_no_time()?;
         self.hold_court().await
+    }
+
+    /// What asking costs here and now is told with what is asked. Without it the rest is as good.
+    async fn measure_itself(&mut self) -> Result<()> {
+        if !(0..self.plan.configurations.len()).any(|configuration| self.has_open_cases(configuration)) {
+            return Ok(());
+        }
+        let entry = match overhead::glance(&self.recorder.record.header.id).await {
+            Ok(overhead) => Entry::Overhead(overhead),
+            Err(error) => {
+                let message = format!(
+                    "what `orchestrate` itself costs was not measured: {error:#}; try `orchestrate overhead`"
+                );
+                Entry::Warning(Warning { configuration: None, message })
+            }
+        };
+        self.recorder.take(entry)
     }
 
     /// Blocks of these configurations, until every workload has enough of them.

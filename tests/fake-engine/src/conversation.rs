@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::fault::{self, eprint, has, print};
 use crate::script::Script;
 use crate::world::World;
-use crate::{answer, generate};
+use crate::{answer, generate, lie};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -245,6 +245,7 @@ fn live_through_load(mut script: Script, zero: Instant) -> Script {
         let _ = script.lay_over(&Map::from_iter([("load_ns".to_owned(), load_ns.into())]));
     }
     let load_ns = script.count("load_ns");
+    lie::hold_memory(&script);
     for message in 0..=messages {
         if message > 0 {
             let fraction = message as f64 / (messages + 1) as f64;

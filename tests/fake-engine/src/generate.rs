@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{self, EOS};
 use crate::fault::{self, has};
+use crate::lie;
 use crate::script::Script;
 use crate::world::World;
 
@@ -85,6 +86,7 @@ pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, St
 
 /// Lives through the request and gives the line that answers it, streaming on the way.
 pub fn answer(turn: &Turn, asked: &Asked) -> String {
+    let _busy = lie::Busy::begin(turn.script);
     let load_ns = turn.loaded.as_ref().map_or(0, |_| turn.script.count("load_ns"));
     let mut now_ns = load_ns + turn.script.count("start_ns");
     let mut draw = 0..;
@@ -109,6 +111,7 @@ pub fn answer(turn: &Turn, asked: &Asked) -> String {
     if let Some(memory) = answer::memory(turn.script) {
         generated["device_memory"] = memory;
     }
+    lie::change_answer(turn.script, &mut generated);
     if has(turn.script, "wrong_id") {
         generated["id"] = if asked.id.is_string() { "somebody-else".into() } else { 999_999.into() };
     }
@@ -121,9 +124,12 @@ pub fn answer(turn: &Turn, asked: &Asked) -> String {
 fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut u64) -> Value {
     let script = turn.script;
     let salt = asked.salt + if has(script, "nondeterministic") { turn.number << 32 } else { 0 };
-    let outputs: Vec<Vec<u64>> = (asked.prompts.iter())
+    let mut outputs: Vec<Vec<u64>> = (asked.prompts.iter())
         .map(|prompt| answer::output_ids(script, prompt, asked.max_new_tokens, asked.ignore_eos, salt))
         .collect();
+    outputs.iter_mut().for_each(|ids| lie::change_ids(script, ids));
+    let factor = factor * lie::share_of_time(script, &asked.prompts);
+    let streams = asked.stream || has(script, "streams_unasked");
     let start_ns = *now_ns;
     let longest_prompt = asked.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let planted = |ns: u64| (ns as f64 * factor).round() as u64;
@@ -134,14 +140,14 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut 
     while times.len() < steps {
         let ns = first_ns + planted(times.len() as u64 * script.count("per_token_ns"));
         // An unstreamed answer shows no time before its end, so one wait will do, unless somebody may cancel.
-        let must_wait = asked.stream || script.count("per_token_ns") > 1_000_000 || times.is_empty();
+        let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
         if must_wait && !wait(turn, ns) {
             break;
         }
         times.push(ns);
         *now_ns = ns;
-        if asked.stream {
-            stream(turn, asked, number, times.len() - 1, &outputs, ns);
+        if streams {
+            stream(turn, asked, number, times.len() - 1, &outputs, lie::stamp(script, start_ns, ns));
         }
     }
     let is_cancelled = times.len() < steps || (turn.cancelled)();
@@ -168,6 +174,9 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut 
 }
 
 fn stream(turn: &Turn, asked: &Asked, iteration: u64, index: usize, outputs: &[Vec<u64>], ns: u64) {
+    if lie::keeps_back(turn.script, index) {
+        return;
+    }
     for (sequence, id) in outputs.iter().enumerate().filter_map(|(at, ids)| Some((at, ids.get(index)?))) {
         let id = if has(turn.script, "wrong_streamed_ids") { id + 1 } else { *id };
         let mut token = json!({
@@ -176,6 +185,7 @@ fn stream(turn: &Turn, asked: &Asked, iteration: u64, index: usize, outputs: &[V
         if !asked.id.is_null() {
             token["id"] = asked.id.clone();
         }
+        lie::change_token(turn.script, &mut token);
         fault::print(&format!("{token}\n"));
     }
 }

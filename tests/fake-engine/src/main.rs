@@ -8,6 +8,7 @@ mod answer;
 mod conversation;
 mod fault;
 mod generate;
+mod lie;
 mod script;
 mod world;
 

@@ -60,6 +60,8 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     ("eos_at", "null", "a place in the output that holds EOS (id 2)"),
     ("context_tokens", "4096", "prompt and output beyond it are `failed`"),
+    ("busy_threads", "0", "threads that spin while it generates"),
+    ("resident_bytes", "0", "memory that it takes and touches in a load"),
     ("score_offset", "0.0", "added to every log-probability"),
     ("score_noise", "0.0", "the root mean square of an error of every log-probability, the same each time"),
     ("memory_bytes", "null", "device memory in use; the peak is twice as much"),

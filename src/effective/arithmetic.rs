@@ -1,0 +1,58 @@
+//! How it scores, against the dtype that it states. A narrow number is a rounded one, and rounding shows: who scores as f32
+//! does computes in f32.
+
+use super::{About, Doubt, Subject, dtype};
+use crate::record::RunRecord;
+
+/// Engines in f32 that add up in other orders differ by less than this (per token, root mean square of log-probabilities);
+/// the narrowest rounding of weights that is worth stating, f16 of f32, differs by more.
+const AS_F32: f64 = 3e-5;
+/// A difference over fewer tokens is chance.
+const LEAST_TOKENS: usize = 64;
+
+pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
+    doubt(subject).into_iter().collect()
+}
+
+fn doubt(subject: &Subject) -> Option<Doubt> {
+    let on_disk = subject.configuration.model.dtype.as_deref();
+    let weights = subject.fact(|facts| facts.weights_dtype.as_deref());
+    let compute = subject.fact(|facts| facts.compute_dtype.as_deref());
+    // A model in bf16 computes in f32 as it is: only what is narrower than the file is rounded.
+    let weights =
+        weights.filter(|weights| on_disk.is_some_and(|on_disk| dtype::is_narrower(weights, on_disk)));
+    let compute = compute.filter(|compute| dtype::is_narrower(compute, "f32"));
+    let (what, stated) = match (compute, weights) {
+        (Some(compute), _) => ("computes in", compute),
+        (None, Some(weights)) => ("holds its weights in", weights),
+        (None, None) => return None,
+    };
+    let rms = rms_to_witness(subject.record, subject.index).filter(|rms| *rms < AS_F32)?;
+    let seen = format!("{rms:.1e}");
+    let says = format!(
+        "states that it {what} `{stated}`, and its log-probabilities are those of f32 (they differ by {seen}, root mean \
+         square): it rounds nothing"
+    );
+    Some(subject.doubt(About::Dtype, true, stated.into(), seen, &says))
+}
+
+/// How far its log-probabilities of the held-out text lie from those of the witness. `agreement` is to say so.
+fn rms_to_witness(record: &RunRecord, configuration: usize) -> Option<f64> {
+    let plan = &record.header.plan;
+    let model = &plan.configurations.get(configuration)?.model;
+    let witness = plan.witness_of(model).filter(|witness| *witness != configuration);
+    let kept = record.kept.iter().find(|kept| kept.model == model.path);
+    let of_witness = |sequence: usize| -> Option<&Vec<Option<f64>>> {
+        let said =
+            record.scored.iter().find(|it| Some(it.configuration) == witness && it.sequence == sequence);
+        said.map(|scored| &scored.logprobs).or_else(|| kept?.logprobs.get(sequence))
+    };
+    let own = record.scored.iter().filter(|scored| scored.configuration == configuration);
+    let pairs = own.flat_map(|scored| {
+        let theirs = of_witness(scored.sequence).into_iter().flatten();
+        scored.logprobs.iter().zip(theirs).filter_map(|(own, theirs)| Some((*own)? - (*theirs)?))
+    });
+    let squares: Vec<f64> = pairs.map(|difference| difference * difference).collect();
+    let rms = (squares.iter().sum::<f64>() / squares.len() as f64).sqrt();
+    (squares.len() >= LEAST_TOKENS && rms.is_finite()).then_some(rms)
+}

@@ -1,0 +1,162 @@
+//! Two clocks: when the engine says that things were, and when the orchestrator saw them. Times that are too early leave a
+//! trace: before `start_ns`, after the last token, after `end_ns`, or in the streamed pass.
+
+use super::{About, Doubt, Subject, elapsed_ns, time};
+use crate::plan::Mode;
+use crate::record::{Role, Sample};
+use crate::stats::{median, quantile};
+
+/// So much of a request may be nobody's on any machine: reading it, writing the answer, a scheduler's whim.
+const WHIM_NS: f64 = 20e6;
+const WHIM_SHARE: f64 = 0.05;
+/// A quarter of a request is no whim where another engine, asked in turn with this one, leaves far less of its own.
+const LARGE_SHARE: f64 = 0.25;
+const TIMES_ANOTHER: f64 = 3.0;
+const LEAST_NS: f64 = 1e6;
+/// Of fewer requests one that the machine held up is as good as any.
+const LEAST_REQUESTS: usize = 5;
+/// Who states early times does so in every request, and a machine holds up some: what three of four leave out is the engine's.
+const MOST_OF_THEM: f64 = 0.25;
+
+/// A span of a request that should be next to nothing.
+struct Span {
+    of: fn(&Subject, &Sample) -> Option<u64>,
+    /// What it is called for an engine with these numbers.
+    says: fn(&Seen) -> String,
+}
+
+/// As records have always said it.
+const LEAVES_OUT: &str = "its clock leaves out";
+const LATE: &str = "after their stamps";
+
+const SPANS: [Span; 3] = [
+    Span {
+        of: left_out,
+        says: |seen| {
+            let Seen { case, span_ns, elapsed_ns, bound_ns } = seen;
+            let (stated, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
+            format!(
+                "{LEAVES_OUT} {} of a request in {case}: it states {stated} from `start_ns` to `end_ns`, and its answer comes \
+                 after {passed} (three of four requests, or more; bound {})",
+                time(*span_ns),
+                time(*bound_ns)
+            )
+        },
+    },
+    Span {
+        of: after_last,
+        says: |seen| {
+            format!(
+                "its last token has its time {} before `end_ns` in {}, in requests of {} (three of four, or more; bound {}): \
+                 its tokens are stamped before they are there",
+                time(seen.span_ns),
+                seen.case,
+                time(seen.elapsed_ns),
+                time(seen.bound_ns)
+            )
+        },
+    },
+    Span {
+        of: late,
+        says: |seen| {
+            format!(
+                "tokens arrive {} {LATE} in {} (streamed; bound {}): see `stamp` in its hello",
+                time(seen.span_ns),
+                seen.case,
+                time(seen.bound_ns)
+            )
+        },
+    },
+];
+
+/// Over the requests of a case.
+struct Seen {
+    case: String,
+    span_ns: f64,
+    elapsed_ns: f64,
+    bound_ns: f64,
+}
+
+pub fn doubts(subject: &Subject, all: &[Subject]) -> Vec<Doubt> {
+    // A request that waits in the pipe while its process starts is older than the engine's clock.
+    if subject.record.header.plan.mode == Mode::OneShot {
+        return Vec::new();
+    }
+    SPANS.iter().filter_map(|span| doubt(subject, all, span)).collect()
+}
+
+/// Both say that the clock leaves time out, or that tokens come late.
+pub fn is_said(doubt: &str, warning: &str) -> bool {
+    [LEAVES_OUT, LATE].iter().any(|words| doubt.contains(words) && warning.contains(words))
+}
+
+/// Of its cases, the one in which the span is the largest part of a request.
+fn doubt(subject: &Subject, all: &[Subject], span: &Span) -> Option<Doubt> {
+    let cases = subject.cases();
+    let beyond = cases.keys().filter_map(|&case| Some((case, beyond(subject, all, span, case)?)));
+    let share = |seen: &Seen| seen.span_ns / seen.elapsed_ns;
+    let (_, seen) = beyond.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))?;
+    let stated = time(seen.elapsed_ns - seen.span_ns);
+    Some(subject.doubt(About::Clock, true, stated, time(seen.elapsed_ns), &(span.says)(&seen)))
+}
+
+fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<Seen> {
+    let own = Spans::of(subject, span, case)?;
+    let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
+    let label = &subject.case(case)?.workload.label;
+    let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
+    let theirs = others.filter_map(|other| {
+        let mut alike = other.cases().into_keys();
+        let case = alike.find(|&it| other.case(it).is_some_and(|it| it.workload.label == *label))?;
+        Some(Spans::of(other, span, case)?.span_ns)
+    });
+    let least = theirs.reduce(f64::min).filter(|_| own.requests >= LEAST_REQUESTS);
+    let large = least.map(|least| (LARGE_SHARE * own.elapsed_ns).max(LEAST_NS + TIMES_ANOTHER * least));
+    let bound_ns = large.map_or(whim, |large| large.min(whim));
+    let Spans { span_ns, elapsed_ns, .. } = own;
+    let case = subject.name_of(case);
+    (span_ns > bound_ns).then_some(Seen { case, span_ns, elapsed_ns, bound_ns })
+}
+
+/// Over the requests of a case in all launches.
+struct Spans {
+    requests: usize,
+    /// As long or longer in most of them.
+    span_ns: f64,
+    /// The median.
+    elapsed_ns: f64,
+}
+
+impl Spans {
+    fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
+        // What is thrown away after a rest is shorter than the case.
+        let here = subject.samples.iter().filter(|it| it.case == case && it.role != Role::Discarded);
+        let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, elapsed_ns(it) as f64)));
+        let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
+        spans.sort_unstable_by(f64::total_cmp);
+        let span_ns = quantile(&spans, MOST_OF_THEM)?;
+        Some(Self { requests: spans.len(), span_ns, elapsed_ns: median(&elapsed)? })
+    }
+}
+
+fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
+    // A load in passing stands before the first start.
+    let known = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
+    let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
+    (known || sample.index > 0).then(|| elapsed_ns(sample).saturating_sub(counted))
+}
+
+fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
+    let sequences = sample.iteration.sequences.iter();
+    let last = sequences.filter_map(|sequence| match (&sequence.token_ns, &sequence.chunks) {
+        (Some(times), _) => times.last().copied(),
+        (None, chunks) => chunks.as_ref()?.last().map(|chunk| chunk.ns),
+    });
+    last.max().map(|last_ns| sample.iteration.end_ns.saturating_sub(last_ns))
+}
+
+/// The first token's lateness counts as the median's does: who stamps only the first one early has the first token early.
+fn late(_: &Subject, sample: &Sample) -> Option<u64> {
+    let late = sample.late?;
+    Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))
+}

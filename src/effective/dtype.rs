@@ -1,0 +1,44 @@
+//! How many bits a number takes in what engines and files call its dtype.
+
+/// With the scales of its blocks, where it has some. `None` of what no one has heard of.
+pub fn bits(dtype: &str) -> Option<f64> {
+    let name = dtype.to_ascii_lowercase();
+    let named = match name.as_str() {
+        "f64" | "float64" | "fp64" => 64.0,
+        "f32" | "float32" | "fp32" | "tf32" => 32.0,
+        "bf16" | "bfloat16" | "f16" | "float16" | "fp16" | "half" => 16.0,
+        "q8_0" | "q8_1" => 8.5,
+        "i8" | "int8" | "u8" | "fp8" | "f8_e4m3" | "f8_e5m2" => 8.0,
+        "q5_0" | "q5_1" => 5.5,
+        "q4_0" | "q4_1" => 4.5,
+        "i4" | "int4" | "nf4" | "fp4" => 4.0,
+        // Of the K formats, without what some of their variants mix in.
+        _ if name.starts_with("q8") => 8.5,
+        _ if name.starts_with("q6") => 6.5625,
+        _ if name.starts_with("q5") => 5.5,
+        _ if name.starts_with("q4") => 4.5,
+        _ if name.starts_with("q3") => 3.4375,
+        _ if name.starts_with("q2") => 2.625,
+        _ => return None,
+    };
+    Some(named)
+}
+
+/// Narrower than another, as far as both are known.
+pub fn is_narrower(one: &str, other: &str) -> bool {
+    bits(one).zip(bits(other)).is_some_and(|(one, other)| one < other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dtypes_are_known_by_the_names_of_files_and_of_frameworks() {
+        for (name, expected) in [("F32", 32.0), ("bfloat16", 16.0), ("Q8_0", 8.5), ("q4_k_m", 4.5)] {
+            assert_eq!(bits(name), Some(expected), "{name}");
+        }
+        assert_eq!(bits("fancy"), None);
+        assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));
+    }
+}

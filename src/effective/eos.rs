@@ -1,0 +1,75 @@
+//! Whether it gives EOS where the witness does, against what it says of `ignore_eos`. Who makes EOS unreachable gives the
+//! likeliest other token in its place, and every token after it is of another text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::IgnoreEos;
+
+use super::{About, Doubt, Subject};
+use crate::record::{Role, RunRecord};
+
+/// At one place rounding may have tipped the balance. At several, and never an EOS, it has not.
+const LEAST_PLACES: usize = 2;
+
+pub fn doubts(subject: &Subject, all: &[Subject]) -> Vec<Doubt> {
+    doubt(subject, all).into_iter().collect()
+}
+
+fn doubt(subject: &Subject, all: &[Subject]) -> Option<Doubt> {
+    let exact = |policy: IgnoreEos| policy == IgnoreEos::Exact;
+    let says = subject.launches.values().filter_map(|launch| launch.hello.as_ref());
+    if !says.map(|hello| hello.capabilities.ignore_eos).any(exact) {
+        return None;
+    }
+    let plan = &subject.record.header.plan;
+    let witness = plan.witness_of(&subject.configuration.model).filter(|it| *it != subject.index);
+    let witness = witness.and_then(|index| all.iter().find(|other| other.index == index));
+    let eos = subject.fact(|facts| facts.eos_ids.clone());
+    let eos = eos.or_else(|| witness?.fact(|facts| facts.eos_ids.clone()))?;
+    let own = outputs(subject);
+    if own.values().flatten().any(|id| eos.contains(id)) {
+        return None;
+    }
+    let mut theirs = witness.map(outputs).unwrap_or_default();
+    theirs.extend(kept(subject.record, &subject.configuration.model.path));
+    let masked = |asked: &&Asked| {
+        let (own, theirs) = (&own[*asked], &theirs[*asked]);
+        let place = theirs.iter().position(|id| eos.contains(id));
+        place.is_some_and(|place| own.len() > place && own[..place] == theirs[..place])
+    };
+    let asked: BTreeSet<&Asked> = own.keys().filter(|asked| theirs.contains_key(*asked)).collect();
+    let places = asked.into_iter().filter(masked).count();
+    if places < LEAST_PLACES {
+        return None;
+    }
+    let seen = format!("{places} of {places} EOS missing");
+    let says = format!(
+        "states that it ignores EOS exactly, and gives another token at all {places} places where the witness, after the \
+         same tokens, gives EOS: it masks EOS (`\"ignore_eos\":\"masked\"` would say so)"
+    );
+    Some(subject.doubt(About::Eos, false, "exact".into(), seen, &says))
+}
+
+/// What was asked: so many tokens after a prompt.
+type Asked = (String, u32);
+
+/// Which prompt the held-out continuation goes on with.
+const HELD_OUT: &str = "the held-out prompt";
+
+/// The greedy outputs with EOS ignored, by what was asked.
+fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
+    let ignoring = subject.samples.iter().filter_map(|sample| {
+        let workload = &subject.case(sample.case)?.workload;
+        let greedy = workload.ignore_eos && workload.sampling.is_none() && sample.role != Role::Discarded;
+        let ids = sample.iteration.sequences.first()?.output_ids.clone()?;
+        greedy.then(|| ((sample.prompt_hash.clone(), workload.max_new_tokens), ids))
+    });
+    let continued = subject.record.continued.iter().filter(|it| it.configuration == subject.index);
+    let continued = continued.map(|it| ((HELD_OUT.to_string(), 0), it.ids.clone()));
+    ignoring.chain(continued).collect()
+}
+
+fn kept(record: &RunRecord, model: &str) -> Option<(Asked, Vec<u32>)> {
+    let kept = record.kept.iter().find(|kept| kept.model == model)?;
+    Some(((HELD_OUT.to_string(), 0), kept.continued.clone()))
+}

@@ -1,0 +1,46 @@
+//! Records of two honest engines, `patient-original` and `beacon`, of which tests change what one of them says or does.
+
+use protocol::Facts;
+
+use crate::record::{Launch, Role, RunRecord, Sample};
+use crate::report::specimen::{BASELINE, BEACON, asked, measured};
+
+/// The configuration that tests change.
+pub const BEACONS: usize = 1;
+
+/// Three blocks of the decode scenario.
+pub fn decoding(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    running("decode", change)
+}
+
+pub fn running(scenario: &str, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    let mut asked = asked(&["patient-original", "beacon"]);
+    asked.scenarios.retain(|it| it.name == scenario);
+    asked.extent.blocks = Some(3);
+    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    // As long as a kernel counts ticks over, and busy with both threads.
+    for sample in &mut record.samples {
+        sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns) - 1000);
+    }
+    change(&mut record);
+    record
+}
+
+/// What beacon states.
+pub fn states(record: &mut RunRecord, change: impl Fn(&mut Facts)) {
+    launches(record).for_each(|launch| change(&mut launch.loaded.as_mut().unwrap().facts));
+}
+
+pub fn launches(record: &mut RunRecord) -> impl Iterator<Item = &mut Launch> {
+    record.launches.iter_mut().filter(|launch| launch.configuration == BEACONS)
+}
+
+/// Beacon's, in the case of that number among its own.
+pub fn samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sample> {
+    let cases = record.header.plan.cases_of(BEACONS);
+    record.samples.iter_mut().filter(move |sample| cases.contains(&sample.case))
+}
+
+pub fn measured_samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sample> {
+    samples(record).filter(|sample| sample.role == Role::Measured)
+}

@@ -1,0 +1,153 @@
+//! Lies: an engine that does other work than it states. And answers that contradict themselves, one rule at a time.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::fault::has;
+use crate::script::Script;
+
+/// Takes memory and touches all of it, for as long as the process lives.
+pub fn hold_memory(script: &Script) {
+    static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.resize(script.count("resident_bytes") as usize, 1);
+}
+
+/// Threads that compute nothing, and that all the time, until this is dropped.
+pub struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    pub fn begin(script: &Script) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        for _ in 0..script.count("busy_threads") {
+            let ends = Arc::clone(&ends);
+            std::thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(ends)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What times are multiplied by, for the prompts of a request.
+pub fn share_of_time(script: &Script, prompts: &[Vec<u64>]) -> f64 {
+    static SEEN: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
+    if !has(script, "repeats_at_once") {
+        return 1.0;
+    }
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = prompts.iter().filter(|prompt| seen.insert((*prompt).clone())).count();
+    if new == 0 { 0.05 } else { 1.0 }
+}
+
+/// More ids than were asked for.
+pub fn change_ids(script: &Script, ids: &mut Vec<u64>) {
+    if has(script, "too_many_tokens") {
+        ids.push(3);
+    }
+}
+
+/// What it says of a time that it lives through.
+pub fn stamp(script: &Script, start_ns: u64, ns: u64) -> u64 {
+    let early = has(script, "early_times") || has(script, "early_tokens");
+    if early { start_ns + ns.saturating_sub(start_ns) / 2 } else { ns }
+}
+
+/// A streamed message, told otherwise than the answer.
+pub fn change_token(script: &Script, token: &mut Value) {
+    if has(script, "streams_to_nobody") {
+        token["sequence"] = 7.into();
+    }
+    if has(script, "streams_other_times") {
+        token["ns"] = (token["ns"].as_u64().unwrap_or(0) + 50_000_000).into();
+    }
+}
+
+/// Whether the token at this place is kept from the stream.
+pub fn keeps_back(script: &Script, index: usize) -> bool {
+    has(script, "streams_half") && index % 2 == 1
+}
+
+/// Changes an answer that was right, once for each of its iterations.
+pub fn change_iteration(script: &Script, iteration: &mut Value) {
+    let start_ns = iteration["start_ns"].as_u64().unwrap_or(0);
+    if has(script, "early_times") {
+        iteration["end_ns"] = stamp(script, start_ns, iteration["end_ns"].as_u64().unwrap_or(0)).into();
+    }
+    if has(script, "ends_before_start") {
+        iteration["end_ns"] = start_ns.saturating_sub(1).into();
+    }
+    if has(script, "no_sequence") {
+        iteration["sequences"] = json!([]);
+    }
+    let mut last_ns = None;
+    for sequence in iteration["sequences"].as_array_mut().into_iter().flatten() {
+        change_sequence(script, start_ns, sequence);
+        last_ns = sequence["token_ns"].as_array().and_then(|times| times.last()?.as_u64());
+    }
+    if has(script, "ends_before_last_token") {
+        iteration["end_ns"] = last_ns.unwrap_or(1).saturating_sub(1).into();
+    }
+}
+
+fn change_sequence(script: &Script, start_ns: u64, sequence: &mut Value) {
+    for time in sequence["token_ns"].as_array_mut().into_iter().flatten() {
+        *time = stamp(script, start_ns, time.as_u64().unwrap_or(0)).into();
+    }
+    if let Some(times) = sequence["token_ns"].as_array_mut() {
+        match times.as_mut_slice() {
+            [first, ..] if has(script, "first_token_at_start") => *first = start_ns.into(),
+            [first, _, third, ..] if has(script, "times_out_of_order") => *third = first.clone(),
+            _ => {}
+        }
+        if has(script, "extra_time") {
+            times.extend(times.last().cloned());
+        }
+    }
+    if let Some(count) = sequence["output_tokens"].as_u64().filter(|_| has(script, "miscounted_chunks")) {
+        let first = &mut sequence["chunks"][0]["tokens"];
+        *first = (first.as_u64().unwrap_or(0) + count).into();
+    }
+    if has(script, "no_output") {
+        sequence.as_object_mut().map(|sequence| (sequence.remove("output_ids"), sequence.remove("token_ns")));
+    }
+    if has(script, "more_cached_than_sent") {
+        sequence["cached_prompt_tokens"] = (sequence["prompt_tokens"].as_u64().unwrap_or(0) + 1).into();
+    }
+    for (fault, finish) in [("says_eos", "eos"), ("says_cancelled", "cancelled")] {
+        if has(script, fault) {
+            sequence["finish"] = finish.into();
+        }
+    }
+}
+
+/// Changes a whole answer.
+pub fn change_answer(script: &Script, generated: &mut Value) {
+    let Some(iterations) = generated["iterations"].as_array_mut() else { return };
+    iterations.iter_mut().for_each(|iteration| change_iteration(script, iteration));
+    if has(script, "two_iterations") {
+        iterations.extend_from_within(..1);
+    }
+    if has(script, "unasked_warmup") {
+        let warmup = iterations.clone();
+        generated["warmup_iterations"] = warmup.into();
+    }
+    if has(script, "rate_without_facts") {
+        generated["iterations"] = json!([]);
+        generated["summary"] = json!({ "tokens_per_second": 123_456.7, "first_token_ms": 0.01 });
+    }
+    if has(script, "no_id") {
+        generated.as_object_mut().map(|generated| generated.remove("id"));
+    }
+}
