@@ -6,6 +6,7 @@ pub enum Unit {
     Nanoseconds,
     TokensPerSecond,
     Bytes,
+    Joules,
 }
 
 impl Unit {
@@ -15,6 +16,7 @@ impl Unit {
             Self::Nanoseconds => "ns",
             Self::TokensPerSecond => "tok/s",
             Self::Bytes => "bytes",
+            Self::Joules => "J",
         }
     }
 
@@ -46,6 +48,13 @@ const BYTES: &[Scale] = &[
     Scale { divisor: 1e9, symbol: "GB" },
 ];
 
+const JOULES: &[Scale] = &[
+    Scale { divisor: 1e-6, symbol: "µJ" },
+    Scale { divisor: 1e-3, symbol: "mJ" },
+    Scale { divisor: 1.0, symbol: "J" },
+    Scale { divisor: 1e3, symbol: "kJ" },
+];
+
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
 impl Scale {
@@ -55,6 +64,7 @@ impl Scale {
             Unit::Nanoseconds => SECONDS,
             Unit::Bytes => BYTES,
             Unit::TokensPerSecond => RATES,
+            Unit::Joules => JOULES,
         };
         let positive = values.into_iter().filter(|value| *value > 0.0);
         let (low, high) = positive
@@ -99,8 +109,16 @@ mod tests {
 
     #[test]
     fn a_number_by_itself_has_its_unit() {
-        let shown = [(Unit::Nanoseconds, 8.9e6), (Unit::TokensPerSecond, 43.12), (Unit::Bytes, 412e6)];
-        assert_eq!(shown.map(|(unit, value)| unit.show(value)), ["8.90 ms", "43.1 tok/s", "412 MB"]);
+        let shown = [
+            (Unit::Nanoseconds, 8.9e6),
+            (Unit::TokensPerSecond, 43.12),
+            (Unit::Bytes, 412e6),
+            (Unit::Joules, 0.0213),
+        ];
+        assert_eq!(
+            shown.map(|(unit, value)| unit.show(value)),
+            ["8.90 ms", "43.1 tok/s", "412 MB", "21.3 mJ"]
+        );
     }
 
     #[test]

@@ -64,6 +64,7 @@ impl Run<'_> {
             self.warn(launched.launch.configuration, message)?;
         }
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
+        let processes = launched.processes();
         let sample = Sample {
             launch: launched.launch.launch,
             case,
@@ -73,15 +74,16 @@ impl Run<'_> {
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,
-            peak_resident_bytes: memory::peak_resident_bytes(&memory::tree(launched.talk.process.pid)),
-            held: None,
+            peak_resident_bytes: memory::peak_resident_bytes(&processes),
+            held: launched.holding.read(&processes),
+            device_memory: answer.generated.device_memory.clone(),
             cpu_ns: None,
         };
         self.record_sample(launched, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
-    async fn converse(
+    pub(super) async fn converse(
         &mut self,
         launched: &mut Launched,
         request: Generate,

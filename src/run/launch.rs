@@ -5,6 +5,7 @@ use protocol::{HelloFacts, Load, environment};
 use super::{Run, Stop};
 use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
 use crate::event::Event;
+use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 
@@ -19,6 +20,7 @@ pub(super) struct Launched {
     pub asked: u64,
     /// Its processes are stopped.
     pub at_rest: bool,
+    pub holding: Holding,
 }
 
 impl Launched {
@@ -29,6 +31,16 @@ impl Launched {
 
     pub fn hello(&self) -> Option<&HelloFacts> {
         self.launch.hello.as_ref()
+    }
+
+    /// Those that compute for it now: its own tree, and the trees of those that it says work for it elsewhere.
+    pub fn processes(&self) -> Vec<u32> {
+        let elsewhere = self.launch.loaded.iter().flat_map(|loaded| &loaded.pids);
+        let roots = std::iter::once(&self.talk.process.pid).chain(elsewhere);
+        let mut processes: Vec<u32> = roots.flat_map(|&root| memory::tree(root)).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
     }
 }
 
@@ -133,7 +145,7 @@ impl Run<'_> {
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        Ok(Launched { talk, launch, asked: 0, at_rest: false })
+        Ok(Launched { talk, launch, asked: 0, at_rest: false, holding: Holding::default() })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.

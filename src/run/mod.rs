@@ -9,6 +9,7 @@ mod failing;
 mod form;
 mod launch;
 mod pace;
+mod pass;
 mod seats;
 mod sittings;
 mod warm_up;
@@ -130,6 +131,7 @@ impl<'a> Run<'a> {
 
     async fn blocks(&mut self) -> Result<()> {
         self.refuse_what_cannot_run()?;
+        self.look_at_idle().await?;
         let all: Vec<usize> = (0..self.plan.configurations.len()).collect();
         match self.plan.order {
             Order::Interleaved => self.blocks_of(&all).await?,
