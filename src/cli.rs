@@ -214,6 +214,9 @@ pub struct ViewArgs {
     /// Where the wall time went: start, imports, weights, compiling, first token, steady state, and what nobody accounts for
     #[arg(long)]
     pub wall_time: bool,
+    /// What each case needed beside time: memory in its parts, cores, energy, a GPU
+    #[arg(long)]
+    pub resources: bool,
 }
 
 impl ValueEnum for Mode {

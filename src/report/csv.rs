@@ -1,7 +1,7 @@
 //! Tidy CSV: one line for each case and metric, in the metric's own unit; and one for each failure.
 
 use super::verdicts::evidence;
-use super::{Engine, Fault, Figure, Format, Report, Row, View, WallTime};
+use super::{Engine, Fault, Figure, Format, Report, Resources, Row, View, WallTime};
 use crate::metric::Metric;
 use crate::stats::Summary;
 
@@ -66,6 +66,9 @@ fn render(report: &Report, _: &View) -> Vec<u8> {
         if let Some(wall_time) = &row.wall_time {
             write_wall_time(&names, wall_time, &mut out);
         }
+        if let Some(resources) = &row.resources {
+            write_resources(&names, row, resources, &mut out);
+        }
         if let Some(fault) = &row.fault {
             write_fault(names, fault, &mut out);
         }
@@ -121,6 +124,18 @@ fn write_wall_time(names: &[String], wall_time: &WallTime, out: &mut String) {
         fields.extend([wall_time.launches.to_string(), ns.clone()]);
         fields.resize(COMPARISON - 2, String::new());
         fields.push(ns);
+        fields.resize(COLUMNS.len(), String::new());
+        write(fields, out);
+    }
+}
+
+/// A line for what is no metric, in the columns of a metric; what nobody knows has none.
+fn write_resources(names: &[String], row: &Row, resources: &Resources, out: &mut String) {
+    for (name, unit, value) in resources.lines() {
+        let Some(value) = value else { continue };
+        let mut fields = names.to_vec();
+        fields.extend([format!("resources.{name}"), unit.into(), row.samples.to_string()]);
+        fields.extend([row.launches.to_string(), value.to_string()]);
         fields.resize(COLUMNS.len(), String::new());
         write(fields, out);
     }

@@ -328,7 +328,7 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 
 #[test]
 fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
-    let view = View { width: Some(80), pairs: false, wall_time: true };
+    let view = View { width: Some(80), pairs: false, wall_time: true, resources: false };
     let text = seen(&default_suite(), "table", view);
     assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
     let account = text.split_once("wall time from the start").unwrap().1;
