@@ -1,6 +1,7 @@
 //! The command line: types only.
 
 pub mod judge;
+pub mod machine;
 pub mod model;
 
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub enum Command {
     Calibrate(Box<RunArgs>),
     /// Measure what this program itself costs: a request, a streamed token, waiting
     Overhead,
+    /// Say what this machine is, what it can do at most, and what speaks against measuring on it now
+    Machine(machine::MachineArgs),
     /// Print the JSON Schema of the protocol
     Schema,
     /// An engine that computes nothing; `overhead` measures with it

@@ -3,18 +3,22 @@
 //!
 //! Nothing here changes anything, and only `source` asks another program.
 
+mod command;
 pub mod container;
 pub mod cpu;
 pub mod energy;
 pub mod gpu;
 pub mod memory;
+mod page;
 mod processes;
 mod quiet;
 pub mod sampler;
 mod source;
+mod versions;
 
 use serde::{Deserialize, Serialize};
 
+pub use command::command;
 pub use cpu::Cpu;
 pub use gpu::Gpu;
 pub use processes::processes_marked;
