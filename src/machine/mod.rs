@@ -129,7 +129,7 @@ impl Machine {
     }
 
     /// `none`, or each kind with how many there are of it.
-    fn gpus_by_kind(&self) -> String {
+    pub fn gpus_by_kind(&self) -> String {
         let mut kinds: Vec<(String, usize)> = Vec::new();
         for kind in self.gpus.iter().map(Gpu::sameness) {
             match kinds.iter_mut().find(|(other, _)| *other == kind) {

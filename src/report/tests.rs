@@ -471,3 +471,20 @@ fn formats_are_found_by_name() {
     }
     assert!(named("html5").is_none());
 }
+
+#[test]
+fn the_gpus_stand_in_the_caption_where_something_computed_on_one() {
+    let mut record = default_suite();
+    let gpu = crate::machine::Gpu {
+        name: Some("Pretence\u{1b}[2J 9000".into()),
+        memory_bytes: Some(80 << 30),
+        ..Default::default()
+    };
+    record.header.machine.gpus = vec![gpu.clone(), gpu];
+    assert!(!rendered(&record, "table", 100).contains("Pretence"));
+    for launch in &mut record.launches {
+        launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
+    }
+    let text = rendered(&record, "table", 100);
+    assert!(text.contains("AMD EPYC, 2 cores, 2 x Pretence 9000 80 GiB; orchestrate"), "{text}");
+}
