@@ -1,6 +1,7 @@
 //! The command line: types only.
 
 pub mod judge;
+pub mod machine;
 pub mod model;
 
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub enum Command {
     Calibrate(Box<RunArgs>),
     /// Measure what this program itself costs: a request, a streamed token, waiting
     Overhead,
+    /// Say what this machine is, what it can do at most, and what speaks against measuring on it now
+    Machine(machine::MachineArgs),
     /// Print the JSON Schema of the protocol
     Schema,
     /// An engine that computes nothing; `overhead` measures with it
@@ -214,6 +217,9 @@ pub struct ViewArgs {
     /// Where the wall time went: start, imports, weights, compiling, first token, steady state, and what nobody accounts for
     #[arg(long)]
     pub wall_time: bool,
+    /// What each case needed beside time: memory in its parts, cores, energy, a GPU
+    #[arg(long)]
+    pub resources: bool,
 }
 
 impl ValueEnum for Mode {

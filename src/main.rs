@@ -70,6 +70,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Baseline(command)) => baseline::command(&command),
         Some(Command::Calibrate(arguments)) => calibrate::calibrate(*arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),
+        Some(Command::Machine(arguments)) => machine::command(&arguments),
         Some(Command::Overhead) => overhead::overhead(),
         Some(Command::NullEngine) => null_engine::serve(),
         Some(Command::Schema) => output::schema(),

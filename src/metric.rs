@@ -5,6 +5,7 @@
 //! (an empty vector, `n/a` in a table): never zero, never infinite.
 
 mod observation;
+mod resources;
 pub mod share;
 mod unit;
 
@@ -16,6 +17,7 @@ use crate::scenario::Kind;
 use crate::stats::Quality;
 
 pub use observation::{Observation, Surroundings};
+pub use resources::{idle_watts, weights_bytes};
 pub use unit::{Scale, Unit, three_digits};
 
 pub const METRICS: &[Metric] = &[
@@ -168,9 +170,72 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("memory"),
         per: Per::Launch,
         shown: Shown::Estimate,
-        about: "the largest resident memory of the engine's process tree since its start (the sum of VmHWM), as the kernel \
-                counted it up to the end of this case: what earlier cases of the same launch needed is in it.",
-        of: |seen| seen.sample.peak_resident_bytes.map(|bytes| bytes as f64).into_iter().collect(),
+        about: "the largest resident memory of the engine's process tree since its start, as the kernel counted it up to the \
+                end of this case: what earlier cases of the same launch needed is in it. The sum of VmHWM, less what its \
+                processes share and a sum counts once too often.",
+        of: resources::peak_memory,
+    },
+    Metric {
+        name: "memory_anonymous",
+        title: "anonymous memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("anonymous memory"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "what the process tree held after an answer that no file backs, shared memory among it: it cannot be dropped \
+                and read again. Each page once (Pss_Anon and Pss_Shmem of smaps_rollup).",
+        of: resources::memory_anonymous,
+    },
+    Metric {
+        name: "memory_file",
+        title: "file-backed memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("file-backed memory"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "what the process tree held after an answer that a file backs: libraries, and weights that are mapped. Each page \
+                once, in full also where an engine beside it maps the same file (Pss_File of smaps_rollup, and no less than \
+                RssFile of one process).",
+        of: resources::memory_file,
+    },
+    Metric {
+        name: "memory_overhead",
+        title: "memory over weights",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("memory over the weights"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "peak memory less the weights' bytes as the engine states them: its program, its cache, its copies. Of the \
+                device's memory where it computes on one.",
+        of: resources::memory_overhead,
+    },
+    Metric {
+        name: "device_memory",
+        title: "device memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("device memory"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "the peak that the engine states of the device's memory, or what the driver counts of its processes while \
+                samplers look on, whichever is more. Not for an engine that computes on the CPU.",
+        of: resources::device_memory,
+    },
+    Metric {
+        name: "joules_per_token",
+        title: "energy per token",
+        unit: Unit::Joules,
+        better: Better::Lower,
+        does: Does::Amount("energy for each token"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "what the counters of energy (packages and memory by RAPL, GPUs by NVML) counted over the sampled pass, less \
+                what they count in the same time when nothing runs, over its new tokens: the prompt's share is in it. Only \
+                where there are counters.",
+        of: resources::joules_per_token,
     },
 ];
 

@@ -35,7 +35,8 @@ pub fn complain(error: &anyhow::Error) {
 
 /// A report as it was asked for, for a terminal of its width or for a file.
 pub fn render(report: &Report, view: &ViewArgs) -> Vec<u8> {
-    let seen = View { width: width(), pairs: view.pairs, wall_time: view.wall_time };
+    let seen =
+        View { width: width(), pairs: view.pairs, wall_time: view.wall_time, resources: view.resources };
     report::named(&view.format).map_or_else(Vec::new, |format| (format.render)(report, &seen))
 }
 

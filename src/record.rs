@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use protocol::{HelloFacts, Iteration, Loaded};
+use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -160,6 +160,9 @@ pub struct Sample {
     /// What the process tree held when it had answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// As the engine states it with its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<DeviceMemory>,
     /// CPU time of the process tree from the request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,

@@ -26,6 +26,8 @@ pub enum Stage {
     /// The unmeasured request before a sample.
     Before(u32),
     Sample(u32),
+    /// The pass in which samplers look on.
+    Pass,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,7 @@ impl fmt::Display for Stage {
             Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
             Self::Before(index) => write!(f, "the request before sample {}", index + 1),
             Self::Sample(index) => write!(f, "sample {}", index + 1),
+            Self::Pass => f.write_str("the sampled pass"),
         }
     }
 }

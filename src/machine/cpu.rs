@@ -24,6 +24,16 @@ pub struct Cpu {
     /// `performance`, `powersave`, ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
+    /// The mean over the cores, when it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mhz: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_mhz: Option<u32>,
+    /// Cores run two threads at once, or could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smt: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_nodes: Option<u32>,
     /// The kernel knows itself to be a guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<bool>,
@@ -68,8 +78,11 @@ impl Cpu {
         let status = read("/proc/self/status").unwrap_or_default();
         cpu.allowed_cores = allowed_list(&status).and_then(count_list);
         cpu.caches = (0..8).map_while(cache).collect();
-        cpu.governor =
-            read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_string());
+        let of_cores = |name: &str| read(format!("/sys/devices/system/cpu/{name}"));
+        cpu.governor = of_cores("cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_string());
+        cpu.max_mhz = of_cores("cpu0/cpufreq/cpuinfo_max_freq").and_then(|khz| megahertz(&khz));
+        cpu.smt = of_cores("smt/active").and_then(|active| switch(&active));
+        cpu.numa_nodes = read("/sys/devices/system/node/online").and_then(|list| count_list(&list));
         cpu
     }
 }
@@ -92,6 +105,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
         simd: SIMD.iter().filter(|(flag, _)| has(flag)).map(|(_, name)| name.to_string()).collect(),
         // Only x86 says it; elsewhere the flag's absence means nothing.
         hypervisor: first("flags").map(|_| has("hypervisor")),
+        mhz: mean_mhz(fields().filter(|(key, _)| *key == "cpu MHz").map(|(_, value)| value)),
         ..Cpu::default()
     }
 }
@@ -107,6 +121,24 @@ fn physical_cores(cpuinfo: &str) -> Option<u32> {
         cores.insert((field("physical id")?, field("core id")?));
     }
     (!cores.is_empty()).then_some(cores.len() as u32)
+}
+
+fn mean_mhz<'a>(values: impl Iterator<Item = &'a str>) -> Option<u32> {
+    let mhz: Vec<f64> = values.filter_map(|value| value.parse().ok()).filter(|mhz| *mhz > 0.0).collect();
+    (!mhz.is_empty()).then(|| (mhz.iter().sum::<f64>() / mhz.len() as f64).round() as u32)
+}
+
+/// From the kernel's thousands of hertz.
+fn megahertz(khz: &str) -> Option<u32> {
+    khz.trim().parse::<u32>().ok().map(|khz| khz / 1000).filter(|mhz| *mhz > 0)
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text.trim() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
 }
 
 fn allowed_list(status: &str) -> Option<&str> {
@@ -173,6 +205,15 @@ processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
         assert_eq!(cpu.model.as_deref(), Some("implementer 0x41 part 0xd4f"));
         assert_eq!(cpu.simd, ["neon", "dotprod", "i8mm"]);
         assert_eq!((cpu.logical_cores, cpu.physical_cores, cpu.hypervisor), (Some(2), None, None));
+    }
+
+    #[test]
+    fn clocks_are_the_mean_of_the_cores_and_absent_where_the_kernel_hides_them() {
+        let cpuinfo = "processor\t: 0\ncpu MHz\t\t: 2596.150\n\nprocessor\t: 1\ncpu MHz\t\t: 3200.350\n";
+        assert_eq!(parse_cpuinfo(cpuinfo).mhz, Some(2898));
+        assert_eq!(parse_cpuinfo("cpu MHz\t: 0.000\ncpu MHz\t: x\n").mhz, None);
+        assert_eq!((megahertz("3700000\n"), megahertz("0"), megahertz("")), (Some(3700), None, None));
+        assert_eq!((switch("1\n"), switch("0\n"), switch("forceoff")), (Some(true), Some(false), None));
     }
 
     #[test]

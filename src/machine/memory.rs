@@ -1,8 +1,14 @@
-//! Memory: what the machine has, and the most that a process tree held.
+//! Memory: what the machine has, the most that a process tree held, and what it holds now.
+
+use std::time::{Duration, Instant};
 
 use super::read;
+use crate::record::Held;
 
 pub use super::processes::tree;
+
+/// A reading may take this share of the time: walking the page tables of gigabytes takes tens of milliseconds.
+const SHARE_OF_TIME: u32 = 100;
 
 /// The sum of the largest resident sizes (VmHWM) of these processes, as far as they can still be read; `None` when none
 /// can. Pages that processes share count once for each.
@@ -10,6 +16,79 @@ pub fn peak_resident_bytes(pids: &[u32]) -> Option<u64> {
     pids.iter()
         .filter_map(|pid| peak_bytes(&read(format!("/proc/{pid}/status"))?))
         .reduce(u64::saturating_add)
+}
+
+/// What these processes hold now, as far as they can be read; `None` when none can.
+pub fn held(pids: &[u32]) -> Option<Held> {
+    let each = pids.iter().filter_map(|pid| {
+        let rollup = read(format!("/proc/{pid}/smaps_rollup"))?;
+        Share::of(&rollup, &read(format!("/proc/{pid}/status"))?)
+    });
+    together(&each.collect::<Vec<_>>())
+}
+
+/// Readings of what a process tree holds, no more often than their cost allows.
+#[derive(Debug, Default)]
+pub struct Holding {
+    /// When the last one ended, and what it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Holding {
+    pub fn read(&mut self, pids: &[u32]) -> Option<Held> {
+        let begun = Instant::now();
+        if self
+            .last
+            .is_some_and(|(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME)
+        {
+            return None;
+        }
+        let held = held(pids);
+        let ended = Instant::now();
+        self.last = Some((ended, ended.saturating_duration_since(begun)));
+        held
+    }
+}
+
+/// What one process holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    resident: u64,
+    proportional: u64,
+    /// By share: what it has by itself, and what it shares by a fork or as shared memory. No other engine can be among those
+    /// that share it.
+    anonymous: u64,
+    /// By share, and in full. Whoever maps the same file shares it: another engine of the same program or on the same weights
+    /// too.
+    file_by_share: u64,
+    file: u64,
+}
+
+impl Share {
+    fn of(rollup: &str, status: &str) -> Option<Self> {
+        let field = |name: &str| kilobytes(rollup, name);
+        let (resident, proportional) = (field("Rss:")?, field("Pss:")?);
+        // Kernels before 5.4 do not split it: what is anonymous is then taken in full.
+        let anonymous = field("Pss_Anon:").or_else(|| field("Anonymous:"))?.min(proportional);
+        let shared_memory = field("Pss_Shmem:").unwrap_or(0);
+        let file_by_share = field("Pss_File:").unwrap_or(proportional.saturating_sub(anonymous));
+        let file = kilobytes(status, "RssFile:").unwrap_or(file_by_share).min(resident);
+        let anonymous = anonymous.saturating_add(shared_memory);
+        Some(Self { resident, proportional, anonymous, file_by_share, file })
+    }
+}
+
+/// Of the pages of files no fewer than the process that maps most of them maps: the kernel divides them also by those that
+/// are no part of this tree, and what a tree holds must not depend on who is resident beside it.
+fn together(shares: &[Share]) -> Option<Held> {
+    let sum = |of: fn(&Share) -> u64| shares.iter().map(of).fold(0, u64::saturating_add);
+    let largest = shares.iter().map(|share| share.file).max()?;
+    Some(Held {
+        resident_bytes: sum(|share| share.resident),
+        pss_bytes: sum(|share| share.proportional),
+        anonymous_bytes: sum(|share| share.anonymous),
+        file_bytes: sum(|share| share.file_by_share).max(largest),
+    })
 }
 
 /// A kernel thread and a process that has ended have none.
@@ -44,6 +123,59 @@ mod tests {
         );
         assert_eq!(peak_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
         assert_eq!(total_bytes("MemTotal:       24684096 kB\nMemFree: 1 kB\n"), Some(24_684_096 << 10));
+    }
+
+    fn share(rollup: &[(&str, u64)], file_mb: u64) -> Share {
+        let written = |(name, mb): &(&str, u64)| format!("{name}: {} kB\n", mb * 1024);
+        let rollup: String = rollup.iter().map(written).collect();
+        Share::of(&rollup, &format!("VmHWM: 9 kB\nRssFile: {} kB\n", file_mb * 1024)).unwrap()
+    }
+
+    fn megabytes(held: Option<Held>) -> [u64; 4] {
+        let Held { resident_bytes, pss_bytes, anonymous_bytes, file_bytes } = held.unwrap();
+        [resident_bytes, pss_bytes, anonymous_bytes, file_bytes].map(|bytes| bytes >> 20)
+    }
+
+    #[test]
+    fn what_a_tree_shares_among_itself_counts_once() {
+        // Forked: 80 MB stayed the same in both; 30 MB of a library is mapped by both, 10 MB are shared memory.
+        let of = [("Rss", 130), ("Pss", 70), ("Pss_Anon", 50), ("Pss_File", 15), ("Pss_Shmem", 5)];
+        let one = share(&of, 30);
+        assert_eq!(megabytes(together(&[one, one])), [260, 140, 110, 30]);
+    }
+
+    #[test]
+    fn what_another_engine_maps_too_is_no_less_held() {
+        // The weights, 100 MB, are mapped by the engine's twin as well: the kernel halves them.
+        let of = [("Rss", 120), ("Pss", 70), ("Pss_Anon", 20), ("Pss_File", 50), ("Pss_Shmem", 0)];
+        assert_eq!(megabytes(together(&[share(&of, 100)])), [120, 70, 20, 100]);
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_split_it_gives_what_is_anonymous_and_the_rest() {
+        assert_eq!(
+            megabytes(together(&[share(&[("Rss", 90), ("Pss", 70), ("Anonymous", 50)], 30)])),
+            [90, 70, 50, 30]
+        );
+        assert_eq!(Share::of("Rss: 5 kB\n", "RssFile: 1 kB\n"), None);
+        assert_eq!((together(&[]), held(&[]), held(&[u32::MAX])), (None, None, None));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_holds_what_it_has_touched_and_a_reading_that_cost_much_is_not_repeated_at_once() {
+        let own = [std::process::id()];
+        let before = held(&own).unwrap();
+        let touched = std::hint::black_box(vec![1u8; 64 << 20]);
+        let after = held(&own).unwrap();
+        assert!(after.anonymous_bytes >= before.anonymous_bytes + (60 << 20), "{before:?} {after:?}");
+        assert!(after.resident_bytes >= after.anonymous_bytes && touched.len() == 64 << 20);
+        let mut holding = Holding::default();
+        assert!(holding.read(&own).is_some());
+        holding.last = Some((Instant::now(), Duration::from_secs(60)));
+        assert_eq!(holding.read(&own), None);
+        holding.last = Some((Instant::now(), Duration::ZERO));
+        assert!(holding.read(&own).is_some());
     }
 
     #[cfg(target_os = "linux")]

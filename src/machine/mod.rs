@@ -4,16 +4,24 @@
 //! Nothing here changes anything, and only `source` asks another program.
 
 pub mod busy;
+mod command;
 pub mod container;
 pub mod cpu;
+pub mod energy;
+pub mod gpu;
 pub mod memory;
+mod page;
 mod processes;
 mod quiet;
+pub mod sampler;
 mod source;
+mod versions;
 
 use serde::{Deserialize, Serialize};
 
+pub use command::command;
 pub use cpu::Cpu;
+pub use gpu::Gpu;
 pub use processes::processes_marked;
 pub use quiet::Quiet;
 pub use source::commit;
@@ -39,7 +47,43 @@ pub struct Machine {
     /// Over one, five and fifteen minutes, when it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<[f64; 3]>,
+    /// What its host gave to somebody else of the processor time that was wanted since it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steal_share: Option<f64>,
+    /// Whether memory comes in pages of megabytes: `always`, `madvise`, `never`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<String>,
+    /// What the kernel was told when it started, as far as it changes figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernel_parameters: Vec<String>,
+    /// What the firmware calls the machine: a cloud names its kind of instance there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
 }
+
+/// Parameters of the kernel that change what a core does, or which.
+const KERNEL_PARAMETERS: &[&str] = &[
+    "mitigations",
+    "isolcpus",
+    "nohz_full",
+    "nosmt",
+    "maxcpus",
+    "transparent_hugepage",
+    "hugepages",
+    "intel_pstate",
+    "amd_pstate",
+    "cpufreq.default_governor",
+    "intel_idle.max_cstate",
+    "processor.max_cstate",
+    "idle",
+    "preempt",
+];
+
+/// Of `sameness`.
+const GPUS: &str = "GPUs";
+const NONE: &str = "none";
 
 impl Machine {
     pub fn probe() -> Self {
@@ -55,6 +99,11 @@ impl Machine {
             architecture: std::env::consts::ARCH.to_string(),
             kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_string()),
             load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
+            steal_share: quiet::steal_share(),
+            huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
+            kernel_parameters: read("/proc/cmdline").map_or_else(Vec::new, |text| kernel_parameters(&text)),
+            product: product(),
+            gpus: gpu::probe(),
         }
     }
 }
@@ -76,19 +125,58 @@ impl Machine {
             ("architecture", self.architecture.clone()),
             ("the container's CPU limit", self.cpu_limit_millicpus.map_or_else(|| "none".into(), cpus)),
             ("the container's memory limit", self.memory_limit_bytes.map_or_else(|| "none".into(), gib)),
+            (GPUS, self.gpus_by_kind()),
         ]
+    }
+
+    /// `none`, or each kind with how many there are of it.
+    pub fn gpus_by_kind(&self) -> String {
+        let mut kinds: Vec<(String, usize)> = Vec::new();
+        for kind in self.gpus.iter().map(Gpu::sameness) {
+            match kinds.iter_mut().find(|(other, _)| *other == kind) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+        let each = kinds.into_iter().map(|(kind, count)| match count {
+            1 => kind,
+            count => format!("{count} x {kind}"),
+        });
+        let all = each.collect::<Vec<_>>().join(", ");
+        if all.is_empty() { NONE.into() } else { all }
     }
 
     /// Names the machine: the same for all that `sameness` says the same of.
     pub fn fingerprint(&self) -> String {
-        let parts: Vec<String> =
-            self.sameness().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // Machines without one are called what they were called before GPUs were looked for.
+        let named = self.sameness().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
+        let parts: Vec<String> = named.map(|(name, value)| format!("{name}={value}")).collect();
         places::digest(parts.join("\n").as_bytes())
     }
 }
 
 fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
     std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The word in brackets: `always [madvise] never`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_string())
+}
+
+/// No more of the line than is named above: people put secrets there.
+fn kernel_parameters(cmdline: &str) -> Vec<String> {
+    let matters = |word: &&str| KERNEL_PARAMETERS.contains(&word.split('=').next().unwrap_or_default());
+    cmdline.split_ascii_whitespace().filter(matters).map(String::from).collect()
+}
+
+fn product() -> Option<String> {
+    let field = |name: &str| read(format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_string());
+    let words =
+        [field("sys_vendor"), field("product_name")].into_iter().flatten().filter(|it| !it.is_empty());
+    let all = words.collect::<Vec<_>>().join(" ");
+    (!all.is_empty()).then_some(all)
 }
 
 fn pretty_name(os_release: &str) -> Option<String> {
@@ -150,6 +238,31 @@ mod tests {
         let differing: Vec<_> = one.iter().zip(other).filter(|(one, other)| *one != other).collect();
         let differing: Vec<_> = differing.into_iter().map(|(_, other)| other).collect();
         assert_eq!(differing, [("the container's CPU limit", "1.5 CPUs".to_string())]);
+    }
+
+    #[test]
+    fn a_gpu_is_part_of_the_machine_and_having_none_changes_no_name() {
+        let bare = Machine::default();
+        assert_eq!(bare.sameness().pop(), Some(("GPUs", "none".to_string())));
+        let gpu = Gpu { name: Some("H900".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
+        let with = Machine { gpus: vec![gpu.clone(), gpu.clone()], ..bare.clone() };
+        assert_eq!(with.sameness().pop(), Some(("GPUs", "2 x H900 80 GiB".to_string())));
+        let driven = Gpu { driver: Some("580".into()), ..gpu };
+        let newer = Machine { gpus: vec![driven.clone(), driven], ..bare.clone() };
+        assert_eq!(with.fingerprint(), newer.fingerprint());
+        assert_ne!(bare.fingerprint(), with.fingerprint());
+        // What the program of before GPUs were looked for called a machine of which nothing is known.
+        let before = "CPU=unknown\nSIMD=\ncores allowed=unknown\nmemory=unknown\narchitecture=\n\
+                      the container's CPU limit=none\nthe container's memory limit=none";
+        assert_eq!(bare.fingerprint(), places::digest(before.as_bytes()));
+    }
+
+    #[test]
+    fn of_the_kernels_command_line_only_what_changes_figures_is_kept() {
+        let line = "BOOT_IMAGE=/x token=secret mitigations=off isolcpus=2-3 quiet idlex=1 nosmt\n";
+        assert_eq!(kernel_parameters(line), ["mitigations=off", "isolcpus=2-3", "nosmt"]);
+        assert_eq!(chosen("always [madvise] never\n").as_deref(), Some("madvise"));
+        assert_eq!(chosen("always\n"), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -28,6 +28,8 @@ pub struct Observation<'a> {
     pub pass: Option<&'a Pass>,
     /// What the machine's counters of energy count when nothing runs.
     pub idle: &'a [Idle],
+    /// What a sum over the launch's processes counts once too often for pages that they share: the most that was seen.
+    pub counted_twice_bytes: u64,
 }
 
 /// What a record holds around its samples, sorted once.
@@ -39,6 +41,8 @@ pub struct Surroundings<'a> {
     limits: &'a [Limits],
     passes: HashMap<(u32, usize), &'a Pass>,
     idle: &'a [Idle],
+    /// By launch: not every sample has a reading of its own.
+    counted_twice_bytes: HashMap<u32, u64>,
 }
 
 impl<'a> Surroundings<'a> {
@@ -49,6 +53,7 @@ impl<'a> Surroundings<'a> {
             limits: &record.limits,
             passes: record.passes.iter().map(|pass| ((pass.launch, pass.case), pass)).collect(),
             idle: &record.idle,
+            counted_twice_bytes: counted_twice(&record.samples),
         }
     }
 
@@ -56,6 +61,17 @@ impl<'a> Surroundings<'a> {
     fn limits_of(&self, block: u32) -> Option<&'a Limits> {
         self.limits.iter().rev().find(|limits| limits.block <= block)
     }
+}
+
+fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
+    let mut most = HashMap::new();
+    for (sample, held) in samples.iter().filter_map(|sample| Some((sample, sample.held?))) {
+        let once = held.anonymous_bytes.saturating_add(held.file_bytes);
+        let twice = held.resident_bytes.saturating_sub(once);
+        let of_launch = most.entry(sample.launch).or_insert(0);
+        *of_launch = twice.max(*of_launch);
+    }
+    most
 }
 
 impl<'a> Observation<'a> {
@@ -68,6 +84,7 @@ impl<'a> Observation<'a> {
             limits: around.limits_of(launch.block),
             pass: around.passes.get(&(launch.launch, sample.case)).copied(),
             idle: around.idle,
+            counted_twice_bytes: around.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
             ..Self::alone(sample, launch, case.workload.kind, around.plan.mode)
         })
     }
@@ -85,6 +102,7 @@ impl<'a> Observation<'a> {
             limits: None,
             pass: None,
             idle: &[],
+            counted_twice_bytes: 0,
         }
     }
 

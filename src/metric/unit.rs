@@ -8,6 +8,7 @@ pub enum Unit {
     Bytes,
     /// Of a whole: people read it in per cent.
     Share,
+    Joules,
 }
 
 impl Unit {
@@ -18,6 +19,7 @@ impl Unit {
             Self::TokensPerSecond => "tok/s",
             Self::Bytes => "bytes",
             Self::Share => "share",
+            Self::Joules => "J",
         }
     }
 
@@ -51,6 +53,13 @@ const BYTES: &[Scale] = &[
 
 const SHARES: &[Scale] = &[Scale { divisor: 0.01, symbol: "%" }];
 
+const JOULES: &[Scale] = &[
+    Scale { divisor: 1e-6, symbol: "µJ" },
+    Scale { divisor: 1e-3, symbol: "mJ" },
+    Scale { divisor: 1.0, symbol: "J" },
+    Scale { divisor: 1e3, symbol: "kJ" },
+];
+
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
 impl Scale {
@@ -61,6 +70,7 @@ impl Scale {
             Unit::Bytes => BYTES,
             Unit::TokensPerSecond => RATES,
             Unit::Share => SHARES,
+            Unit::Joules => JOULES,
         };
         let positive = values.into_iter().filter(|value| *value > 0.0);
         let (low, high) = positive
@@ -110,8 +120,9 @@ mod tests {
             (Unit::TokensPerSecond, 43.12),
             (Unit::Bytes, 412e6),
             (Unit::Share, 0.8512),
+            (Unit::Joules, 0.0213),
         ];
-        let expected = ["8.90 ms", "43.1 tok/s", "412 MB", "85.1 %"];
+        let expected = ["8.90 ms", "43.1 tok/s", "412 MB", "85.1 %", "21.3 mJ"];
         assert_eq!(shown.map(|(unit, value)| unit.show(value)), expected);
     }
 

@@ -11,19 +11,20 @@ pub struct Limits {
     pub probed: machine_limits::Limits,
 }
 
-/// What a process tree holds. Pages that processes share count by their share.
+/// What a process tree holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     pub resident_bytes: u64,
-    /// The proportional set size.
+    /// The proportional set size: pages that processes share count by their share, whoever else shares them.
     pub pss_bytes: u64,
-    /// Of that: what no file backs.
+    /// What no file backs, each page once.
     pub anonymous_bytes: u64,
-    /// Of that: what a file backs (and can be read again from there).
+    /// What a file backs (and can be read again from there), each page once, also where another engine maps the same file.
     pub file_bytes: u64,
 }
 
-/// A pass of one case in one launch in which samplers looked on: nothing in it is timed for a table.
+/// A pass of one case in one launch in which samplers looked on: nothing in it is timed for a table. What is counted are the
+/// requests over which energy and GPUs were looked at; where there are neither, the one in which memory was.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     pub launch: u32,
@@ -33,7 +34,7 @@ pub struct Pass {
     pub new_tokens: u64,
     /// On the orchestrator's clock, all requests together.
     pub elapsed_ns: u64,
-    /// The most that the process tree held, by proportional set size.
+    /// The most that the process tree held in one request before those, by proportional set size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -61,11 +62,13 @@ pub struct Idle {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuPass {
     pub index: u32,
-    /// The mean over the looks.
-    pub utilisation_percent: u32,
+    /// The mean over the looks; absent where the device does not say, as a part of one (MIG) does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilisation_percent: Option<u32>,
     pub looks: u32,
     /// The most of the whole device.
-    pub memory_used_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_used_bytes: Option<u64>,
     /// The most of the engine's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_bytes: Option<u64>,

@@ -27,6 +27,10 @@ impl Report {
         let notes = notes::of(&seen, &rows, &verdicts);
         let mut machine = record.header.machine.clone();
         machine.cpu.model = machine.cpu.model.as_deref().map(line);
+        for gpu in &mut machine.gpus {
+            gpu.name = gpu.name.as_deref().map(line);
+            gpu.mig_parts = gpu.mig_parts.iter().map(|part| line(part)).collect();
+        }
         Self {
             record: line(&record.header.id),
             started: line(&record.header.started),

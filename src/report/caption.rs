@@ -6,7 +6,6 @@ use super::factors::{FACTORS, varies};
 use super::grid::Room;
 use super::safe::shorten;
 use super::{Extent, Report, Row};
-use crate::machine::Machine;
 use crate::metric::Unit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
@@ -51,7 +50,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
     }
     lines.push(format!(
         "{}orchestrate {}, record {}",
-        machine(&report.machine),
+        machine(report),
         report.orchestrate_version,
         report.record
     ));
@@ -165,9 +164,15 @@ fn by_scenario(report: &Report, of: impl Fn(&Row) -> String) -> String {
     written.collect::<Vec<_>>().join(", ")
 }
 
-fn machine(machine: &Machine) -> String {
+fn machine(report: &Report) -> String {
+    let machine = &report.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| counted(u64::from(cores), "core")));
+    // Where nothing computed on one it explains nothing.
+    let on_gpu =
+        report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.starts_with("cpu")));
+    let gpus = (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), LONGEST_MODEL));
+    let parts = parts.chain(gpus);
     let text = parts.collect::<Vec<_>>().join(", ");
     if text.is_empty() { text } else { format!("{text}; ") }
 }

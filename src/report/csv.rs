@@ -1,7 +1,7 @@
 //! Tidy CSV: one line for each case and metric, in the metric's own unit; and one for each failure.
 
 use super::verdicts::evidence;
-use super::{Engine, Fault, Figure, Format, Report, Row, View, WallTime};
+use super::{Engine, Fault, Figure, Format, Report, Resources, Row, View, WallTime};
 use crate::metric::Metric;
 use crate::record::Overhead;
 use crate::stats::Summary;
@@ -66,6 +66,9 @@ fn render(report: &Report, _: &View) -> Vec<u8> {
         }
         if let Some(wall_time) = &row.wall_time {
             write_wall_time(&names, wall_time, &mut out);
+        }
+        if let Some(resources) = &row.resources {
+            write_resources(&names, row, resources, &mut out);
         }
         if let Some(fault) = &row.fault {
             write_fault(names, fault, &mut out);
@@ -139,6 +142,18 @@ fn write_overhead(report: &Report, overhead: &Overhead, out: &mut String) {
     for (name, ns) in figures {
         let mut fields = names(report, "", "", &itself);
         fields.extend([name.into(), "ns".into(), overhead.requests.to_string(), "1".into(), ns.to_string()]);
+        fields.resize(COLUMNS.len(), String::new());
+        write(fields, out);
+    }
+}
+
+/// A line for what is no metric, in the columns of a metric; what nobody knows has none.
+fn write_resources(names: &[String], row: &Row, resources: &Resources, out: &mut String) {
+    for (name, unit, value) in resources.lines() {
+        let Some(value) = value else { continue };
+        let mut fields = names.to_vec();
+        fields.extend([format!("resources.{name}"), unit.into(), row.samples.to_string()]);
+        fields.extend([row.launches.to_string(), value.to_string()]);
         fields.resize(COLUMNS.len(), String::new());
         write(fields, out);
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::wall_time::PARTS;
-use super::{Engine, Extent, Fault, Format, Report, Row, View, WallTime};
+use super::{Engine, Extent, Fault, Format, Report, Resources, Row, View, WallTime};
 use crate::effective::{About, Doubt};
 use crate::machine::Machine;
 use crate::metric::Better;
@@ -104,6 +104,8 @@ struct CaseEntry<'a> {
     failure: Option<FaultEntry<'a>>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<WallTimeEntry<'a>>,
+    /// What is not known is null.
+    resources: Option<&'a Resources>,
     metrics: Vec<MetricEntry<'a>>,
 }
 
@@ -189,6 +191,7 @@ fn document(report: &Report) -> Document<'_> {
         failure: row.fault.as_ref().map(fault),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref().map(wall_time),
+        resources: row.resources.as_ref(),
         metrics: row
             .figures
             .iter()

@@ -1,6 +1,7 @@
 //! A table for README files and comments: GitHub's Markdown, with what explains it below.
 
 use super::grid::{Cells, Column, Grid, Place, Room};
+use super::resources::sheet::Sheet;
 use super::verdicts::said::{Section, loosened};
 use super::wall_time::account::Account;
 use super::{Format, Report, View};
@@ -35,6 +36,13 @@ fn render(report: &Report, view: &View) -> Vec<u8> {
         account.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(line))));
         table(&account.cells, &mut out);
         account.legend.iter().for_each(|line| out.push_str(&format!("- {}\n", escape(line))));
+        out.push('\n');
+    }
+    if view.resources {
+        let sheet = Sheet::of(report, ROOM);
+        sheet.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(line))));
+        table(&sheet.cells, &mut out);
+        sheet.legend.iter().for_each(|line| out.push_str(&format!("- {}\n", escape(line))));
         out.push('\n');
     }
     for explained in &grid.faults {

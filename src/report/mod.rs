@@ -14,6 +14,7 @@ pub mod json;
 mod labels;
 pub mod markdown;
 mod notes;
+mod resources;
 pub mod safe;
 mod seen;
 mod table;
@@ -27,6 +28,7 @@ use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::Summary;
 pub use extent::Extent;
+pub use resources::Resources;
 pub use verdicts::Verdicts;
 pub use wall_time::WallTime;
 
@@ -50,6 +52,8 @@ pub struct View {
     pub pairs: bool,
     /// Where the wall time went.
     pub wall_time: bool,
+    /// What each case needed beside time.
+    pub resources: bool,
 }
 
 /// Launches that differ by more times than this say more about the machine than about the engine.
@@ -110,6 +114,7 @@ pub struct Row {
     /// One for each launch that had a warm-up.
     pub warm_ups: Vec<WarmUp>,
     pub wall_time: Option<WallTime>,
+    pub resources: Option<Resources>,
     pub fault: Option<Fault>,
     /// What its engine states gives reason to doubt that its figures are as good as they look: it is never ranked first.
     pub doubted: bool,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::engines::{engines, word};
+use super::resources::Resources;
 use super::safe::{line, shorten};
 use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
@@ -51,7 +52,8 @@ impl<'a> Seen<'a> {
     pub fn row(&self, case: usize) -> Row {
         let planned = &self.plan.cases[case];
         let samples = &self.samples[case];
-        let figures = METRICS.iter().filter_map(|metric| self.figure(case, metric));
+        let figures: Vec<Figure> = METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
+        let resources = (!samples.is_empty()).then(|| Resources::of(self, case, &figures));
         let reference = self.plan.reference_of(planned.configuration);
         let warm_ups = self.record.warm_ups.iter().filter(|warm_up| warm_up.case == case);
         Row {
@@ -59,10 +61,11 @@ impl<'a> Seen<'a> {
             engine: self.engine(planned.configuration),
             launches: samples.len(),
             samples: samples.values().map(Vec::len).sum(),
-            figures: figures.collect(),
+            figures,
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
             wall_time: self.wall_time(case),
+            resources,
             fault: self.fault(case),
             doubted: false,
         }

@@ -9,6 +9,7 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::grid::{Cells, Column, Explained, Grid, Line, Place, Room};
+use super::resources::sheet::Sheet;
 use super::safe::{shorten, width, wrap};
 use super::verdicts::said::{Section, loosened};
 use super::wall_time::account::Account;
@@ -56,6 +57,13 @@ fn render(report: &Report, view: &View) -> Vec<u8> {
         out.extend(account.heading.iter().flat_map(|line| wrap(line, limit, "  ")));
         out.extend(layout.draw_all(&account.cells, limit, &mut Vec::new()));
         out.extend(account.legend.iter().flat_map(|line| wrap(line, limit, "  ")));
+    }
+    if view.resources {
+        let (sheet, layout) = fit(limit, |room| Sheet::of(report, room), |sheet| &sheet.cells);
+        out.extend(Some(String::new()).filter(|_| !sheet.heading.is_empty()));
+        out.extend(sheet.heading.iter().flat_map(|line| wrap(line, limit, "  ")));
+        out.extend(layout.draw_all(&sheet.cells, limit, &mut Vec::new()));
+        out.extend(sheet.legend.iter().flat_map(|line| wrap(line, limit, "  ")));
     }
     out.push(String::new());
     for explained in &grid.faults {

@@ -328,7 +328,7 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 
 #[test]
 fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
-    let view = View { width: Some(80), pairs: false, wall_time: true };
+    let view = View { width: Some(80), pairs: false, wall_time: true, resources: false };
     let text = seen(&default_suite(), "table", view);
     assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
     let account = text.split_once("wall time from the start").unwrap().1;
@@ -490,4 +490,21 @@ fn every_format_tells_what_asking_costs_by_itself() {
         let page = String::from_utf8(page).unwrap();
         assert!(page.contains(told), "{format}: {page}");
     }
+}
+
+#[test]
+fn the_gpus_stand_in_the_caption_where_something_computed_on_one() {
+    let mut record = default_suite();
+    let gpu = crate::machine::Gpu {
+        name: Some("Pretence\u{1b}[2J 9000".into()),
+        memory_bytes: Some(80 << 30),
+        ..Default::default()
+    };
+    record.header.machine.gpus = vec![gpu.clone(), gpu];
+    assert!(!rendered(&record, "table", 100).contains("Pretence"));
+    for launch in &mut record.launches {
+        launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
+    }
+    let text = rendered(&record, "table", 100);
+    assert!(text.contains("AMD EPYC, 2 cores, 2 x Pretence 9000 80 GiB; orchestrate"), "{text}");
 }

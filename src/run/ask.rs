@@ -54,7 +54,7 @@ impl Run<'_> {
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
-        launched.tree = memory::tree(launched.talk.process.pid);
+        launched.tree = launched.processes();
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         let sample = Sample {
             launch: launched.launch.launch,
@@ -66,7 +66,8 @@ impl Run<'_> {
             answered_ns: answer.answered_ns,
             iteration,
             peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
-            held: None,
+            held: launched.holding.read(&launched.tree),
+            device_memory: answer.generated.device_memory.clone(),
             cpu_ns: launched.cpu_ns,
             late: verify::lateness(&answer),
         };
@@ -74,7 +75,7 @@ impl Run<'_> {
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
-    async fn converse(
+    pub(super) async fn converse(
         &mut self,
         launched: &mut Launched,
         request: Generate,

@@ -24,11 +24,11 @@ const PROGRAM_BYTES: u64 = 500_000_000;
 const REST_SHOWS: Duration = Duration::from_millis(250);
 
 /// A seat in the rounds of a workload.
-struct Turn {
-    at: usize,
-    case: usize,
+pub(super) struct Turn {
+    pub at: usize,
+    pub case: usize,
     /// What a request takes.
-    request: Duration,
+    pub request: Duration,
     /// The first request after a rest is thrown away.
     shows_rests: bool,
 }
@@ -104,6 +104,7 @@ impl Run<'_> {
             }
         }
         self.pace.rounds_took(began.elapsed());
+        self.passes(seats, block, &turns).await?;
         Ok(())
     }
 
@@ -141,7 +142,7 @@ impl Run<'_> {
     }
 
     /// A failure becomes a row, and the engine stays seated only if it can go on.
-    async fn settle<T>(
+    pub(super) async fn settle<T>(
         &mut self,
         seats: &mut Seats,
         at: usize,

@@ -6,6 +6,7 @@ use super::{Run, Stop};
 use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
 use crate::event::Event;
 use crate::machine::busy::ProcessorTime;
+use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 
@@ -35,6 +36,7 @@ pub(super) struct Launched {
     pub tree: Vec<u32>,
     /// The processor time that they had during its last request.
     pub cpu_ns: Option<u64>,
+    pub holding: Holding,
 }
 
 impl Launched {
@@ -48,11 +50,19 @@ impl Launched {
     }
 
     /// Of its processes as they are known. Before its first answer none are: looking for them would delay its first request,
-    /// and a cold start counts that. Where processes that are no children of its work for it, their time is not seen, and so
-    /// none is told.
+    /// and a cold start counts that.
     pub fn processor_time(&self) -> ProcessorTime {
-        let elsewhere = self.launch.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
-        if elsewhere { ProcessorTime::default() } else { ProcessorTime::of(&self.tree) }
+        ProcessorTime::of(&self.tree)
+    }
+
+    /// Those that compute for it now: its own tree, and the trees of those that it says work for it elsewhere.
+    pub fn processes(&self) -> Vec<u32> {
+        let elsewhere = self.launch.loaded.iter().flat_map(|loaded| &loaded.pids);
+        let roots = std::iter::once(&self.talk.process.pid).chain(elsewhere);
+        let mut processes: Vec<u32> = roots.flat_map(|&root| memory::tree(root)).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
     }
 }
 
@@ -161,7 +171,8 @@ impl Run<'_> {
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree: Vec::new(), cpu_ns: None })
+        let (tree, holding) = (Vec::new(), Holding::default());
+        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree, cpu_ns: None, holding })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.

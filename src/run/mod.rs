@@ -12,6 +12,7 @@ mod form;
 mod launch;
 mod limits;
 mod pace;
+mod pass;
 mod prove;
 mod question;
 mod seats;
@@ -140,6 +141,7 @@ impl<'a> Run<'a> {
     async fn blocks(&mut self) -> Result<()> {
         self.refuse_what_cannot_run()?;
         self.measure_itself().await?;
+        self.look_at_idle().await?;
         self.prove().await?;
         let all = self.plan.measured();
         match self.plan.order {

@@ -34,13 +34,17 @@ impl Counters {
     pub fn read() -> Self {
         Self {
             at: Instant::now(),
-            processor: read("/proc/stat").and_then(|text| processor(&text)),
+            processor: Self::processor_now(),
             own_ticks: own_ticks(),
             swapped_pages: read("/proc/vmstat").and_then(|text| swapped_pages(&text)),
             memory_stall_us: read("/proc/pressure/memory").and_then(|text| stalled(&text, "total=")),
             limited_us: container::cpu_statistics().and_then(|text| limited(&text)),
             throttled: throttled(),
         }
+    }
+
+    pub fn processor_now() -> Option<Processor> {
+        read("/proc/stat").and_then(|text| processor(&text))
     }
 }
 

@@ -8,6 +8,7 @@ mod counters;
 
 use std::path::Path;
 
+use super::gpu;
 use crate::plan::Plan;
 use counters::{Counters, governors, stalled};
 
@@ -49,6 +50,9 @@ impl Quiet {
         found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
         found.extend(pressure.and_then(pressed_before));
         found.extend(governed(&governors()));
+        if plan.configurations.iter().any(|configuration| configuration.device != "cpu") {
+            found.extend(gpu::before(&gpu::probe()));
+        }
         found
     }
 
@@ -56,6 +60,14 @@ impl Quiet {
     pub fn after(&self) -> Vec<String> {
         since(&self.counters, &Counters::read(), self.threads)
     }
+}
+
+/// What the machine's host withheld of the processor time that was wanted since the machine started.
+pub(super) fn steal_share() -> Option<f64> {
+    let processor = Counters::processor_now()?;
+    let wanted = processor.busy.saturating_add(processor.stolen);
+    // Ticks are too coarse for more digits.
+    Some((processor.stolen as f64 / wanted.max(1) as f64 * 1e4).round() / 1e4)
 }
 
 /// Half of the cores: below that the scheduler finds a free core for whatever it is. The average lags by a minute, so a

@@ -1,0 +1,214 @@
+//! Energy: what the machine's own counters count, of processors (RAPL, through the kernel's powercap) and of GPUs. A machine
+//! whose counters are absent or unreadable has none, and its energy is not known: never zero.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::gpu;
+use crate::record::Energy;
+
+const POWERCAP: &str = "/sys/class/powercap";
+
+/// What the counters said at one time.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    at: Instant,
+    counters: Vec<Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counter {
+    name: String,
+    microjoules: u64,
+    /// One that reaches this begins at zero again.
+    range: Option<u64>,
+}
+
+/// A part of a processor that counts what it draws.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone {
+    /// `package-0`, `package-0 dram`.
+    pub name: String,
+    folder: PathBuf,
+}
+
+impl Reading {
+    pub fn take() -> Self {
+        let processors = zones(Path::new(POWERCAP)).into_iter().filter_map(|zone| zone.read().ok());
+        let gpus = gpu::energy().into_iter();
+        let gpus = gpus.map(|(name, microjoules)| Counter { name, microjoules, range: None });
+        Self { counters: processors.chain(gpus).collect(), at: Instant::now() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// What each counter counted since then.
+    pub fn since(&self, earlier: &Self) -> Vec<Energy> {
+        let elapsed_ns = self.at.saturating_duration_since(earlier.at).as_nanos() as u64;
+        let counted = self.counters.iter().filter_map(|counter| {
+            let was = earlier.counters.iter().find(|was| was.name == counter.name)?;
+            let microjoules = counter.since(was.microjoules)?;
+            Some(Energy { counter: counter.name.clone(), microjoules, elapsed_ns })
+        });
+        counted.collect()
+    }
+}
+
+impl Counter {
+    /// One that ran backwards has gone round, once at most: that takes minutes at any power.
+    fn since(&self, was: u64) -> Option<u64> {
+        match self.microjoules.checked_sub(was) {
+            Some(counted) => Some(counted),
+            None => self.range?.checked_sub(was)?.checked_add(self.microjoules),
+        }
+    }
+}
+
+/// The packages of processors, and their memory where it is counted apart. What is a part of a package is counted in it, and
+/// `psys` counts the whole platform over again.
+pub fn zones(powercap: &Path) -> Vec<Zone> {
+    let mut zones = Vec::new();
+    for folder in named(powercap, |name| name.matches(':').count() == 1) {
+        let Some(package) = name_of(&folder).filter(|name| name.starts_with("package")) else { continue };
+        let within = folder.file_name().and_then(|name| name.to_str()).map(|name| format!("{name}:"));
+        for part in named(powercap, |name| within.as_ref().is_some_and(|within| name.starts_with(within))) {
+            if name_of(&part).as_deref() == Some("dram") {
+                zones.push(Zone { name: format!("{package} dram"), folder: part });
+            }
+        }
+        zones.push(Zone { name: package, folder });
+    }
+    zones.sort_by(|one, other| one.name.cmp(&other.name));
+    zones
+}
+
+pub fn zones_here() -> Vec<Zone> {
+    zones(Path::new(POWERCAP))
+}
+
+fn named(powercap: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(powercap).into_iter().flatten().flatten();
+    let is_wanted = |name: &str| name.starts_with("intel-rapl:") && wanted(name);
+    entries.filter(|it| it.file_name().to_str().is_some_and(is_wanted)).map(|it| it.path()).collect()
+}
+
+fn name_of(folder: &Path) -> Option<String> {
+    super::read(folder.join("name")).map(|name| name.trim().to_string())
+}
+
+impl Zone {
+    fn read(&self) -> Result<Counter, ErrorKind> {
+        let number = |file: &str| -> Result<u64, ErrorKind> {
+            let text = std::fs::read_to_string(self.folder.join(file)).map_err(|error| error.kind())?;
+            text.trim().parse().map_err(|_| ErrorKind::InvalidData)
+        };
+        Ok(Counter {
+            name: self.name.clone(),
+            microjoules: number("energy_uj")?,
+            range: number("max_energy_range_uj").ok(),
+        })
+    }
+
+    /// Why it cannot be read, where it cannot.
+    pub fn trouble(&self) -> Option<ErrorKind> {
+        self.read().err()
+    }
+}
+
+/// What reading them takes where only root may: since a processor's power tells of the keys that it works with.
+pub const PERMISSION: &str = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder as the kernel's, with these zones and what they count.
+    struct Powercap(PathBuf);
+
+    impl Powercap {
+        fn of(test: &str, zones: &[(&str, &str, Option<&str>)]) -> Self {
+            let root =
+                std::env::temp_dir().join(format!("orchestrate-powercap-{}-{test}", std::process::id()));
+            for (folder, name, energy) in zones {
+                let folder = root.join(folder);
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(folder.join("name"), format!("{name}\n")).unwrap();
+                std::fs::write(folder.join("max_energy_range_uj"), "262143328850\n").unwrap();
+                if let Some(energy) = energy {
+                    std::fs::write(folder.join("energy_uj"), format!("{energy}\n")).unwrap();
+                }
+            }
+            Self(root)
+        }
+    }
+
+    impl Drop for Powercap {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn packages_and_their_memory_are_counted_and_nothing_is_counted_twice() {
+        let powercap = Powercap::of(
+            "zones",
+            &[
+                ("intel-rapl:0", "package-1", Some("5")),
+                ("intel-rapl:0:0", "core", Some("4")),
+                ("intel-rapl:0:1", "dram", Some("3")),
+                ("intel-rapl:1", "package-0", Some("7")),
+                ("intel-rapl:2", "psys", Some("99")),
+                ("intel-rapl-mmio:0", "package-0", Some("7")),
+                ("dtpm", "x", None),
+            ],
+        );
+        let zones = zones(&powercap.0);
+        let names: Vec<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
+        assert_eq!(names, ["package-0", "package-1", "package-1 dram"]);
+        let counted: Vec<u64> = zones.iter().map(|zone| zone.read().unwrap().microjoules).collect();
+        assert_eq!(counted, [7, 5, 3]);
+    }
+
+    #[test]
+    fn a_counter_that_cannot_be_read_is_none_and_says_why() {
+        let powercap = Powercap::of(
+            "none",
+            &[("intel-rapl:0", "package-0", None), ("intel-rapl:1", "package-1", Some("x"))],
+        );
+        let troubles: Vec<_> = zones(&powercap.0).iter().map(Zone::trouble).collect();
+        assert_eq!(troubles, [Some(ErrorKind::NotFound), Some(ErrorKind::InvalidData)]);
+        assert_eq!(zones(&powercap.0.join("nowhere")), []);
+    }
+
+    #[test]
+    fn a_counter_that_went_round_counts_on_and_one_that_fell_without_a_range_is_not_known() {
+        let counter = |microjoules, range| Counter { name: "package-0".into(), microjoules, range };
+        assert_eq!(counter(900, Some(1000)).since(400), Some(500));
+        assert_eq!(counter(100, Some(1000)).since(900), Some(200));
+        assert_eq!(counter(100, None).since(900), None);
+        // A range that cannot be true.
+        assert_eq!(counter(100, Some(50)).since(900), None);
+    }
+
+    #[test]
+    fn two_readings_give_what_each_counter_counted_over_the_time_between() {
+        let at = Instant::now();
+        let reading = |seconds, counters: &[(&str, u64)]| Reading {
+            at: at + std::time::Duration::from_secs(seconds),
+            counters: counters
+                .iter()
+                .map(|(name, microjoules)| Counter {
+                    name: name.to_string(),
+                    microjoules: *microjoules,
+                    range: None,
+                })
+                .collect(),
+        };
+        let earlier = reading(0, &[("package-0", 10), ("gpu-0", 5)]);
+        let found = reading(2, &[("gpu-0", 9), ("gpu-1", 1)]).since(&earlier);
+        assert_eq!(found, [Energy { counter: "gpu-0".into(), microjoules: 4, elapsed_ns: 2_000_000_000 }]);
+    }
+}

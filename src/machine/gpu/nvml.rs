@@ -1,0 +1,148 @@
+//! NVIDIA's management library, found when the program runs. What it does not know, or refuses, is absent.
+//!
+//! One session for the whole program: opening one takes the driver tens of milliseconds. While it is open the driver stays
+//! awake, as it does on any machine whose persistence mode is on, so that no launch pays for waking it and no other saves it.
+
+use std::sync::OnceLock;
+
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::{Device, Nvml};
+
+use super::{Gpu, GpuProcess, Look};
+
+/// Reasons that are no slowing down: nothing to do, a clock that somebody set, a display.
+const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
+    .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
+    .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
+
+fn session() -> Option<&'static Nvml> {
+    static SESSION: OnceLock<Option<Nvml>> = OnceLock::new();
+    SESSION.get_or_init(|| Nvml::init().ok()).as_ref()
+}
+
+fn devices(nvml: &Nvml) -> impl Iterator<Item = (u32, Device<'_>)> {
+    let count = nvml.device_count().unwrap_or(0);
+    (0..count).filter_map(|index| Some((index, nvml.device_by_index(index).ok()?)))
+}
+
+pub fn probe() -> Vec<Gpu> {
+    let Some(nvml) = session() else { return Vec::new() };
+    let driver = nvml.sys_driver_version().ok();
+    let cuda = nvml.sys_cuda_driver_version().ok().and_then(cuda_version);
+    let described = devices(nvml).map(|(index, device)| Gpu {
+        driver: driver.clone(),
+        cuda: cuda.clone(),
+        ..describe(index, &device)
+    });
+    described.collect()
+}
+
+fn describe(index: u32, device: &Device) -> Gpu {
+    let memory = device.memory_info().ok();
+    let mig = device.mig_mode().ok().map(|mode| mode.current == 1);
+    let capability = device.cuda_compute_capability().ok();
+    Gpu {
+        index,
+        name: device.name().ok(),
+        uuid: device.uuid().ok(),
+        compute_capability: capability.map(|it| format!("{}.{}", it.major, it.minor)),
+        memory_bytes: memory.as_ref().map(|memory| memory.total),
+        memory_used_bytes: memory.as_ref().map(|memory| memory.used),
+        clock_mhz: device.clock_info(Clock::SM).ok(),
+        max_clock_mhz: device.max_clock_info(Clock::SM).ok(),
+        memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
+        max_memory_clock_mhz: device.max_clock_info(Clock::Memory).ok(),
+        temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+        utilisation_percent: device.utilization_rates().ok().map(|busy| busy.gpu),
+        power_limit_milliwatts: device.enforced_power_limit().ok(),
+        default_power_limit_milliwatts: device.power_management_limit_default().ok(),
+        ecc: device.is_ecc_enabled().ok().map(|ecc| ecc.currently_enabled),
+        mig,
+        mig_parts: if mig == Some(true) { parts(device) } else { Vec::new() },
+        processes: processes(device),
+        ..Gpu::default()
+    }
+}
+
+/// Each part by its name, which ends with its profile.
+fn parts(device: &Device) -> Vec<String> {
+    let count = device.mig_device_count().unwrap_or(0);
+    // Places may be empty.
+    let names = (0..count).filter_map(|index| device.mig_device_by_index(index).ok()?.name().ok());
+    names.map(|name| name.rsplit("MIG ").next().unwrap_or_default().trim().to_string()).collect()
+}
+
+fn processes(device: &Device) -> Vec<GpuProcess> {
+    let compute = device.running_compute_processes().unwrap_or_default();
+    let all = compute.into_iter().chain(device.running_graphics_processes().unwrap_or_default());
+    let mut processes: Vec<GpuProcess> = all.map(|it| process(&it)).collect();
+    processes.sort_by_key(|process| (process.pid, std::cmp::Reverse(process.bytes)));
+    // One that computes and draws stands in both lists.
+    processes.dedup_by_key(|process| process.pid);
+    processes
+}
+
+fn process(info: &ProcessInfo) -> GpuProcess {
+    let bytes = match info.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(bytes),
+        UsedGpuMemory::Unavailable => None,
+    };
+    GpuProcess { pid: info.pid, bytes }
+}
+
+pub fn look(pids: &[u32]) -> Vec<Look> {
+    let Some(nvml) = session() else { return Vec::new() };
+    devices(nvml).map(|(index, device)| look_at(index, &device, pids)).collect()
+}
+
+fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
+    let own = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
+    let reasons = device.current_throttle_reasons().unwrap_or(ThrottleReasons::empty());
+    let slowed = reasons.difference(HARMLESS).iter_names();
+    Look {
+        index,
+        utilisation_percent: device.utilization_rates().ok().map(|busy| busy.gpu),
+        memory_used_bytes: device.memory_info().ok().map(|memory| memory.used),
+        process_bytes: own.filter_map(|process| process.bytes).reduce(u64::saturating_add),
+        clock_mhz: device.clock_info(Clock::SM).ok(),
+        temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+        throttled_by: slowed.map(|(name, _)| name.to_ascii_lowercase()).collect(),
+    }
+}
+
+/// What each GPU has drawn since its driver was loaded, in microjoules.
+pub fn energy() -> Vec<(String, u64)> {
+    let Some(nvml) = session() else { return Vec::new() };
+    let drawn = devices(nvml).filter_map(|(index, device)| {
+        let millijoules = device.total_energy_consumption().ok()?;
+        Some((format!("gpu-{index}"), millijoules.checked_mul(1000)?))
+    });
+    drawn.collect()
+}
+
+/// 12080 is 12.8.
+fn cuda_version(number: i32) -> Option<String> {
+    (number > 0).then(|| format!("{}.{}", number / 1000, number % 1000 / 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_cuda_is_cut_out_of_its_number() {
+        assert_eq!(cuda_version(12_080).as_deref(), Some("12.8"));
+        assert_eq!(cuda_version(13_000).as_deref(), Some("13.0"));
+        assert_eq!(cuda_version(0), None);
+    }
+
+    #[test]
+    fn without_the_library_there_are_no_gpus_and_nothing_to_count() {
+        if session().is_none() {
+            assert_eq!((probe(), look(&[1]), energy()), (Vec::new(), Vec::new(), Vec::new()));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The machine on a page, for a person; and the same for a program. Pure: it is given all that it says.
+
+mod limits;
+
+use std::collections::BTreeMap;
+
+use machine_limits::Limits;
+use serde::Serialize;
+
+use super::cpu::{Cache, Cpu};
+use super::energy::PERMISSION;
+use super::{Gpu, Machine};
+use crate::report::safe::{line, wrap};
+
+/// What stands at the left.
+const LABEL: usize = 14;
+
+/// JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Page {
+    pub orchestrate_version: String,
+    pub commit: Option<String>,
+    /// Machines that figures can be compared across have the same.
+    pub fingerprint: String,
+    pub machine: Machine,
+    pub versions: BTreeMap<&'static str, String>,
+    /// Counters of energy.
+    pub energy: Vec<Counter>,
+    /// What it can do at most; absent where nothing was probed.
+    pub limits: Option<Limits>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Counter {
+    pub name: String,
+    /// Why it cannot be read, where it cannot.
+    pub trouble: Option<String>,
+}
+
+impl Page {
+    pub fn text(&self, limit: usize) -> String {
+        let limit = limit.max(40);
+        let mut out: Vec<String> = Vec::new();
+        for (label, text) in self.facts() {
+            let text = wrap(&line(&text), limit.saturating_sub(LABEL), "");
+            for (place, part) in text.into_iter().enumerate() {
+                out.push(
+                    format!("{:LABEL$}{part}", if place == 0 { &label } else { "" }).trim_end().to_string(),
+                );
+            }
+        }
+        if let Some(probed) = &self.limits {
+            out.extend(limits::lines(probed, limit));
+        }
+        let warnings = self.warnings.iter().map(|warning| format!("warning: {}", line(warning)));
+        let below: Vec<String> = warnings.flat_map(|warning| wrap(&warning, limit, "  ")).collect();
+        if !below.is_empty() {
+            out.push(String::new());
+            out.extend(below);
+        }
+        out.join("\n") + "\n"
+    }
+
+    /// What each line begins with, and what it says. What is not known is left out, but for what somebody would look for.
+    fn facts(&self) -> Vec<(String, String)> {
+        let Machine { cpu, .. } = &self.machine;
+        let said =
+            |label: &str, text: String| Some((label.to_string(), text)).filter(|(_, it)| !it.is_empty());
+        let unknown = || "unknown".to_string();
+        let facts = [
+            said("machine", self.fingerprint.clone()),
+            said("CPU", cpu.model.clone().unwrap_or_else(unknown)),
+            said("cores", cores(cpu)),
+            said("SIMD", if cpu.simd.is_empty() { unknown() } else { cpu.simd.join(" ") }),
+            said("caches", cpu.caches.iter().map(cache).collect::<Vec<_>>().join(", ")),
+            said("clock", clock(cpu)),
+            said("host", self.host()),
+            said("memory", self.memory()),
+            said("kernel", self.kernel()),
+            said("system", format!("{}, {}", self.machine.os, self.machine.architecture)),
+            said("container", self.container()),
+            said("load", self.load()),
+            said("energy", self.energy()),
+        ];
+        let gpus = self.machine.gpus.iter().flat_map(|gpu| {
+            let about = [("", gpu_is(gpu)), ("", gpu_does(gpu)), ("", used_by(gpu))];
+            let label = format!("GPU {}", gpu.index);
+            let mut first = Some(label);
+            about
+                .into_iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(move |(_, text)| (first.take().unwrap_or_default(), text))
+                .collect::<Vec<_>>()
+        });
+        let no_gpu = self
+            .machine
+            .gpus
+            .is_empty()
+            .then(|| ("GPUs".to_string(), "none that a driver shows".to_string()));
+        let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu);
+        facts.chain([("versions".to_string(), self.versions())]).collect()
+    }
+
+    fn host(&self) -> String {
+        let guest = match self.machine.cpu.hypervisor {
+            Some(true) => Some("a guest of a hypervisor".to_string()),
+            Some(false) => Some("no hypervisor".to_string()),
+            None => None,
+        };
+        let product = self.machine.product.clone();
+        let steal = self.machine.steal_share.map(|share| {
+            format!("steal since it started {:.2} % of the processor time that was wanted", share * 100.0)
+        });
+        joined([guest, product, steal])
+    }
+
+    fn memory(&self) -> String {
+        let all = self.machine.memory_bytes.map_or_else(|| "unknown".into(), gib);
+        let huge = self.machine.huge_pages.as_ref().map(|mode| format!("transparent huge pages {mode}"));
+        joined([Some(all), huge])
+    }
+
+    fn kernel(&self) -> String {
+        let parameters = self.machine.kernel_parameters.join(" ");
+        joined([self.machine.kernel.clone(), Some(parameters)])
+    }
+
+    fn container(&self) -> String {
+        let cpu = self.machine.cpu_limit_millicpus.map_or_else(
+            || "no limit on CPUs".into(),
+            |it| format!("at most {} CPUs", f64::from(u32::try_from(it).unwrap_or(u32::MAX)) / 1000.0),
+        );
+        let memory = self.machine.memory_limit_bytes;
+        let memory =
+            memory.map_or_else(|| "none on memory".into(), |it| format!("at most {} of memory", gib(it)));
+        joined([Some(cpu), Some(memory)])
+    }
+
+    fn load(&self) -> String {
+        let of = |[one, five, fifteen]: [f64; 3]| {
+            format!("{one:.2} {five:.2} {fifteen:.2} over 1, 5 and 15 minutes")
+        };
+        self.machine.load_average.map_or_else(|| "unknown".into(), of)
+    }
+
+    fn energy(&self) -> String {
+        if self.energy.is_empty() {
+            return "no counters here, so energy is n/a".into();
+        }
+        let each = self.energy.iter().map(|counter| match &counter.trouble {
+            None => counter.name.clone(),
+            Some(trouble) => format!("{} cannot be read ({trouble})", counter.name),
+        });
+        let denied = self.energy.iter().any(|counter| counter.trouble.is_some());
+        let remedy = denied.then(|| format!("hint: {PERMISSION}"));
+        joined([Some(each.collect::<Vec<_>>().join(", ")), remedy])
+    }
+
+    fn versions(&self) -> String {
+        let commit = self.commit.as_ref().map_or_else(String::new, |commit| format!(" ({commit})"));
+        let own = format!("orchestrate {}{commit}", self.orchestrate_version);
+        let others = self.versions.iter().map(|(name, version)| format!("{name} {version}"));
+        std::iter::once(own).chain(others).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn cores(cpu: &Cpu) -> String {
+    let counted = |count: Option<u32>, what: &str| count.map(|count| format!("{count} {what}"));
+    let smt = cpu.smt.map(|on| if on { "two threads on each (SMT)" } else { "no SMT" }.to_string());
+    let nodes = cpu.numa_nodes.map(|nodes| format!("{nodes} NUMA node{}", if nodes == 1 { "" } else { "s" }));
+    let all = [
+        counted(cpu.allowed_cores, "allowed"),
+        counted(cpu.logical_cores, "logical"),
+        counted(cpu.physical_cores, "physical"),
+        smt,
+        nodes,
+    ];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn cache(cache: &Cache) -> String {
+    let kind = match cache.kind.as_str() {
+        "Data" => "d",
+        "Instruction" => "i",
+        _ => "",
+    };
+    let shared = if cache.shared_by > 1 { format!(" for {} cores", cache.shared_by) } else { String::new() };
+    let (mib, kib) = (cache.size_bytes >> 20, cache.size_bytes >> 10);
+    let size = if mib > 0 { format!("{mib} MiB") } else { format!("{kib} KiB") };
+    format!("L{}{kind} {size}{shared}", cache.level)
+}
+
+fn clock(cpu: &Cpu) -> String {
+    let now = cpu.mhz.map(|mhz| format!("{mhz} MHz now"));
+    let most = cpu.max_mhz.map(|mhz| format!("{mhz} MHz at most"));
+    joined([now, most, cpu.governor.as_ref().map(|governor| format!("governor {governor}"))])
+}
+
+fn gpu_is(gpu: &Gpu) -> String {
+    let parts = match gpu.mig {
+        Some(true) if gpu.mig_parts.is_empty() => Some("MIG, no part seen".into()),
+        Some(true) => Some(format!("MIG {}", gpu.mig_parts.join(" + "))),
+        _ => None,
+    };
+    joined([
+        gpu.name.clone(),
+        gpu.memory_bytes.map(gib),
+        parts,
+        gpu.compute_capability.as_ref().map(|it| format!("compute capability {it}")),
+        gpu.driver.as_ref().map(|it| format!("driver {it}")),
+        gpu.cuda.as_ref().map(|it| format!("CUDA {it}")),
+        gpu.ecc.map(|on| if on { "ECC" } else { "no ECC" }.to_string()),
+    ])
+}
+
+fn gpu_does(gpu: &Gpu) -> String {
+    let clocks = |now: Option<u32>, most: Option<u32>, what: &str| match (now, most) {
+        (Some(now), Some(most)) => Some(format!("{what} {now} of {most} MHz")),
+        (Some(only), None) | (None, Some(only)) => Some(format!("{what} {only} MHz")),
+        (None, None) => None,
+    };
+    let watts = |milliwatts: u32| format!("power limit {} W", f64::from(milliwatts) / 1000.0);
+    joined([
+        clocks(gpu.clock_mhz, gpu.max_clock_mhz, "clock"),
+        clocks(gpu.memory_clock_mhz, gpu.max_memory_clock_mhz, "memory clock"),
+        gpu.temperature_celsius.map(|degrees| format!("{degrees} °C")),
+        gpu.utilisation_percent.map(|percent| format!("{percent} % busy")),
+        gpu.memory_used_bytes.map(|bytes| format!("{} in use", gib(bytes))),
+        gpu.power_limit_milliwatts.map(watts),
+    ])
+}
+
+fn used_by(gpu: &Gpu) -> String {
+    let each = gpu.processes.iter().map(|process| match process.bytes {
+        Some(bytes) => format!("{} ({})", process.pid, gib(bytes)),
+        None => process.pid.to_string(),
+    });
+    let all = each.collect::<Vec<_>>().join(", ");
+    if all.is_empty() { all } else { format!("used by processes {all}") }
+}
+
+fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
+    let said = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    said.collect::<Vec<_>>().join("; ")
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests;

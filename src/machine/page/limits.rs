@@ -1,0 +1,162 @@
+//! What a machine can do at most, as two small tables: memory by threads and streams, arithmetic by units and threads.
+
+use std::collections::BTreeSet;
+
+use machine_limits::{Limits, Operations, Reads};
+
+use crate::metric::three_digits;
+use crate::report::safe::width;
+
+const GAP: usize = 2;
+
+pub fn lines(limits: &Limits, limit: usize) -> Vec<String> {
+    let mut out = Vec::new();
+    for table in [memory(&limits.reads), arithmetic(&limits.units)].into_iter().flatten() {
+        out.push(String::new());
+        out.extend(table.draw(limit));
+    }
+    out
+}
+
+/// The first line names the columns; a line that has nothing in a column has an empty cell there.
+struct Table {
+    lines: Vec<Vec<String>>,
+}
+
+fn memory(reads: &[Reads]) -> Option<Table> {
+    let streams: BTreeSet<u32> = reads.iter().map(|read| read.streams).collect();
+    let threads: BTreeSet<u32> = reads.iter().map(|read| read.threads).collect();
+    let title = "memory, GB/s".to_string();
+    let head = std::iter::once(title).chain(streams.iter().map(|&it| counted(it, "stream")));
+    let rows = threads.iter().map(|&threads| {
+        let cells = streams.iter().map(|&streams| {
+            let here = reads.iter().filter(|read| (read.threads, read.streams) == (threads, streams));
+            best(here.map(|read| (read.bytes, read.ns)), 1e9)
+        });
+        std::iter::once(counted(threads, "thread")).chain(cells).collect()
+    });
+    let lines: Vec<Vec<String>> = std::iter::once(head.collect()).chain(rows).collect();
+    (!reads.is_empty()).then_some(Table { lines })
+}
+
+fn arithmetic(units: &[Operations]) -> Option<Table> {
+    let threads: BTreeSet<u32> = units.iter().map(|it| it.threads).collect();
+    let mut names: Vec<(&str, bool)> = Vec::new();
+    for it in units {
+        let name = (it.unit.as_str(), it.loads);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let title = "arithmetic, 10⁹ operations/s".to_string();
+    let head = std::iter::once(title).chain(threads.iter().map(|&it| counted(it, "thread")));
+    let rows = names.iter().map(|&(unit, loads)| {
+        let cells = threads.iter().map(|&threads| {
+            let here =
+                units.iter().filter(|it| (it.unit.as_str(), it.loads, it.threads) == (unit, loads, threads));
+            best(here.map(|it| (it.operations, it.ns)), 1e9)
+        });
+        let name = if loads { format!("{unit}, with loads") } else { unit.to_string() };
+        std::iter::once(name).chain(cells).collect()
+    });
+    let lines: Vec<Vec<String>> = std::iter::once(head.collect()).chain(rows).collect();
+    (!units.is_empty()).then_some(Table { lines })
+}
+
+/// The highest rate; empty where nothing was counted.
+fn best(counted: impl Iterator<Item = (u64, u64)>, scale: f64) -> String {
+    let rates = counted.filter(|(count, ns)| *count > 0 && *ns > 0);
+    let rates = rates.map(|(count, ns)| count as f64 * 1e9 / ns as f64 / scale);
+    rates.reduce(f64::max).map_or_else(String::new, three_digits)
+}
+
+impl Table {
+    /// Broken into tables under each other where it is wider than its reader.
+    fn draw(&self, limit: usize) -> Vec<String> {
+        let widths: Vec<usize> = (0..self.lines[0].len())
+            .map(|column| self.lines.iter().map(|line| width(&line[column])).max().unwrap_or(0))
+            .collect();
+        let mut out = Vec::new();
+        let mut start = 1;
+        while start < widths.len() {
+            let mut used = widths[0] + GAP + widths[start];
+            let mut end = start + 1;
+            while end < widths.len() && used + GAP + widths[end] <= limit {
+                used += GAP + widths[end];
+                end += 1;
+            }
+            out.extend(self.lines.iter().map(|line| {
+                let mut text = padded(&line[0], widths[0], false);
+                for column in start..end {
+                    text.push_str(&" ".repeat(GAP));
+                    text.push_str(&padded(&line[column], widths[column], true));
+                }
+                text.trim_end().to_string()
+            }));
+            start = end;
+        }
+        out
+    }
+}
+
+fn padded(text: &str, to: usize, right: bool) -> String {
+    let blank = " ".repeat(to.saturating_sub(width(text)));
+    if right { blank + text } else { text.to_string() + &blank }
+}
+
+fn counted(count: u32, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probed(threads: &[u32]) -> Limits {
+        let reads = threads.iter().flat_map(|&threads| {
+            [1, 4].map(|streams| Reads {
+                threads,
+                streams,
+                bytes: 1000 * u64::from(threads * streams),
+                ns: 100,
+            })
+        });
+        let units = threads.iter().flat_map(|&threads| {
+            [("f32_fma", false), ("f32_fma", true), ("amx_int8", false)].map(|(unit, loads)| Operations {
+                unit: unit.into(),
+                loads,
+                threads,
+                operations: 123_456 * u64::from(threads),
+                ns: 1000,
+            })
+        });
+        Limits { reads: reads.collect(), units: units.collect() }
+    }
+
+    #[test]
+    fn memory_stands_by_threads_and_streams_and_arithmetic_by_units_and_threads() {
+        let expected = [
+            "",
+            "memory, GB/s  1 stream  4 streams",
+            "1 thread          10.0       40.0",
+            "2 threads         20.0       80.0",
+            "",
+            "arithmetic, 10⁹ operations/s  1 thread  2 threads",
+            "f32_fma                            123        247",
+            "f32_fma, with loads                123        247",
+            "amx_int8                           123        247",
+        ];
+        assert_eq!(lines(&probed(&[1, 2]), 80), expected);
+    }
+
+    #[test]
+    fn what_was_not_probed_is_empty_and_what_is_too_wide_is_broken() {
+        let mut limits = probed(&[1, 2]);
+        limits.reads[1].ns = 0;
+        assert_eq!(lines(&limits, 80)[2], "1 thread          10.0");
+        assert_eq!(lines(&Limits::default(), 80), Vec::<String>::new());
+        let many = lines(&probed(&(1..=32).collect::<Vec<_>>()), 80);
+        assert!(many.iter().all(|line| width(line) <= 80), "{many:?}");
+        assert!(many.iter().any(|line| line.ends_with("32 threads")), "{many:?}");
+    }
+}

@@ -1,0 +1,102 @@
+use super::*;
+use crate::machine::gpu::GpuProcess;
+use crate::report::safe::width;
+
+/// A machine that says all that one can say.
+fn page() -> Page {
+    let cpu = Cpu {
+        model: Some("AMD EPYC 9554 64-Core Processor\u{1b}[2J".into()),
+        logical_cores: Some(256),
+        physical_cores: Some(128),
+        allowed_cores: Some(64),
+        simd: ["avx2", "f16c", "fma", "avx512f", "avx512_vnni", "avx512_bf16"].map(String::from).to_vec(),
+        caches: vec![
+            Cache { level: 1, kind: "Data".into(), size_bytes: 32 << 10, shared_by: 2 },
+            Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, shared_by: 16 },
+        ],
+        governor: Some("powersave".into()),
+        mhz: Some(3751),
+        max_mhz: Some(3751),
+        smt: Some(true),
+        numa_nodes: Some(2),
+        hypervisor: Some(false),
+    };
+    let gpu = Gpu {
+        index: 0,
+        name: Some("NVIDIA H900 80GB HBM3".into()),
+        driver: Some("570.86".into()),
+        cuda: Some("12.8".into()),
+        compute_capability: Some("9.0".into()),
+        memory_bytes: Some(80 << 30),
+        memory_used_bytes: Some(5 << 30),
+        clock_mhz: Some(345),
+        max_clock_mhz: Some(1980),
+        temperature_celsius: Some(41),
+        utilisation_percent: Some(0),
+        power_limit_milliwatts: Some(700_000),
+        ecc: Some(true),
+        mig: Some(true),
+        mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()],
+        processes: vec![GpuProcess { pid: 4711, bytes: Some(5 << 30) }],
+        ..Gpu::default()
+    };
+    let machine = Machine {
+        cpu,
+        memory_bytes: Some(768 << 30),
+        cpu_limit_millicpus: Some(1500),
+        os: "Debian GNU/Linux 12 (bookworm)".into(),
+        architecture: "x86_64".into(),
+        kernel: Some("6.1.0-18-amd64".into()),
+        load_average: Some([0.5, 0.4, 0.3]),
+        steal_share: Some(0.0031),
+        huge_pages: Some("madvise".into()),
+        kernel_parameters: vec!["mitigations=off".into()],
+        gpus: vec![gpu],
+        ..Machine::default()
+    };
+    let denied = Counter { name: "package-0".into(), trouble: Some("permission denied".into()) };
+    Page {
+        orchestrate_version: "0.1.0".into(),
+        commit: Some("32c50c8".into()),
+        fingerprint: "a1b2c3".into(),
+        machine,
+        versions: [("glibc", "2.36".to_string())].into(),
+        energy: vec![denied, Counter { name: "gpu-0".into(), trouble: None }],
+        limits: None,
+        warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; sudo cpupower frequency-set --governor performance".into()],
+    }
+}
+
+#[test]
+fn everything_that_is_known_stands_on_the_page_and_fits_it() {
+    let text = page().text(80);
+    assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let whole = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "machine a1b2c3",
+        "64 allowed, 256 logical, 128 physical, two threads on each (SMT), 2 NUMA nodes",
+        "L1d 32 KiB for 2 cores, L3 32 MiB for 16 cores",
+        "3751 MHz now; 3751 MHz at most; governor powersave",
+        "no hypervisor; steal since it started 0.31 %",
+        "768.0 GiB; transparent huge pages madvise",
+        "6.1.0-18-amd64; mitigations=off",
+        "at most 1.5 CPUs; none on memory",
+        "package-0 cannot be read (permission denied), gpu-0; hint: sudo chmod a+r",
+        "GPU 0 NVIDIA H900 80GB HBM3; 80.0 GiB; MIG 1g.10gb + 2g.20gb; compute capability 9.0; driver 570.86; CUDA 12.8; ECC",
+        "clock 345 of 1980 MHz; 41 °C; 0 % busy; 5.0 GiB in use; power limit 700 W",
+        "used by processes 4711 (5.0 GiB)",
+        "orchestrate 0.1.0 (32c50c8), glibc 2.36",
+        "warning: machine: the frequency governor",
+    ] {
+        assert!(whole.contains(said), "{said}\n{text}");
+    }
+}
+
+#[test]
+fn a_machine_of_which_nothing_is_known_has_a_page_that_says_so() {
+    let text = Page::default().text(40);
+    assert!(text.contains("CPU           unknown") && text.contains("no counters here"), "{text}");
+    assert!(text.contains("GPUs          none that a driver shows"), "{text}");
+    assert!(!text.contains("clock") && !text.contains("warning"), "{text}");
+}

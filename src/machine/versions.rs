@@ -1,0 +1,71 @@
+//! Versions of what engines are built and run with, as the programs on PATH say them. A record does not have them: an engine
+//! states those of its own libraries, and these questions take longer than a run may wait.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A program that takes longer is not asked again.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// What is asked, and the name that its answer stands under.
+const QUESTIONS: &[(&str, &[&str])] = &[
+    ("glibc", &["getconf", "GNU_LIBC_VERSION"]),
+    ("python", &["python3", "--version"]),
+    ("uv", &["uv", "--version"]),
+    ("rustc", &["rustc", "--version"]),
+    ("cc", &["cc", "-dumpfullversion"]),
+    ("nvcc", &["nvcc", "--version"]),
+];
+
+/// All at once.
+pub fn ask() -> BTreeMap<&'static str, String> {
+    let deadline = Instant::now() + DEADLINE;
+    let asked = QUESTIONS.iter().filter_map(|(name, command)| {
+        let (program, arguments) = command.split_first()?;
+        let question = duct::cmd(*program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
+        Some((*name, question.start().ok()?))
+    });
+    let mut answers = BTreeMap::new();
+    for (name, handle) in asked.collect::<Vec<_>>() {
+        match handle.wait_deadline(deadline) {
+            Ok(Some(output)) => {
+                answers
+                    .extend(version(&String::from_utf8_lossy(&output.stdout)).map(|version| (name, version)));
+            }
+            // It ends with its handle or by itself; nobody waits for it.
+            _ => drop(handle.kill()),
+        }
+    }
+    answers
+}
+
+/// The first word with digits and a point in it.
+fn version(text: &str) -> Option<String> {
+    let words = text.split(|it: char| it.is_whitespace() || it == ',');
+    let mut versions = words.map(|word| word.trim_start_matches(['v', 'V'])).filter(|word| {
+        word.starts_with(|it: char| it.is_ascii_digit()) && word.contains('.') && word.len() <= 40
+    });
+    versions.next().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_in_what_programs_say_of_themselves() {
+        let said = [
+            "glibc 2.36\n",
+            "Python 3.11.7\n",
+            "uv 0.5.1 (abc 2025-01-01)",
+            "rustc 1.95.0 (59807616e 2026-04-14)\n",
+            "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.61\n",
+            "command not found",
+            "",
+        ];
+        let found = said.map(|text| version(text));
+        let expected =
+            [Some("2.36"), Some("3.11.7"), Some("0.5.1"), Some("1.95.0"), Some("12.8"), None, None];
+        assert_eq!(found.each_ref().map(Option::as_deref), expected);
+    }
+}

@@ -1,0 +1,195 @@
+//! What an engine needs beside time: memory of the host and of the device, and energy. Counts are what engines and samplers
+//! stated; what nobody counted is absent, and what is no more than nothing too.
+
+use super::Observation;
+use crate::record::{Energy, Idle, Pass};
+
+/// The most that was resident, less what was counted more than once.
+pub fn peak_memory(seen: &Observation) -> Vec<f64> {
+    above_zero(peak_bytes(seen))
+}
+
+pub fn memory_anonymous(seen: &Observation) -> Vec<f64> {
+    above_zero(seen.sample.held.map(|held| held.anonymous_bytes as f64))
+}
+
+pub fn memory_file(seen: &Observation) -> Vec<f64> {
+    above_zero(seen.sample.held.map(|held| held.file_bytes as f64))
+}
+
+/// Where weights lie on a device, the device's memory is what lies over them.
+pub fn memory_overhead(seen: &Observation) -> Vec<f64> {
+    let peak = if on_device(seen) { device_bytes(seen) } else { peak_bytes(seen) };
+    above_zero(peak.zip(weights_bytes(seen)).map(|(peak, weights)| peak - weights))
+}
+
+pub fn device_memory(seen: &Observation) -> Vec<f64> {
+    above_zero(device_bytes(seen).filter(|_| on_device(seen)))
+}
+
+pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
+    let joules = seen.pass.and_then(|pass| {
+        let drawn = joules_over_idle(pass, seen.idle)?;
+        (pass.new_tokens > 0).then(|| drawn / pass.new_tokens as f64)
+    });
+    above_zero(joules)
+}
+
+/// What all counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked
+/// at before: the sum would lack it.
+fn joules_over_idle(pass: &Pass, idle: &[Idle]) -> Option<f64> {
+    let over = |drawn: &Energy| {
+        let idle = watts(idle_of(idle, &drawn.counter)?)?;
+        Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
+    };
+    let each: Option<Vec<f64>> = pass.energy.iter().map(over).collect();
+    each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
+}
+
+fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
+    idle.iter().flat_map(|idle| &idle.energy).find(|energy| energy.counter == counter)
+}
+
+/// What all counters count when nothing runs.
+pub fn idle_watts(idle: &[Idle]) -> Option<f64> {
+    let all = idle.iter().flat_map(|idle| &idle.energy).filter_map(watts);
+    all.reduce(|sum, watts| sum + watts)
+}
+
+fn watts(energy: &Energy) -> Option<f64> {
+    (energy.elapsed_ns > 0).then(|| energy.microjoules as f64 * 1e3 / energy.elapsed_ns as f64)
+}
+
+fn peak_bytes(seen: &Observation) -> Option<f64> {
+    let peak = seen.sample.peak_resident_bytes?;
+    Some(peak.saturating_sub(seen.counted_twice_bytes) as f64)
+}
+
+pub fn weights_bytes(seen: &Observation) -> Option<f64> {
+    let stated = seen.launch.loaded.as_ref()?.facts.weights_bytes;
+    stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
+}
+
+/// By what is in effect; where the engine does not say, by what it was asked for.
+fn on_device(seen: &Observation) -> bool {
+    let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+    let asked = || seen.configuration.map(|configuration| configuration.device.as_str());
+    stated.or_else(asked).is_some_and(|device| !device.to_ascii_lowercase().starts_with("cpu"))
+}
+
+/// What the engine states or what the driver counts of its processes, whichever is more: an engine knows its own allocator, and
+/// the driver also what libraries keep.
+fn device_bytes(seen: &Observation) -> Option<f64> {
+    let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
+    let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
+    let gpus = seen.pass.into_iter().flat_map(|pass| &pass.gpus);
+    let counted = gpus.filter_map(|gpu| gpu.process_bytes).reduce(u64::saturating_add);
+    stated.chain(counted).max().map(|bytes| bytes as f64)
+}
+
+fn above_zero(number: Option<f64>) -> Vec<f64> {
+    number.filter(|number| *number > 0.0).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{DeviceMemory, Facts, Loaded};
+
+    use super::*;
+    use crate::plan::Mode;
+    use crate::record::{GpuPass, Held, Launch, Sample};
+    use crate::scenario::Kind;
+
+    const S: u64 = 1_000_000_000;
+
+    fn launch(device: &str, weights_bytes: Option<u64>) -> Launch {
+        let facts = Facts { device: Some(device.into()), weights_bytes, ..Facts::default() };
+        Launch { loaded: Some(Loaded { facts, ..Loaded::default() }), ..Launch::default() }
+    }
+
+    fn sample() -> Sample {
+        let held = Held { resident_bytes: 260, pss_bytes: 140, anonymous_bytes: 110, file_bytes: 30 };
+        Sample { peak_resident_bytes: Some(300), held: Some(held), ..Sample::default() }
+    }
+
+    fn energy(counter: &str, microjoules: u64, elapsed_ns: u64) -> Energy {
+        Energy { counter: counter.into(), microjoules, elapsed_ns }
+    }
+
+    #[test]
+    fn what_processes_share_counts_once_and_the_rest_is_over_the_weights() {
+        let (sample, launch) = (sample(), launch("cpu", Some(90)));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let seen = Observation { counted_twice_bytes: 120, ..alone };
+        assert_eq!((peak_memory(&alone), peak_memory(&seen)), (vec![300.0], vec![180.0]));
+        assert_eq!((memory_anonymous(&seen), memory_file(&seen)), (vec![110.0], vec![30.0]));
+        assert_eq!((memory_overhead(&seen), device_memory(&seen)), (vec![90.0], vec![]));
+    }
+
+    #[test]
+    fn weights_that_were_not_stated_or_are_more_than_is_held_leave_nothing_to_say() {
+        let sample = sample();
+        for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
+            let launch = launch("cpu", weights);
+            let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            assert_eq!(memory_overhead(&seen), Vec::<f64>::new(), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn on_a_device_the_larger_of_what_is_stated_and_what_is_counted_is_its_memory() {
+        let (mut sample, launch) = (sample(), launch("cuda:0", Some(90)));
+        sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
+        let gpus = vec![GpuPass { process_bytes: Some(300), ..GpuPass::default() }; 2];
+        let pass = Pass { gpus, ..Pass::default() };
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
+        let seen = Observation { pass: Some(&pass), ..alone };
+        assert_eq!((device_memory(&seen), memory_overhead(&seen)), (vec![600.0], vec![510.0]));
+    }
+
+    #[test]
+    fn energy_is_what_was_drawn_beyond_idle_over_the_new_tokens() {
+        // 30 J and 12 J in 3 s, of which 4 W and 1 W are drawn anyway: 27 J over 9 tokens.
+        let drawn = vec![energy("package-0", 30_000_000, 3 * S), energy("gpu-0", 12_000_000, 3 * S)];
+        let pass = Pass { energy: drawn, new_tokens: 9, prompt_tokens: 100, ..Pass::default() };
+        let idle = [Idle {
+            energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
+        }];
+        let (sample, launch) = (sample(), launch("cpu", None));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let joules =
+            |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
+        assert_eq!(joules(&pass, &idle), [3.0]);
+        assert_eq!(idle_watts(&idle), Some(5.0));
+        assert_eq!(joules_per_token(&alone), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn energy_that_nobody_counted_or_that_is_no_more_than_idle_is_not_zero_but_unknown() {
+        let (sample, launch) = (sample(), launch("cpu", None));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let drawn = |microjoules| Pass {
+            energy: vec![energy("package-0", microjoules, S)],
+            new_tokens: 9,
+            ..Pass::default()
+        };
+        let idle = [Idle { energy: vec![energy("package-0", 5_000_000, S)] }];
+        let other = [Idle { energy: vec![energy("package-1", 5_000_000, S)] }];
+        let torn = [Idle { energy: vec![energy("package-0", 5_000_000, 0)] }];
+        let none = Pass { energy: Vec::new(), ..drawn(0) };
+        let no_tokens = Pass { new_tokens: 0, ..drawn(9_000_000) };
+        for (pass, idle) in [
+            (&drawn(5_000_000), &idle[..]),
+            (&drawn(9_000_000), &other),
+            (&drawn(9_000_000), &torn),
+            (&drawn(9_000_000), &[]),
+            (&none, &idle),
+            (&no_tokens, &idle),
+        ] {
+            let seen = Observation { pass: Some(pass), idle, ..alone };
+            assert_eq!(joules_per_token(&seen), Vec::<f64>::new(), "{pass:?} {idle:?}");
+        }
+        assert_eq!((idle_watts(&[]), idle_watts(&torn)), (None, None));
+    }
+}

@@ -1,0 +1,109 @@
+use super::*;
+use crate::record::{Energy, Entry, GpuPass, Held, Idle, RunRecord};
+use crate::report::specimen::{BASELINE, BEACON, asked, measured};
+use crate::report::tests::seen as rendered;
+use crate::report::{Report, View, safe};
+
+/// The default suite with readings of memory, CPU time, energy and a GPU for the second engine.
+fn looked_at() -> RunRecord {
+    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let held = Held {
+        resident_bytes: 50_000_000,
+        pss_bytes: 40_000_000,
+        anonymous_bytes: 30_000_000,
+        file_bytes: 10_000_000,
+    };
+    let launches: Vec<(u32, usize)> =
+        record.launches.iter().map(|it| (it.launch, it.configuration)).collect();
+    let of_second = |launch: u32| launches.iter().any(|it| *it == (launch, 1));
+    for sample in record.samples.iter_mut().filter(|sample| of_second(sample.launch)) {
+        sample.held = Some(held);
+        sample.cpu_ns = Some((sample.answered_ns - sample.sent_ns) * 3 / 2);
+    }
+    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
+        launch.loaded.as_mut().unwrap().facts.weights_bytes = Some(21_000_000);
+    }
+    let energy = |microjoules, seconds: u64| {
+        vec![Energy { counter: "package-0".into(), microjoules, elapsed_ns: seconds * 1_000_000_000 }]
+    };
+    let launch = launches.iter().find(|it| it.1 == 1).unwrap().0;
+    let cases: Vec<usize> = record.header.plan.cases_of(1);
+    for case in cases {
+        let gpu =
+            |index, percent| GpuPass { index, utilisation_percent: percent, looks: 3, ..GpuPass::default() };
+        record.take(Entry::Pass(Pass {
+            launch,
+            case,
+            requests: 4,
+            new_tokens: 100,
+            energy: energy(32_000_000, 3),
+            gpus: vec![gpu(0, Some(7)), gpu(1, Some(83)), gpu(2, None)],
+            ..Pass::default()
+        }));
+    }
+    record.take(Entry::Idle(Idle { energy: energy(15_000_000, 3) }));
+    record
+}
+
+#[test]
+fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
+    let report = Report::of(&looked_at());
+    let row =
+        report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon").unwrap();
+    let it = row.resources.unwrap();
+    assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
+    // 61 MB at most, of which 10 MB were counted twice.
+    assert_eq!(
+        (it.peak_bytes, it.weights_bytes, it.over_weights_bytes),
+        (Some(51e6), Some(21e6), Some(30e6))
+    );
+    // 32 J less 3 s of 5 W, over 100 tokens.
+    assert_eq!((it.joules_per_token, it.idle_watts, it.gpu_percent), (Some(0.17), Some(5.0), Some(83.0)));
+    assert!(it.cores_busy.is_some_and(|cores| (cores - 1.5).abs() < 1e-3), "{it:?}");
+    assert_eq!(it.device_bytes, None);
+}
+
+#[test]
+fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_unknown() {
+    let view = |resources| View { width: Some(80), resources, ..View::default() };
+    let text = rendered(&looked_at(), "table", view(true));
+    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+    let (_, sheet) = text.split_once("what each case needed:").unwrap();
+    let rows: Vec<Vec<&str>> = sheet.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of = |name: &str, after: usize| {
+        rows.iter().filter(|row| row.contains(&name)).nth(after).map(|row| row[row.len() - 1])
+    };
+    assert!(of("patient-original", 0) == Some("n/a") && sheet.contains("n/a"), "{text}");
+    assert!(sheet.contains("170") && sheet.contains("1.50") && sheet.contains(" 83.0"), "{text}");
+    assert!(!sheet.contains("no counter of energy"), "{text}");
+    assert!(!rendered(&looked_at(), "table", view(false)).contains("what each case needed"));
+    let markdown = rendered(&looked_at(), "markdown", view(true));
+    assert!(markdown.contains("| case | engine | peak memory MB | memory anonymous MB |"), "{markdown}");
+}
+
+#[test]
+fn without_counters_the_table_says_where_to_look_for_the_reason() {
+    let record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let text = rendered(&record, "table", View { width: Some(100), resources: true, ..View::default() });
+    assert!(
+        text.contains("energy is n/a: no counter of energy could be read (`orchestrate machine`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn programs_get_it_always_and_what_is_unknown_is_null_or_empty() {
+    let json: serde_json::Value =
+        serde_json::from_str(&rendered(&looked_at(), "json", View::default())).unwrap();
+    let of = |engine: &str| {
+        let cases = json["cases"].as_array().unwrap().iter();
+        let mut found = cases.filter(|case| case["case"] == "decode" && case["engine"]["name"] == engine);
+        found.next().unwrap()["resources"].clone()
+    };
+    assert_eq!(of("beacon")["gpu_percent"], 83.0);
+    assert_eq!(of("patient-original")["gpu_percent"], serde_json::Value::Null);
+    assert_eq!(of("patient-original")["idle_watts"], 5.0);
+    let csv = rendered(&looked_at(), "csv", View::default());
+    assert!(csv.lines().any(|line| line.contains("resources.idle_power,W,")), "{csv}");
+    assert!(csv.lines().any(|line| line.contains("joules_per_token,J,")), "{csv}");
+}

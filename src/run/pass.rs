@@ -1,0 +1,133 @@
+//! The sampled pass: requests of a case in which samplers look on, after everything of it that is timed in that launch. What
+//! they see stands beside the samples; nothing of the pass is a sample.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::block::Turn;
+use super::launch::Launched;
+use super::seats::Seats;
+use super::{Run, Stop};
+use crate::engine::{Cause, Stage};
+use crate::machine::energy::Reading;
+use crate::machine::sampler::{Sampler, What};
+use crate::metric::output_tokens;
+use crate::prompts::Which;
+use crate::record::{Entry, Idle, Pass, Role};
+
+/// A request that takes longer is not asked once more: its memory is known from the samples themselves.
+const LONGEST: Duration = Duration::from_secs(20);
+/// Counters of energy and a GPU's utilisation are means over some time.
+const SPAN: Duration = Duration::from_millis(3000);
+/// Of a run that has a budget, each pass takes so much at most.
+const SHARE_OF_BUDGET: u32 = 200;
+/// What is idle is looked at for so long.
+const IDLE: Duration = Duration::from_millis(1500);
+/// Beyond the number of any sample: no request of a pass is one that was asked before.
+const FIRST_INDEX: u32 = 1 << 24;
+
+impl Run<'_> {
+    /// What counters of energy count while nothing of this run runs. Where there are none nobody waits.
+    pub(super) async fn look_at_idle(&mut self) -> Result<()> {
+        let before = Reading::take();
+        if before.is_empty() {
+            return Ok(());
+        }
+        // Nothing is to happen for that long: the time is what is measured.
+        let _ = tokio::time::timeout(IDLE, std::future::pending::<()>()).await;
+        let energy = Reading::take().since(&before);
+        self.recorder.take(Entry::Idle(Idle { energy }))
+    }
+
+    /// A pass of each case of a workload, in the first block alone: memory and power differ little from launch to launch.
+    pub(super) async fn passes(&mut self, seats: &mut Seats, block: u32, turns: &[Turn]) -> Result<()> {
+        for turn in turns.iter().filter(|turn| block == 0 && turn.request <= LONGEST) {
+            let beside = self.plan.configurations[seats.seats[turn.at].configuration].beside.is_some();
+            if beside || self.failed.contains(&turn.case) || self.pace.is_spent() {
+                continue;
+            }
+            seats.turn_to(turn.at);
+            let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
+            let passed = self.pass(launched, turn.case).await;
+            self.settle(seats, turn.at, turn.case, passed).await?;
+        }
+        Ok(())
+    }
+
+    /// One request in which memory is looked at; then, where something counts energy or the device is a GPU, as many as fill
+    /// the span, with nobody walking page tables.
+    async fn pass(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
+        let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
+        let roots: Vec<u32> = std::iter::once(launched.talk.process.pid).chain(elsewhere).collect();
+        let of = Pass { launch: launched.launch.launch, case, ..Pass::default() };
+        let sampler = Sampler::start(What::Memory, roots.clone());
+        let mut pass = of.clone();
+        self.ask_for(launched, &mut pass, Duration::ZERO).await?;
+        let held = sampler.stop().held;
+        let before = Reading::take();
+        let device = &self.plan.configurations[launched.launch.configuration].device;
+        if !before.is_empty() || device != "cpu" {
+            let sampler = Sampler::start(What::Gpus, roots);
+            pass = of;
+            self.ask_for(launched, &mut pass, self.span()).await?;
+            pass.energy = Reading::take().since(&before);
+            pass.gpus = sampler.stop().gpus;
+        }
+        pass.held = held;
+        Ok(self.recorder.take(Entry::Pass(pass))?)
+    }
+
+    /// One request at least.
+    async fn ask_for(
+        &mut self,
+        launched: &mut Launched,
+        pass: &mut Pass,
+        span: Duration,
+    ) -> Result<(), Stop> {
+        let begun = Instant::now();
+        loop {
+            self.ask_sampled(launched, pass).await?;
+            if begun.elapsed() >= span {
+                pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
+                return Ok(());
+            }
+        }
+    }
+
+    fn span(&self) -> Duration {
+        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
+        budget.map_or(SPAN, |budget| SPAN.min(budget / SHARE_OF_BUDGET))
+    }
+
+    /// One request of the case's full shape with a prompt of its own, verified as every other.
+    async fn ask_sampled(&mut self, launched: &mut Launched, pass: &mut Pass) -> Result<(), Stop> {
+        let workload = self.plan.cases[pass.case].workload.clone();
+        let configuration = &self.plan.configurations[launched.launch.configuration];
+        // Of a launch no two are one.
+        let index = FIRST_INDEX + launched.asked as u32;
+        let which = Which { seed: self.plan.seed, block: launched.launch.block, role: Role::Measured, index };
+        let Some(prompts) = self.prompts.get(&configuration.model.path) else {
+            return Err(Stop::Broken(anyhow::anyhow!("no prompts for `{}`", configuration.model.path)));
+        };
+        let ids = match prompts.ids(&workload, which) {
+            Ok(ids) => ids,
+            Err(error) => {
+                let cause = Cause::Unsupported(format!("{error:#}"));
+                return Err(launched.talk.fault(Stage::Pass, cause).into());
+            }
+        };
+        let capabilities = launched.hello().map(|hello| &hello.capabilities);
+        let request = prompts.request(&workload, &ids, capabilities, launched.asked);
+        launched.asked += 1;
+        let answer = self.converse(launched, request, &workload).await;
+        let answer = answer.map_err(|cause| launched.talk.fault(Stage::Pass, cause))?;
+        let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
+        for sequence in sequences {
+            pass.prompt_tokens += u64::from(sequence.prompt_tokens);
+            pass.new_tokens = pass.new_tokens.saturating_add(output_tokens(sequence));
+        }
+        pass.requests += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! What the machine is, and what samplers see beside a run: on this machine, and on one with a GPU whose driver is a stand-in.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use support::record::Record;
+use support::{Scratch, command, fake_engine, finish, root};
+
+const QUICK: [&str; 7] = ["-s", "decode", "--iterations", "2", "--warmup", "2", "--json"];
+
+fn json(command: &mut Command) -> Value {
+    let outcome = finish(command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+fn measure(scratch: &Scratch, engine: &PathBuf, options: &[&str]) -> Command {
+    let mut command = scratch.orchestrate();
+    command.args(QUICK).arg("-").args(options).arg("-e").arg(engine).arg("--results").arg(scratch.results());
+    command
+}
+
+/// The folder of a driver's library for a GPU that is not there.
+fn stand_in(scratch: &Scratch) -> PathBuf {
+    let folder = scratch.join("driver");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut cc = command("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1"));
+    let status = cc.arg(root().join("tests/support/stand-in-nvml.c")).status().unwrap();
+    assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+    folder
+}
+
+#[test]
+fn the_machine_fits_eighty_columns_and_names_what_a_person_would_look_for() {
+    let outcome = finish(Scratch::new().orchestrate().args(["machine", "--no-probe"]));
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
+    for label in [
+        "machine ",
+        "CPU ",
+        "cores ",
+        "SIMD ",
+        "memory ",
+        "kernel ",
+        "container ",
+        "load ",
+        "energy ",
+        "GPU",
+        "versions ",
+    ] {
+        assert!(outcome.stdout.lines().any(|line| line.starts_with(label)), "{label}: {}", outcome.stdout);
+    }
+}
+
+#[test]
+fn a_record_says_of_the_machine_what_the_machine_says_of_itself() {
+    let scratch = Scratch::new();
+    let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
+    let record = Record::only_one_in(&scratch.results());
+    let (mut here, mut recorded) = (page["machine"].clone(), record.0[0]["machine"].clone());
+    for of_the_moment in ["load_average", "steal_share"] {
+        for machine in [&mut here, &mut recorded] {
+            machine.as_object_mut().unwrap().remove(of_the_moment);
+        }
+    }
+    for machine in [&mut here, &mut recorded] {
+        machine["cpu"].as_object_mut().unwrap().remove("mhz");
+    }
+    assert_eq!(here, recorded);
+    assert_eq!(page["limits"], Value::Null);
+    assert!(page["fingerprint"].as_str().is_some_and(|it| it.len() >= 8), "{page}");
+    assert_eq!(page["orchestrate_version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
+    let scratch = Scratch::new();
+    let outcome = finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "2"]));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    let passes = record.entries("pass");
+    assert_eq!(passes.len(), 1, "{passes:?}");
+    assert_eq!(passes[0]["launch"], 0);
+    let held = &passes[0]["held"];
+    let bytes = |name: &str| held[name].as_u64().unwrap();
+    assert!(bytes("resident_bytes") > 100_000 && bytes("pss_bytes") <= bytes("resident_bytes"), "{held}");
+    assert!(passes[0]["requests"].as_u64() >= Some(1) && passes[0]["new_tokens"].as_u64() > Some(0));
+    assert_eq!(record.entries("sample").len(), 2 * 4, "two blocks of two warm-ups and two rounds");
+    let samples = record.entries("sample");
+    let first = &samples[0]["held"];
+    assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
+    // Peak memory of one process is what the kernel counted of it, whoever else maps its program.
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let resources = &report["cases"][0]["resources"];
+    let peak = samples.iter().filter_map(|it| it["peak_resident_bytes"].as_u64()).max().unwrap() as f64;
+    assert!((resources["peak_bytes"].as_f64().unwrap() - peak).abs() < 0.2 * peak, "{resources} {peak}");
+    assert!(
+        resources["weights_bytes"] == 4_000_000.0 && resources["device_bytes"] == Value::Null,
+        "{resources}"
+    );
+}
+
+#[test]
+fn an_engine_that_dies_while_samplers_look_on_is_a_row_and_keeps_its_samples() {
+    let scratch = Scratch::new();
+    let engine = scratch
+        .script("exits", &format!("exec '{}' --fault exits_at_sample --at 4", fake_engine().display()));
+    let outcome = finish(&mut measure(&scratch, &engine, &["--blocks", "1"]));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    let failures = record.entries("failure");
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!((&failures[0]["when"], &failures[0]["kind"]), (&"the sampled pass".into(), &"exited".into()));
+    assert_eq!((record.entries("sample").len(), record.entries("pass").len()), (4, 0));
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn a_gpu_stands_on_the_page_with_what_speaks_against_measuring_on_it() {
+    let scratch = Scratch::new();
+    let driver = stand_in(&scratch);
+    let mut asked = scratch.orchestrate();
+    let page =
+        json(asked.args(["machine", "--no-probe", "--format", "json"]).env("LD_LIBRARY_PATH", &driver));
+    let gpu = &page["machine"]["gpus"][0];
+    assert_eq!(
+        (&gpu["name"], &gpu["driver"], &gpu["cuda"]),
+        (&"Pretence 9000".into(), &"570.86.10".into(), &"12.8".into())
+    );
+    assert_eq!(
+        (gpu["memory_bytes"].as_u64(), gpu["memory_used_bytes"].as_u64()),
+        (Some(80 << 30), Some(2 << 30))
+    );
+    assert_eq!((gpu["clock_mhz"].as_u64(), gpu["max_memory_clock_mhz"].as_u64()), (Some(1500), Some(2619)));
+    assert_eq!(
+        (&gpu["compute_capability"], &gpu["ecc"], &gpu["mig"]),
+        (&"9.0".into(), &true.into(), &Value::Null)
+    );
+    assert_eq!(gpu["processes"][0]["bytes"].as_u64(), Some(1 << 30));
+    assert!(page["energy"].as_array().unwrap().iter().any(|it| it["name"] == "gpu-0"), "{page}");
+    let warned = page["warnings"].to_string();
+    assert!(warned.contains("other programs use GPU 0 (process 4194303)"), "{warned}");
+    assert!(
+        warned.contains("GPU 0 may draw 350 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700"),
+        "{warned}"
+    );
+    let without = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    assert_ne!(without["fingerprint"], page["fingerprint"]);
+}
+
+#[test]
+fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
+    let scratch = Scratch::new();
+    let driver = stand_in(&scratch);
+    let engine = fake_engine().to_path_buf();
+    let report = json(measure(&scratch, &engine, &["--blocks", "1"]).env("LD_LIBRARY_PATH", &driver));
+    let record = Record::only_one_in(&scratch.results());
+    let idle = record.entries("idle");
+    let counted = |entry: &Value| {
+        let energy = entry["energy"].as_array().unwrap().iter();
+        energy
+            .filter(|it| it["counter"] == "gpu-0")
+            .map(|it| it["microjoules"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!((idle.len(), counted(idle[0])), (1, 1_500_000));
+    let passes = record.entries("pass");
+    assert_eq!(passes.len(), 1);
+    assert!(counted(passes[0]) >= 1_000_000_000, "{passes:?}");
+    assert!(passes[0]["requests"].as_u64() > Some(1), "it is to last: {passes:?}");
+    let gpu = &passes[0]["gpus"][0];
+    assert_eq!(
+        (&gpu["utilisation_percent"], &gpu["throttled_by"]),
+        (&83.into(), &serde_json::json!(["sw_power_cap"]))
+    );
+    let resources = &report["cases"][0]["resources"];
+    assert_eq!(resources["gpu_percent"], 83.0);
+    assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
+    assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
+    // The engine computes on the CPU: whose memory the GPU's is nobody can say.
+    assert_eq!(resources["device_bytes"], Value::Null);
+}
+
+#[test]
+fn without_a_counter_of_energy_nobody_waits_and_nothing_is_zero() {
+    let scratch = Scratch::new();
+    let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
+    let report = json(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
+    let record = Record::only_one_in(&scratch.results());
+    // On a machine that has one this shows that there is no second look.
+    assert_eq!(record.entries("idle").len(), usize::from(readable > 0));
+    if readable == 0 {
+        assert_eq!(report["cases"][0]["resources"]["joules_per_token"], Value::Null);
+        assert_eq!(record.entries("pass")[0]["requests"], 1);
+    }
+}
