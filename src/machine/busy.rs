@@ -8,12 +8,18 @@ pub struct ProcessorTime {
     clocks: Vec<nix::time::ClockId>,
 }
 
+/// Of any Linux.
+#[cfg(target_os = "linux")]
+const LARGEST_PID: i32 = 1 << 22;
+
 impl ProcessorTime {
     /// The clocks of these processes. One that has ended has none.
     #[cfg(target_os = "linux")]
     pub fn of(pids: &[u32]) -> Self {
         let clock = |&pid: &u32| {
-            let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).ok()?);
+            // A larger number is no process, and some of them the kernel would take for the clock of the asker.
+            let pid = i32::try_from(pid).ok().filter(|pid| (1..=LARGEST_PID).contains(pid))?;
+            let pid = nix::unistd::Pid::from_raw(pid);
             nix::time::clock_getcpuclockid(pid).ok()
         };
         Self { clocks: pids.iter().filter_map(clock).collect() }
