@@ -13,8 +13,10 @@ use crate::team;
 /// Places that each thread walks at once.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
 /// A pass reads one window of the buffer and the next pass the next one, so that no byte is read again before all of the
-/// buffer was, and a pass is still short.
-const WINDOWS: usize = 4;
+/// buffer was, and a pass is still short: a few milliseconds, which others leave alone more often than many.
+const PASS_BYTES: usize = 64 << 20;
+/// Also of a buffer that is hardly larger.
+const LEAST_WINDOWS: usize = 4;
 /// Caches that hold a quarter of what is read again and again may give some of it from there; less of it they do not.
 const TIMES_THE_CACHE: u64 = 4;
 const LEAST_BUFFER: u64 = 256 << 20;
@@ -35,7 +37,8 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     let parts: Vec<_> = buffer.parts(cores.len()).map(|part| Mutex::new(Some(part))).collect();
     let part_bytes =
         parts.first().and_then(|part| part.lock().ok()?.as_deref().map(size_of_val)).unwrap_or(0);
-    let strides = STREAMS.map(|streams| Stride::of(part_bytes, streams as usize));
+    let windows = (part_bytes * cores.len() / PASS_BYTES).max(LEAST_WINDOWS);
+    let strides = STREAMS.map(|streams| Stride::of(part_bytes, windows, streams as usize));
     if parts.len() < cores.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
     }
@@ -45,7 +48,7 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
         budget,
         |index| {
             let part = parts[index].lock().ok().and_then(|mut part| part.take());
-            Place { part: part.map_or(&[], |part| touch(part)), window: 0 }
+            Place { part: part.map_or(&[], |part| touch(part)), windows, window: 0 }
         },
         |place, setting| {
             if let Some(stride) = strides[setting] {
@@ -72,8 +75,8 @@ struct Stride {
 impl Stride {
     /// `None` where the part is too small for so many streams. Streams lie an odd number of steps apart: at powers of two they
     /// would fall into the same sets of the caches and the same banks of memory, which is nobody's limit but a bad layout's.
-    fn of(part_bytes: usize, streams: usize) -> Option<Self> {
-        let window = part_bytes / WINDOWS / STEP * STEP;
+    fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
+        let window = part_bytes / windows / STEP * STEP;
         let steps = window / STEP / streams;
         let above = steps.div_ceil(2) * 2;
         (above > 0).then(|| Self { window, each: (above - 1) * STEP })
@@ -83,13 +86,14 @@ impl Stride {
 /// Where a thread stands in its part.
 struct Place<'a> {
     part: &'a [u8],
+    windows: usize,
     window: usize,
 }
 
 impl<'a> Place<'a> {
     fn next(&mut self, stride: Stride) -> &'a [u8] {
         let offset = self.window * stride.window;
-        self.window = (self.window + 1) % WINDOWS;
+        self.window = (self.window + 1) % self.windows;
         &self.part[offset..offset + stride.window]
     }
 }
@@ -112,13 +116,13 @@ mod tests {
     fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
         for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
             for streams in STREAMS.map(|streams| streams as usize) {
-                let Stride { window, each } = Stride::of(part, streams).unwrap();
+                let Stride { window, each } = Stride::of(part, 4, streams).unwrap();
                 assert_eq!((each / STEP % 2, each % STEP), (1, 0), "{part} {streams}");
-                assert!(each * streams <= window && window * WINDOWS <= part, "{part} {streams}");
+                assert!(each * streams <= window && window * 4 <= part, "{part} {streams}");
                 // Next to nothing of a large window is left out.
                 assert!(part < 1 << 20 || each * streams * 100 >= window * 95, "{part} {streams}");
             }
         }
-        assert_eq!(Stride::of(STEP * 31, 8), None);
+        assert_eq!(Stride::of(STEP * 31, 4, 8), None);
     }
 }
