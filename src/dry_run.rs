@@ -271,6 +271,17 @@ mod tests {
     }
 
     #[test]
+    fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
+        let mut both = asked(&["patient-original", "beacon"]);
+        let history = [measured(&both, &[BASELINE, BEACON])];
+        let said = describe(&planned(&both).header.plan, &history);
+        assert!(said.contains("to prove what it computes; their launches take about "), "{said}");
+        assert!(describe(&planned(&both).header.plan, &[]).contains("to prove what it computes\n"));
+        both.proof = Proof::Off;
+        assert!(!describe(&planned(&both).header.plan, &history).contains("prove"));
+    }
+
+    #[test]
     fn the_estimate_counts_launch_warm_up_and_both_requests_of_a_round() {
         let one = asked(&["patient-original", "beacon"]);
         let record = measured(&one, &[BASELINE, BEACON]);

@@ -60,6 +60,38 @@ fn both_engines_give_the_same_log_probabilities_to_a_held_out_passage() {
     assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
 }
 
+#[test]
+fn both_engines_still_say_what_is_kept_beside_the_embedded_model() {
+    let _alone = alone();
+    let arguments =
+        ["-e", CANDLE, "-e", PYTORCH, "--dtype", "f32", "-s", "decode", "--blocks", "1", "--iterations", "1"];
+    let (outcome, record) = measure(&arguments, |command| {
+        command.env_remove("ORCHESTRATE_WITNESS");
+    });
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // It was made for these weights and this text, or it would not be here.
+    let [kept] = record.entries("kept")[..] else {
+        panic!("cargo run --release -- model witness embedded --force")
+    };
+    for name in [CANDLE, PYTORCH] {
+        let of_it = |it: &&Value| it["configuration"] == record.configuration(name);
+        let scored: Vec<&Value> = record.entries("scored").into_iter().filter(of_it).collect();
+        assert_eq!(scored.len(), kept["logprobs"].as_array().unwrap().len(), "{name}");
+        for scored in scored {
+            let then = kept["logprobs"][scored["sequence"].as_u64().unwrap() as usize].as_array().unwrap();
+            let now = scored["logprobs"].as_array().unwrap();
+            let apart =
+                now.iter().zip(then).map(|(now, then)| now.as_f64().unwrap() - then.as_f64().unwrap());
+            let most = apart.map(f64::abs).fold(0.0, f64::max);
+            assert!(now.len() == then.len() && most <= TOLERANCE, "{name}: {most}");
+        }
+        let continued: Vec<&Value> = record.entries("continued").into_iter().filter(of_it).collect();
+        assert_eq!(continued.len(), 1);
+        assert_eq!(continued[0]["ids"], kept["continued"], "{name}");
+    }
+    assert!(record.entries("opinion").iter().all(|it| it["own"] == it["theirs"]), "{record:?}");
+}
+
 // From a shell.
 
 #[test]

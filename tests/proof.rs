@@ -5,8 +5,9 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use model_files::embedded;
 use serde_json::Value;
 
 use support::record::Record;
@@ -176,6 +177,50 @@ fn without_an_engine_that_vouches_the_witness_that_is_kept_beside_the_model_stan
     run.measured("one");
 }
 
+#[test]
+fn a_witness_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
+    let scratch = Scratch::new();
+    let model = scratch.join("model");
+    copy(&embedded::folder().unwrap(), &model);
+    let witness = scratch.script("sage", &format!("exec '{}' --engine sage", fake_engine().display()));
+    let make = |more: &[&str]| {
+        let mut command = scratch.orchestrate();
+        command.args(["model", "witness"]).arg(&model).arg("--witness").arg(&witness).args(more);
+        finish(command.env("ORCHESTRATE_WITNESS", "none"))
+    };
+    // Another engine's word, and the same question.
+    let refused = make(&[]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("is there already\nhint: --force"), "{refused:?}");
+    let made = make(&["--force"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let path = model.join("witness.json");
+    assert_eq!(made.stdout, format!("{}\n", path.display()));
+    let kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((&kept["by"], kept["continued"].as_array().unwrap().len()), (&"sage 1.2.3".into(), 48));
+    let left = std::fs::read_dir(&model).unwrap().count();
+    assert_eq!(left, std::fs::read_dir(embedded::folder().unwrap()).unwrap().count());
+
+    let run = |name: &str| {
+        let results = scratch.join(name);
+        let mut command = scratch.orchestrate();
+        command.env_remove("ORCHESTRATE_WITNESS").arg("-e").arg(&witness).arg("-m").arg(&model).args(RUN);
+        let outcome = finish(command.arg("--results").arg(&results));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        Record::only_one_in(&results)
+    };
+    let with = run("with");
+    assert_eq!(with.entries("kept")[0]["by"], "sage 1.2.3");
+    assert_eq!(with.entries("continued")[0]["ids"], with.entries("kept")[0]["continued"]);
+    // One bit of the last weight.
+    let weights = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let other = run("other");
+    assert_eq!((other.entries("kept").len(), other.entries("held_out").len()), (0, 1));
+}
+
 // After the last block.
 
 #[test]
@@ -257,6 +302,7 @@ fn where_an_engine_masks_eos_it_is_not_blamed_for_going_round_it() {
     let masked = &["--wrong-from", "40", "--capabilities", r#"{"ignore_eos":"masked"}"#];
     let ends = &["--eos-at", "0"];
     let run = run(&[("masks", masked)], &[("witness", ends)], &[]);
+    assert!(run.opinions("masks").len() > 4);
     assert!(run.opinions("masks").iter().all(|it| it["own"] == it["theirs"]), "{:?}", run.opinions("masks"));
 }
 
@@ -293,6 +339,13 @@ fn run(engines: &[(&str, &[&str])], witness: &[(&str, &[&str])], options: &[&str
     let report = report.unwrap_or_else(|error| panic!("{error}: stdout is no JSON document\n{outcome:?}"));
     assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
     Run { record: Record::only_one_in(&scratch.results()), report, outcome }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
 }
 
 struct Run {

@@ -15,7 +15,7 @@ use crate::scenario::Kind;
 
 /// Where nothing is known of an engine's memory: so many times the weights, for those that widen them, and its program.
 const WEIGHTS_TIMES: u64 = 3;
-const PROGRAM_BYTES: u64 = 500_000_000;
+pub(super) const PROGRAM_BYTES: u64 = 500_000_000;
 
 /// What a rest costs an engine is refilling caches and waking threads. On two cores, with two engines in f32, the first request
 /// after one took 0.2 to 0.8 ms longer (medians; any record has both), and of requests longer than 50 ms no difference could

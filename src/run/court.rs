@@ -68,6 +68,9 @@ impl Run<'_> {
         let Some(witness) = witness else {
             return self.nobody_vouches(model, "the tokens of measured samples");
         };
+        if let Some(reason) = self.has_no_room_for(witness) {
+            return self.unproved_model(model, reason, None);
+        }
         let label = self.plan.configurations[witness].label.clone();
         (self.listener)(Event::Judging { label: label.clone(), samples: doubts.len() });
         let cause = match self.launch(witness, Purpose::Proof).await {

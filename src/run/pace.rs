@@ -198,6 +198,27 @@ mod tests {
     }
 
     #[test]
+    fn proof_has_a_quarter_of_a_budget_and_without_one_takes_nothing_from_the_blocks() {
+        let plan = |budget_s: Option<u64>| {
+            let budget_ns = budget_s.map(|seconds| seconds * 1_000_000_000);
+            Plan { extent: Extent { budget_ns, ..Extent::default() }, ..Plan::default() }
+        };
+        assert_eq!(pace(None, None).proof(3), PROOF);
+        assert_eq!(pace(Some(40), None).proof(2), Duration::from_secs(5));
+        assert!(!pace(None, None).has_proved_enough() && !pace(Some(40), None).has_proved_enough());
+        let earlier = |pace: Pace| Pace { started: pace.started - Duration::from_secs(15), ..pace };
+        let mut proved = earlier(pace(Some(40), None));
+        assert!(proved.has_proved_enough());
+        proved.measuring_begins(&plan(Some(40)));
+        let left = proved.budget.unwrap();
+        assert!(left <= Duration::from_secs(25) && left > Duration::from_secs(20), "{left:?}");
+        assert!(proved.anew(&plan(Some(40))).budget.unwrap() == left);
+        let mut free = earlier(pace(None, None));
+        free.measuring_begins(&plan(None));
+        assert!(free.started.elapsed() < Duration::from_secs(10) && !free.is_spent());
+    }
+
+    #[test]
     fn a_budget_ends_a_run_before_the_block_that_would_exceed_it() {
         let mut pace = Pace { last_block: Duration::from_secs(11), ..pace(Some(10), Some(3)) };
         assert!(pace.is_over());

@@ -5,18 +5,23 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use model_files::size;
 use protocol::Output;
 
+use super::block::PROGRAM_BYTES;
 use super::launch::{LAST_WORDS, Launched, Purpose};
 use super::question::{Patience, Scoring};
 use super::{Run, Stop};
 use crate::engine::{Cause, Fault, Stage};
 use crate::event::Event;
+use crate::machine::memory;
 use crate::manifest;
 use crate::plan::{Beside, Mode, Model, Proof};
 use crate::record::{Continued, Entry, HeldOut, Scored, Unproved};
 use crate::shell::this_program;
 use crate::witness;
+
+const F32_BYTES: u64 = 4;
 
 impl Run<'_> {
     pub(super) async fn prove(&mut self) -> Result<()> {
@@ -76,14 +81,35 @@ impl Run<'_> {
         }
         let patience = self.pace.proof(asked.len());
         for index in asked {
+            if let Some(reason) = self.has_no_room_for(index) {
+                self.unproved_model(model, reason, None)?;
+                continue;
+            }
             if self.pace.has_proved_enough() {
                 let reason = "the budget leaves no time to ask for proof".into();
                 self.unproved(index, reason, Some("a longer `--budget`".into()))?;
                 continue;
             }
+            // Without its word nothing that the others say is proof.
+            let patience = if self.plan.witness_of(model) == Some(index) { patience * 2 } else { patience };
             self.prove_one(index, &held_out, patience).await?;
         }
         Ok(())
+    }
+
+    /// Why a witness that nobody asked to be measured is not started: in f32 it may be many times as large as what is measured.
+    pub(super) fn has_no_room_for(&self, index: usize) -> Option<String> {
+        let configuration = &self.plan.configurations[index];
+        let parameters =
+            configuration.model.sizes.filter(|_| configuration.beside == Some(Beside::Witness))?.parameters;
+        let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
+        let available = memory::available_bytes().filter(|&available| needs > available)?;
+        let label = &configuration.label;
+        Some(format!(
+            "{label}: in f32 it needs about {}, and {} of memory are free",
+            size(needs),
+            size(available)
+        ))
     }
 
     async fn prove_one(&mut self, index: usize, held_out: &HeldOut, patience: Duration) -> Result<()> {
@@ -117,45 +143,31 @@ impl Run<'_> {
         }
     }
 
-    /// The short windows first: they say how long the others will take.
+    /// Windows in growing order: the first ones say how long the others will take. What nothing says that of comes last.
     async fn ask_for_proof(
         &mut self,
         launched: &mut Launched,
         held_out: &HeldOut,
         patience: Patience,
     ) -> Result<(), Stop> {
-        let shortest = held_out.sequences.iter().map(Vec::len).min().unwrap_or(0);
-        let is_short = |&sequence: &usize| held_out.sequences[sequence].len() == shortest;
-        let (short, long): (Vec<usize>, Vec<usize>) = (0..held_out.sequences.len()).partition(is_short);
-        let offers_score = launched.hello().is_some_and(|hello| hello.capabilities.score);
-        if !offers_score {
-            self.unproved(launched.launch.configuration, "offers no `score`".into(), None)?;
+        match launched.hello().is_some_and(|hello| hello.capabilities.score) {
+            true => self.score_windows(launched, held_out, patience).await?,
+            false => self.unproved(launched.launch.configuration, "offers no `score`".into(), None)?,
         }
-        let windows = |these: Vec<usize>| if offers_score { these } else { Vec::new() };
-        let mut scoring = Scoring::default();
-        self.score_windows(launched, held_out, &windows(short), &mut scoring, patience).await?;
-        self.go_on_with_the_prompt(launched, held_out, patience).await?;
-        self.score_windows(launched, held_out, &windows(long), &mut scoring, patience).await
+        self.go_on_with_the_prompt(launched, held_out, patience).await
     }
 
     async fn score_windows(
         &mut self,
         launched: &mut Launched,
         held_out: &HeldOut,
-        windows: &[usize],
-        scoring: &mut Scoring,
         patience: Patience,
     ) -> Result<(), Stop> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
-        for &sequence in windows {
-            if scoring.has_ended {
-                break;
-            }
-            let ids = &held_out.sequences[sequence];
+        let mut scoring = Scoring::default();
+        for (sequence, ids) in held_out.sequences.iter().enumerate() {
             if let Some(reason) = scoring.has_no_room(ids.len(), launched, patience) {
-                scoring.has_ended = true;
-                self.unproved(configuration, reason, None)?;
-                break;
+                return Ok(self.unproved(configuration, reason, None)?);
             }
             match launched.score(ids, patience.left()).await {
                 Ok((logprobs, took)) => {
@@ -165,11 +177,10 @@ impl Run<'_> {
                     self.recorder.take(Entry::Scored(scored))?;
                 }
                 Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
-                    scoring.has_ended = true;
                     let tokens = ids.len();
                     let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
                     self.unproved(configuration, reason, cause.hint())?;
-                    self.let_it_end(launched).await?;
+                    return self.let_it_end(launched).await;
                 }
                 Err(cause) => return Err(launched.talk.fault(Stage::Proof, cause).into()),
             }

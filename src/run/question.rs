@@ -99,7 +99,6 @@ impl Patience {
 /// What windows took so far.
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
-    pub has_ended: bool,
     tokens: usize,
     /// The slowest, for each token.
     per_token: Duration,

@@ -1,4 +1,97 @@
 use super::*;
+use crate::plan::Proof;
+use crate::record::{Entry, Launch};
+use crate::report::specimen::{asked, planned};
+
+/// Three blocks of two rounds of two workloads for each engine; `ids` says what an output is.
+fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
+    let mut asked = asked(names);
+    asked.proof = Proof::Named;
+    asked.scenarios.retain(|it| ["decode", "ttft"].contains(&it.name));
+    let mut record = planned(&asked);
+    let plan = record.header.plan.clone();
+    for block in 0..3 {
+        for configuration in plan.measured() {
+            let launch = record.launches.len() as u32;
+            record.take(Entry::Launch(Box::new(Launch {
+                launch,
+                configuration,
+                block,
+                ..Launch::default()
+            })));
+            for case in plan.cases_of(configuration) {
+                for index in 0..2 {
+                    let output_ids = Some(ids(configuration, block));
+                    let sequence = protocol::Sequence { output_ids, ..Default::default() };
+                    let iteration = protocol::Iteration { sequences: vec![sequence], ..Default::default() };
+                    let label = &plan.cases[case].workload.label;
+                    let prompt_hash = format!("{label} {block} {index}");
+                    let sample = Sample { launch, case, index, prompt_hash, iteration, ..Sample::default() };
+                    record.take(Entry::Sample(Box::new(sample)));
+                }
+            }
+        }
+    }
+    record
+}
+
+fn model(record: &RunRecord) -> Model {
+    record.header.plan.configurations[0].model.clone()
+}
+
+#[test]
+fn what_the_witness_gave_itself_is_in_no_doubt_and_what_differs_is() {
+    let wrong =
+        |configuration, block| if (configuration, block) == (1, 2) { vec![5, 6, 9] } else { vec![5, 6, 7] };
+    let record = record(&["a", "b"], wrong);
+    let found = doubts(&record, &model(&record), Some(0));
+    assert!(!found.is_empty());
+    for doubt in &found {
+        let sample = &record.samples[doubt.sample];
+        assert_eq!((doubt.configuration, doubt.differs_at), (1, Some(2)));
+        assert_eq!(record.launches[sample.launch as usize].block, 2);
+    }
+    // Nobody's row is the witness's: all that has two ids is.
+    let all = doubts(&record, &model(&record), None);
+    assert!(all.iter().all(|doubt| doubt.differs_at.is_none()));
+    assert_eq!(all.iter().filter(|doubt| doubt.configuration == 0).count(), SAMPLES);
+    assert_eq!(all.iter().filter(|doubt| doubt.configuration == 1).count(), SAMPLES);
+}
+
+#[test]
+fn the_last_sample_of_each_workload_is_asked_about_and_others_are_of_other_blocks() {
+    let record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
+    let found = doubts(&record, &model(&record), None);
+    let of = |configuration: usize| -> Vec<(usize, u32, u32)> {
+        let own = found.iter().filter(|doubt| doubt.configuration == configuration);
+        let samples = own.map(|doubt| &record.samples[doubt.sample]);
+        samples.map(|it| (it.case, record.launches[it.launch as usize].block, it.index)).collect()
+    };
+    let one = of(0);
+    let workloads: BTreeSet<usize> = one.iter().map(|(case, ..)| *case).collect();
+    assert!(workloads.len() > 1 && one.len() == SAMPLES, "{one:?}");
+    let (case, ..) = one[0];
+    assert_eq!(one[0], (case, 2, 1));
+    // Where all gave the same ids, one answer serves them all.
+    let plan = &record.header.plan;
+    let about = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
+        of.into_iter()
+            .map(|(case, block, index)| (plan.cases[case].workload.label.clone(), block, index))
+            .collect()
+    };
+    assert_eq!(about(one), about(of(1)));
+}
+
+#[test]
+fn one_token_and_sampled_tokens_are_not_asked_about() {
+    let single = record(&["a"], |_, _| vec![5]);
+    assert_eq!(doubts(&single, &model(&single), None), []);
+    let mut sampled = record(&["a"], |_, _| vec![5, 6]);
+    for case in &mut sampled.header.plan.cases {
+        case.workload.sampling = Some(protocol::Sampling::default());
+    }
+    assert_eq!(doubts(&sampled, &model(&sampled), None), []);
+}
 
 #[test]
 fn places_reach_the_end_and_those_that_the_witness_doubts_are_among_them() {
