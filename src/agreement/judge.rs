@@ -37,7 +37,9 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let witness = match Witness::of(record, configuration) {
         Ok(witness) => witness,
         // Counts need no witness.
-        Err(_) if !counts.is_empty() => return Agreement { standing: Standing::Wrong, reasons: counts, ..found },
+        Err(_) if !counts.is_empty() => {
+            return Agreement { standing: Standing::Wrong, reasons: counts, ..found };
+        }
         Err(why) => {
             found.reasons = unproved(record, configuration);
             if found.reasons.is_empty() {
@@ -52,8 +54,8 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     }
     let bounds = precision.bounds();
     let scored = record.scored.iter().filter(|it| it.configuration == configuration);
-    let texts = scored
-        .filter_map(|it| Some((it.sequence, witness.logprobs(it.sequence)?, it.logprobs.as_slice())));
+    let texts =
+        scored.filter_map(|it| Some((it.sequence, witness.logprobs(it.sequence)?, it.logprobs.as_slice())));
     found.scores = Scores::of(texts);
     found.greedy = Greedy::of(record, configuration, &witness);
     found.opinions = Opinions::of(record, configuration, &witness, bounds.gap);
@@ -68,7 +70,8 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         false => (Standing::Wrong, wrong),
         true => facts.standing(ties, unproved(record, configuration)),
     };
-    Agreement { standing, reasons, ..found }
+    let opinions = found.opinions.map(Opinions::without_gaps);
+    Agreement { standing, reasons, opinions, ..found }
 }
 
 fn whom(against: &Against) -> String {
@@ -263,7 +266,10 @@ impl Facts<'_> {
             let seen = equal.max(places);
             reasons.push(match seen {
                 0 => "it gave neither log-probabilities nor ids to compare".into(),
-                seen => format!("it gave no log-probabilities, and {} of its tokens could be compared", counted(seen)),
+                seen => format!(
+                    "it gave no log-probabilities, and {} of its tokens could be compared",
+                    counted(seen)
+                ),
             });
         } else if standing != Standing::Unverified {
             reasons.insert(0, format!("by {} of its tokens alone", counted(equal.max(places))));

@@ -81,9 +81,8 @@ impl Agreement {
                 Some(Beside::Twin { of } | Beside::Baseline { of }) => of,
                 Some(Beside::Witness) | None => continue,
             };
-            if found[index].standing == Standing::Unverified
-                && let Some(original) = found.get(of)
-            {
+            let stands = found[index].scores.is_some() || found[index].is_wrong();
+            if let Some(original) = found.get(of).filter(|_| !stands) {
                 found[index] = original.clone();
             }
         }
@@ -121,6 +120,6 @@ pub fn wrong(record: &RunRecord) -> Vec<bool> {
 }
 
 #[cfg(test)]
-mod specimen;
+pub mod specimen;
 #[cfg(test)]
 mod tests;

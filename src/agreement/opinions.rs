@@ -72,6 +72,11 @@ impl Opinions {
         })
     }
 
+    /// Once it is known what they come to, nobody needs each of them.
+    pub fn without_gaps(self) -> Self {
+        Self { gaps: BTreeMap::new(), ..self }
+    }
+
     /// What a token gives up, where the witness was asked about it.
     pub fn gap(&self, (launch, case, index): (u32, usize, u32), place: usize) -> Option<f64> {
         self.gaps.get(&(launch, case, index, u32::try_from(place).ok()?)).copied()
@@ -89,11 +94,7 @@ fn gap(opinion: &Opinion) -> Option<f64> {
     Some((own - theirs).max(0.0))
 }
 
-fn gravest(
-    record: &RunRecord,
-    gaps: &BTreeMap<(u32, usize, u32, u32), f64>,
-    notable: f64,
-) -> Option<Run> {
+fn gravest(record: &RunRecord, gaps: &BTreeMap<(u32, usize, u32, u32), f64>, notable: f64) -> Option<Run> {
     let mut samples: BTreeMap<(u32, usize, u32), Vec<(u32, f64)>> = BTreeMap::new();
     for (&(launch, case, index, place), &gap) in gaps {
         samples.entry((launch, case, index)).or_default().push((place, gap));

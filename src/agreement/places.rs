@@ -43,9 +43,9 @@ pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator
     let cases = &record.header.plan.cases;
     record.samples.iter().filter(move |sample| {
         sample.role == Role::Measured
-            && cases.get(sample.case).is_some_and(|case| {
-                case.configuration == configuration && is_greedy(&case.workload.sampling)
-            })
+            && cases
+                .get(sample.case)
+                .is_some_and(|case| case.configuration == configuration && is_greedy(&case.workload.sampling))
     })
 }
 

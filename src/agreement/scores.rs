@@ -37,14 +37,8 @@ impl Scores {
         texts: impl Iterator<Item = (usize, &'a [Option<f64>], &'a [Option<f64>])>,
     ) -> Option<Self> {
         let mut all = Squares::default();
-        let mut found = Self {
-            rms: 0.0,
-            tokens: 0,
-            largest: 0.0,
-            worst: None,
-            missing: 0,
-            first_missing: None,
-        };
+        let mut found =
+            Self { rms: 0.0, tokens: 0, largest: 0.0, worst: None, missing: 0, first_missing: None };
         for (sequence, witness, engine) in texts {
             for (from, to) in stretches(witness.len()) {
                 let mut of_it = Squares::default();

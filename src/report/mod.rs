@@ -14,18 +14,21 @@ pub mod json;
 mod labels;
 pub mod markdown;
 mod notes;
+mod outputs;
 pub mod safe;
 mod seen;
 mod table;
 mod verdicts;
 mod wall_time;
 
+use crate::agreement::Unasked;
 use crate::machine::Machine;
 use crate::metric::Metric;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUp;
 use crate::stats::Summary;
 pub use extent::Extent;
+pub use outputs::Output;
 pub use verdicts::Verdicts;
 pub use wall_time::WallTime;
 
@@ -86,6 +89,9 @@ pub struct Report {
     /// Configurations that could not be measured at all, or not to the end.
     pub failed: Vec<Failed>,
     pub verdicts: Verdicts,
+    /// What was found of the output of each row's engine, once for each; none where nobody was asked.
+    pub outputs: Vec<Output>,
+    pub unasked: Option<Unasked>,
     pub warnings: Vec<String>,
     /// What a figure must be read with; each begins with the label that it is about, between backticks.
     pub notes: Vec<String>,
