@@ -304,3 +304,18 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     output::print(&request::lines(&asked, arguments.text)?)?;
     Ok(DONE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::specimen;
+
+    #[test]
+    fn a_row_whose_output_is_wrong_is_a_failed_case() {
+        let mut record = specimen::proved();
+        let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &RunArgs::default());
+        assert_eq!(code(&record), DONE);
+        specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+        assert_eq!(code(&record), FAILED_CASES);
+    }
+}

@@ -214,7 +214,6 @@ AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
 nothing was measured
 
-output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&empty(), "table", 100), expected);
@@ -245,7 +244,6 @@ beacon
   hint: orchestrate setup beacon
 coal
   hint: orchestrate setup coal
-output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&record, "table", 100), expected);
