@@ -6,6 +6,7 @@ pub mod agreement;
 pub mod engine;
 pub mod forms;
 pub mod hub;
+pub mod mistaken;
 pub mod models;
 pub mod record;
 pub mod snapshot;
