@@ -9,7 +9,8 @@ pub const USAGE: u8 = 2;
 /// A comparison with what was: nothing that gates is that much worse, and of something that gates it could not be told.
 /// Or: the machine was not steady enough for a baseline.
 pub const NOT_MEASURABLE: u8 = 3;
-/// Something could not be measured; the record says what and why, and holds everything else. Of `check`: a breach.
+/// Something could not be measured, or its output is wrong; the record says what and why, and holds everything else. Of
+/// `check`: a breach.
 pub const FAILED_CASES: u8 = 4;
 /// This program could not do its own work.
 pub const ERROR: u8 = 5;
@@ -24,8 +25,8 @@ Exit codes:
   2    the command line makes no sense
   3    compared with what was, nothing is that much worse, and one headline metric or more is not
        measurable; or the machine was too unsteady for --save-baseline
-  4    a case failed, an engine asked for by name could not run, or nothing could; the rest is
-       measured and saved
+  4    a case failed, an engine's output is wrong, one that was asked for by name could not run, or
+       nothing could; the rest is measured and saved
   5    orchestrate itself could not do its work
   130  interrupted; what was measured is saved
 Where several hold, the first of 130, 5, 1, 2, 4, 3 is given.";

@@ -1,5 +1,6 @@
 //! `orchestrate`: measures LLM inference engines, and says how sure it is.
 
+mod agreement;
 mod asked;
 mod baseline;
 mod calibrate;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
 
+use crate::agreement;
 use crate::asked;
 use crate::baseline::{self, Against};
 use crate::calibrate;
@@ -256,7 +257,10 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, arguments: &RunArgs) -> u
         arguments.all && !arguments.engines.iter().any(named)
     };
     let failed = record.failures.iter().any(|it| it.kind != "unavailable" || !excused(it.configuration));
-    if failed || record.samples.is_empty() { FAILED_CASES } else { DONE }
+    // What computes something else was not measured either.
+    let rows = agreement::wrong(record).into_iter().zip(&record.header.plan.configurations);
+    let wrong = rows.filter(|(_, it)| it.beside.is_none()).any(|(wrong, _)| wrong);
+    if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }
 }
 
 pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
@@ -299,4 +303,19 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     }
     output::print(&request::lines(&asked, arguments.text)?)?;
     Ok(DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::specimen;
+
+    #[test]
+    fn a_row_whose_output_is_wrong_is_a_failed_case() {
+        let mut record = specimen::proved();
+        let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &RunArgs::default());
+        assert_eq!(code(&record), DONE);
+        specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+        assert_eq!(code(&record), FAILED_CASES);
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::agreement::Agreement;
 use crate::compare::series::Measured;
 use crate::metric::{self, METRICS, Metric};
 use crate::plan::{Case, Extent};
@@ -44,6 +45,8 @@ impl std::error::Error for Refused {}
 /// which has all blocks in it, also those that did not agree. It lies well above what launches differ by on a machine at
 /// rest (a few per cent) and well below the steps in which machines change their speed (a matrix unit at 1, 0.44 or 0.25 of
 /// it), and it is the least class of change that is worth a warning.
+///
+/// What is wrong is left out as what failed is: how fast something else is computed is no measure for anything.
 pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     if record.end != Some(End::Finished) {
         let what = if record.end.is_some() { "was interrupted" } else { "did not end" };
@@ -60,7 +63,8 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
         let of = plan.cases[case].configuration;
         record.failures.iter().any(|it| it.configuration == of && it.case.is_none_or(|failed| failed == case))
     };
-    let (mut rows, mut left_out) = (BTreeSet::new(), Vec::new());
+    let agreements = Agreement::of(record);
+    let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (index, case) in plan.cases.iter().enumerate() {
         let Some(configuration) = plan.configurations.get(case.configuration) else { continue };
         if configuration.beside.is_some() {
@@ -72,6 +76,13 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
             left_out.push(format!("{name}: not in the baseline, for it failed"));
             continue;
         }
+        if let Some(agreement) = agreements.get(case.configuration).filter(|it| it.is_wrong()) {
+            let why = agreement.reasons.first().map_or("", String::as_str);
+            left_out.push(format!("{name}: not in the baseline, for its output is wrong"));
+            let said = format!("`{label}` is wrong: {why}");
+            wrong.extend((!wrong.contains(&said)).then_some(said));
+            continue;
+        }
         // A case without a headline is one that its engine gives no times for; the other metrics of it are kept as they are.
         let headline = metric::headline(plan, workload);
         if let Some((metric, blocks)) = headline.and_then(|metric| Some((metric, medians(case, metric)?))) {
@@ -80,6 +91,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
         }
     }
     match rows.is_empty() {
+        true if !wrong.is_empty() => Err(Refused(format!("{}; nothing else was measured", wrong.join("; ")))),
         true => Err(Refused("nothing was measured that a baseline could hold".into())),
         false => Ok(Accepted { rows: rows.into_iter().collect(), left_out }),
     }

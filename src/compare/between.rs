@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::matching::{Matching, same_program};
 use super::series::Measured;
 use super::within::stopped_by;
+use crate::agreement::Agreement;
 use crate::metric::{self, Better, METRICS};
 use crate::plan::{Beside, Order};
 use crate::record::RunRecord;
@@ -51,11 +52,19 @@ pub struct Found {
 pub struct Opened<'a> {
     pub record: &'a RunRecord,
     pub measured: Measured<'a>,
+    /// One for each configuration.
+    agreements: Vec<Agreement>,
 }
 
 impl<'a> Opened<'a> {
     pub fn new(record: &'a RunRecord) -> Self {
-        Self { record, measured: Measured::of(record) }
+        Self { record, measured: Measured::of(record), agreements: Agreement::of(record) }
+    }
+
+    /// Why what a configuration gave is wrong, where it is.
+    pub fn wrong(&self, configuration: usize) -> Option<&str> {
+        let wrong = self.agreements.get(configuration).filter(|it| it.is_wrong())?;
+        Some(wrong.reasons.first().map_or("", String::as_str))
     }
 
     pub fn workload(&self, label: &str) -> Option<usize> {
@@ -75,7 +84,8 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     for workload in &new.measured.workloads {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name);
         for (index, metric) in METRICS.iter().enumerate() {
-            for &pair in &matching.pairs {
+            let sound = |pair: &&(usize, usize)| base.wrong(pair.0).is_none() && new.wrong(pair.1).is_none();
+            for &pair in matching.pairs.iter().filter(sound) {
                 let key = (workload.label.clone(), index, pair);
                 if let Some(result) = one(base, new, &key) {
                     gating.extend((headline == Some(metric.name)).then(|| key.clone()));

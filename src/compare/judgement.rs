@@ -109,8 +109,11 @@ pub fn judge(
 /// what the machine did to one it did to the other.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
     let stands_in = rerun_pairs(&record.header.plan);
-    let found = within(record, &stands_in).into_iter().map(changes::of_within).collect();
     let opened = Opened::new(record);
+    let sound = |it: &usize| opened.wrong(*it).is_none();
+    let compared: Vec<(usize, usize)> =
+        stands_in.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
+    let found = within(record, &compared).into_iter().map(changes::of_within).collect();
     let pairs: Vec<(usize, usize)> = stands_in.into_iter().map(|(of, base)| (base, of)).collect();
     let lines = changes::lines(&opened, &opened, &pairs, &found, thresholds);
     let matching = Matching { pairs, ..Matching::default() };

@@ -4,7 +4,7 @@ use protocol::{HelloFacts, Iteration, Sequence, Stamp};
 use serde_json::Map;
 
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt};
+use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof};
 use crate::record::{End, Entry, Header, Launch, RECORD_VERSION, RunRecord, Sample};
 use crate::stats::Random;
 
@@ -19,7 +19,7 @@ pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
     };
     Asked {
         witness: None,
-        proof: Default::default(),
+        proof: Proof::Off,
         candidates: engines.iter().map(candidate).collect(),
         models: vec![Model {
             name: "embedded".into(),

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::series::Measured;
+use crate::agreement;
 use crate::metric::{self, METRICS, Metric};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::{End, RunRecord};
@@ -66,7 +67,7 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 }
 
 /// Whether a workload needs more blocks: by its headline alone, over each row with its reference and with the program of its
-/// baseline. A pair that failed, or has too few blocks, has no say. Where there is no pair, in a run of one engine, its own
+/// baseline. A pair that failed, is wrong, or has too few blocks, has no say. Where there is no pair, in a run of one engine, its own
 /// figure is to be known as well as a ratio would be: a stored baseline is held against it.
 pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Look {
     let plan = &record.header.plan;
@@ -82,6 +83,8 @@ pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Lo
             whole || case.is_some_and(|it| it.configuration == index && it.workload.label == workload)
         })
     };
+    let wrong = agreement::wrong(record);
+    let fails = |index: usize| fails(index) || wrong.get(index) == Some(&true);
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     let pairs = planned.iter().copied();
     let pairs: Vec<(usize, usize)> = pairs.filter(|&(one, other)| !fails(one) && !fails(other)).collect();

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use super::engines::{mismatches, word};
 use super::extent::extents;
+use super::outputs::outputs;
 use super::safe::line;
 use super::seen::{Seen, sentence};
 use super::verdicts::Verdicts;
 use super::{Report, Row, notes};
+use crate::agreement;
 use crate::effective::{self, Doubt};
 use crate::plan::Plan;
 use crate::record::RunRecord;
@@ -23,8 +25,9 @@ impl Report {
             .filter(|&case| !seen.samples[case].is_empty() || seen.fault(case).is_some())
             .map(|case| (case, Row { doubted: doubted(case), ..seen.row(case) }))
             .collect();
-        let verdicts = Verdicts::of(record, &rows);
-        let notes = notes::of(&seen, &rows, &verdicts);
+        let outputs = outputs(&seen);
+        let verdicts = Verdicts::of(&seen, &rows, &outputs);
+        let notes = notes::of(&seen, &rows, &verdicts, &outputs);
         let mut machine = record.header.machine.clone();
         machine.cpu.model = machine.cpu.model.as_deref().map(line);
         for gpu in &mut machine.gpus {
@@ -49,6 +52,8 @@ impl Report {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             failed: seen.failed(),
             verdicts,
+            outputs,
+            unasked: agreement::unasked(record),
             warnings: seen.warnings(mismatches(record, &seen.engines), &doubts),
             doubts: doubts.into_iter().map(safe).collect(),
             notes,

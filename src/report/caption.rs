@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::factors::{FACTORS, varies};
 use super::grid::Room;
+use super::outputs;
 use super::safe::shorten;
 use super::{Extent, Report, Row};
 use crate::metric::Unit;
@@ -36,6 +37,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
                 _ => parts.push(shorten(&value, LONGEST_WORD)),
             }
         }
+        parts.extend(outputs::common(report));
         lines.extend(Some(parts.join(", ")).filter(|line| !line.is_empty()));
         if !room.versions && varies(&report.rows, |row| row.engine.version.clone()) {
             let of_row = |row: &'_ Row| {

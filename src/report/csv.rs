@@ -8,7 +8,7 @@ use crate::stats::Summary;
 
 pub const FORMAT: Format = Format { name: "csv", about: "one line for each case and metric", render };
 
-const COLUMNS: [&str; 38] = [
+const COLUMNS: [&str; 42] = [
     "record",
     "case",
     "scenario",
@@ -45,11 +45,17 @@ const COLUMNS: [&str; 38] = [
     "p_adjusted",
     "p_welch",
     "p_mann_whitney",
+    "output",
+    "output_rms",
+    "output_tokens",
+    "output_first_difference",
     "failure",
     "message",
 ];
 /// Where the numbers of a comparison begin.
 const COMPARISON: usize = 23;
+/// Where what is known of the output begins.
+const OUTPUT: usize = FAILURE - 4;
 /// Where those of a failure begin.
 const FAILURE: usize = COLUMNS.len() - 2;
 
@@ -62,6 +68,7 @@ fn render(report: &Report, _: &View) -> Vec<u8> {
             let mut fields = names.clone();
             fields.extend(numbers(figure));
             fields.extend(comparison(report, row, figure.metric));
+            fields.extend(output(report, row));
             write(fields.into_iter().chain([String::new(), String::new()]), &mut out);
         }
         if let Some(wall_time) = &row.wall_time {
@@ -97,9 +104,10 @@ fn numbers(figure: &Figure) -> Vec<String> {
 /// From the reference to the p values; times above 1 are better, whichever way the metric points, and `epsilon` is the share
 /// from which on something counts as a difference.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<String> {
-    let mut fields = vec![String::new(); FAILURE - COMPARISON];
+    let mut fields = vec![String::new(); OUTPUT - COMPARISON];
     let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
-    if row.is_reference() && row.fault.is_none() {
+    let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
+    if row.is_reference() && row.fault.is_none() && !wrong {
         (fields[0], fields[1]) = (text(&row.engine.label), "1".into());
     }
     let judged = report.verdicts.of_metric(row, metric, false);
@@ -117,6 +125,15 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<String> {
         fields.extend([p.paired, p.adjusted, p.welch, p.mann_whitney].map(optional));
     }
     fields
+}
+
+/// The standing of the row's engine, the figure and the tokens that it rests on, and the earliest token that the witness would
+/// not have given.
+fn output(report: &Report, row: &Row) -> [String; 4] {
+    let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Default::default() };
+    let tokens = agreement.scores.as_ref().map_or(String::new(), |scores| scores.tokens.to_string());
+    let first = agreement.first_difference().map_or(String::new(), |place| place.to_string());
+    [agreement.standing.name().into(), optional(agreement.rms()), tokens, first]
 }
 
 /// A line for each part, in the columns of a metric.

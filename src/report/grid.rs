@@ -4,6 +4,7 @@
 use super::caption::{caption, falls_short, headlines, several_engines};
 use super::factors::{FACTORS, varies};
 use super::labels::Labels;
+use super::outputs;
 use super::safe::shorten;
 use super::verdicts::Judged;
 use super::verdicts::said::{self, Section};
@@ -152,6 +153,10 @@ impl Grid {
                 self.column(report, factor.title, Place::Fact, cell, |_| String::new());
             }
         }
+        if outputs::vary(report) {
+            let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
+            self.column(report, outputs::TITLE, Place::Fact, cell, |_| String::new());
+        }
         if falls_short(report) {
             self.column(report, "n", Place::Fact, |row| row.samples.to_string(), |_| String::new());
         }
@@ -281,9 +286,11 @@ impl Grid {
             self.legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
             self.legend.extend(said::legend(report, view.pairs));
             self.legend.extend(failed_reference(report));
+            self.legend.extend(wrong_reference(report));
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             self.legend.push(why_no_ratios(report));
         }
+        self.legend.extend(outputs::legend(report));
         let names = self.cells.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
         let unstated = |(index, column): (usize, &Column)| {
             let mut cells = self.cells.lines.iter().map(|line| &line.cells[index]);
@@ -317,6 +324,8 @@ fn why_no_ratios(report: &Report) -> String {
     let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
     if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
+    } else if rows().any(|row| is_wrong(report, row)) {
+        format!("no ratios: the output of the reference `{reference}` is wrong{other}")
     } else if rows().any(|row| row.fault.is_none()) {
         format!("no ratios: nothing was measured beside the reference `{reference}`")
     } else if rows().count() > 0 || report.failed.iter().any(|failed| named(&failed.engine)) {
@@ -336,16 +345,31 @@ fn failed_reference(report: &Report) -> Option<String> {
     Some(format!("n/a: the reference `{label}` failed there{other}"))
 }
 
-/// A row's label, as a shell takes it, of an engine that failed nowhere and that others can be held against.
+fn is_wrong(report: &Report, row: &Row) -> bool {
+    report.output_of(row).is_some_and(|it| it.agreement.is_wrong())
+}
+
+/// Of several references one may be wrong.
+fn wrong_reference(report: &Report) -> Option<String> {
+    let wrong = report.rows.iter().find(|row| row.is_reference() && is_wrong(report, row))?;
+    let label = &wrong.engine.label;
+    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    Some(format!("n/a: the output of the reference `{label}` is wrong{other}"))
+}
+
+/// A row's label, as a shell takes it, of an engine that failed nowhere, is not wrong, and that others can be held against.
 fn other_reference(report: &Report) -> Option<String> {
     let fails = |engine: &str| {
         let mut rows = report.rows.iter().filter(|row| row.engine.label == engine);
-        rows.any(|row| row.fault.is_some())
+        rows.any(|row| row.fault.is_some() || is_wrong(report, row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)
     };
     let sound = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label))?;
     // Where there is nobody else, it would be held against nothing.
-    let others = report.rows.iter().any(|row| row.engine.label != sound.engine.label && row.fault.is_none());
+    let others = report
+        .rows
+        .iter()
+        .any(|row| row.engine.label != sound.engine.label && row.fault.is_none() && !is_wrong(report, row));
     others.then(|| pasteable(std::slice::from_ref(&sound.engine.label)))
 }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::wall_time::PARTS;
-use super::{Engine, Extent, Fault, Format, Report, Resources, Row, View, WallTime};
+use super::{Engine, Extent, Fault, Format, Output, Report, Resources, Row, View, WallTime};
+use crate::agreement::{Agreement, Standing};
 use crate::effective::{About, Doubt};
 use crate::machine::Machine;
 use crate::metric::Better;
@@ -56,6 +57,8 @@ struct Document<'a> {
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
     failed: Vec<FailedEntry<'a>>,
+    /// What was found of each configuration's output.
+    outputs: Vec<OutputEntry<'a>>,
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
     /// Every two configurations. A difference must hold among all that are compared, so a small one may be found above and
@@ -99,6 +102,8 @@ struct CaseEntry<'a> {
     /// How many times as good as the reference, by the headline.
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
+    /// What the engine's output is.
+    output: Option<Standing>,
     /// Among the doubts is one for which it is not ranked first.
     doubted: bool,
     failure: Option<FaultEntry<'a>>,
@@ -107,6 +112,13 @@ struct CaseEntry<'a> {
     /// What is not known is null.
     resources: Option<&'a Resources>,
     metrics: Vec<MetricEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct OutputEntry<'a> {
+    engine: &'a str,
+    #[serde(flatten)]
+    agreement: &'a Agreement,
 }
 
 #[derive(Serialize)]
@@ -187,6 +199,7 @@ fn document(report: &Report) -> Document<'_> {
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
         verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.verdict),
+        output: report.output_of(row).map(|it| it.agreement.standing),
         doubted: row.doubted,
         failure: row.fault.as_ref().map(fault),
         warm_ups: &row.warm_ups,
@@ -223,6 +236,7 @@ fn document(report: &Report) -> Document<'_> {
         failed: failed
             .map(|it| FailedEntry { engine: engine(&it.engine), failure: fault(&it.fault) })
             .collect(),
+        outputs: report.outputs.iter().map(output).collect(),
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
@@ -240,7 +254,12 @@ fn document(report: &Report) -> Document<'_> {
 
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let own = row.is_reference().then_some(1.0);
-    own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| row.fault.is_none())
+    let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
+    own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| row.fault.is_none() && !wrong)
+}
+
+fn output(output: &Output) -> OutputEntry<'_> {
+    OutputEntry { engine: &output.engine, agreement: &output.agreement }
 }
 
 fn workload(extent: &Extent) -> WorkloadEntry<'_> {

@@ -14,6 +14,7 @@ pub mod json;
 mod labels;
 pub mod markdown;
 mod notes;
+mod outputs;
 mod resources;
 pub mod safe;
 mod seen;
@@ -21,6 +22,7 @@ mod table;
 mod verdicts;
 mod wall_time;
 
+use crate::agreement::Unasked;
 use crate::effective::Doubt;
 use crate::machine::Machine;
 use crate::metric::Metric;
@@ -28,6 +30,7 @@ use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::Summary;
 pub use extent::Extent;
+pub use outputs::Output;
 pub use resources::Resources;
 pub use verdicts::Verdicts;
 pub use wall_time::WallTime;
@@ -93,6 +96,9 @@ pub struct Report {
     /// Configurations that could not be measured at all, or not to the end.
     pub failed: Vec<Failed>,
     pub verdicts: Verdicts,
+    /// What was found of the output of each row's engine, once for each; none where nobody was asked.
+    pub outputs: Vec<Output>,
+    pub unasked: Option<Unasked>,
     pub warnings: Vec<String>,
     /// Of these: what engines state that is not what was seen.
     pub doubts: Vec<Doubt>,

@@ -5,11 +5,12 @@ mod course;
 
 use std::collections::BTreeMap;
 
-use super::Row;
 use super::extent::more_blocks;
+use super::outputs;
 use super::safe::{line, shorten};
 use super::seen::Seen;
 use super::verdicts::Verdicts;
+use super::{Output, Row};
 use crate::metric::three_digits;
 use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, Role, RunRecord, Sample};
@@ -18,11 +19,12 @@ use crate::record::{Launch, Role, RunRecord, Sample};
 const MOST: usize = 5;
 
 /// Each row with its case.
-pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts) -> Vec<String> {
+pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = seen.record;
     let drifting = course::drifting(seen, rows);
     let kinds = [
         (twins(seen), "twins that failed"),
+        (outputs::notes(outputs), "engines that drift or are unverified"),
         (refused(verdicts), "comparisons that cannot be made"),
         (course::drifts(seen, rows, &drifting), "rows that drift"),
         (spreads(seen, rows, &drifting), "rows whose launches are as far apart"),

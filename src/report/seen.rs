@@ -7,6 +7,7 @@ use super::resources::Resources;
 use super::safe::{line, shorten};
 use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
+use crate::agreement::Agreement;
 use crate::effective::{self, Doubt};
 use crate::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
 use crate::plan::{self, Plan, Workload};
@@ -25,6 +26,8 @@ pub struct Seen<'a> {
     pub launches: BTreeMap<u32, &'a Launch>,
     /// One for each configuration.
     pub engines: Vec<Engine>,
+    /// One for each configuration.
+    pub agreements: Vec<Agreement>,
     around: Surroundings<'a>,
     /// The first request of each launch, and that of each case in it.
     firsts: BTreeMap<u32, &'a Sample>,
@@ -46,7 +49,8 @@ impl<'a> Seen<'a> {
         }
         let launches = record.launches.iter().map(|launch| (launch.launch, launch)).collect();
         let around = Surroundings::of(record);
-        Self { record, plan, samples, launches, engines: engines(record), around, firsts, firsts_of_cases }
+        let (engines, agreements) = (engines(record), Agreement::of(record));
+        Self { record, plan, samples, launches, engines, agreements, around, firsts, firsts_of_cases }
     }
 
     pub fn row(&self, case: usize) -> Row {

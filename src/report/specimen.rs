@@ -5,7 +5,7 @@ use serde_json::Map;
 
 use super::extent::extents;
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Unavailable};
+use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Unavailable};
 use crate::record::{
     Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
 };
@@ -67,7 +67,7 @@ pub fn asked(names: &[&str]) -> Asked {
     };
     Asked {
         witness: None,
-        proof: Default::default(),
+        proof: Proof::Off,
         candidates: names.iter().map(candidate).collect(),
         models: vec![Model { name: "embedded".into(), path: "/m".into(), ..Model::default() }],
         scenarios: crate::scenario::named("default").unwrap(),

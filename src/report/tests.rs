@@ -131,6 +131,7 @@ coal
 x ref: how many times as good as `patient-original`, by cold start (load), first token (ttft),
   prefill, decode
 ratios are taken round by round, figures are medians: they need not agree
+output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&default_suite(), "table", 100), expected);
@@ -168,6 +169,7 @@ noise, blocks of `patient-original` against those of its twin: decode 0.4 %; cal
 
 x ref: how many times as good as `patient-original`, by total
 ratios are taken round by round, figures are medians: they need not agree
+output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&measured(&asked, &[BASELINE, BEACON]), "table", 100), expected);
@@ -197,6 +199,7 @@ ttft 512  5                42.9                      11900            69.0
 prefill   3                83.8                      12200            77.0
 decode    3                4.41  1.86  1.89  4.86     7250     524    61.0
 
+output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(rendered(&record, "table", 100), expected);

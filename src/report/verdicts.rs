@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 pub use calibration::{Calibration, Lacking};
 
 use super::safe::line;
-use super::{Report, Row};
+use super::seen::Seen;
+use super::{Output, Report, Row};
+use crate::agreement::Agreement;
 use crate::compare::series::{Measured, workloads};
 use crate::compare::{self, Compared};
 use crate::metric::{self, METRICS, Metric};
@@ -53,6 +55,8 @@ pub struct Mean {
     pub workloads: usize,
     /// Each of its ratios is measurable.
     pub is_sure: bool,
+    /// Somebody has seen that what it computes is right.
+    pub is_verified: bool,
 }
 
 /// How far a configuration and its twin lay apart: its own floor in this run, by each workload's headline.
@@ -73,21 +77,27 @@ pub enum Sureness {
 }
 
 impl Verdicts {
-    pub fn of(record: &RunRecord, rows: &[(usize, Row)]) -> Self {
-        let plan = &record.header.plan;
+    /// What is wrong is held against nothing, and nothing against it.
+    pub fn of(seen: &Seen, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
+        let (record, plan) = (seen.record, seen.plan);
+        let sound =
+            |configuration: usize| !seen.agreements.get(configuration).is_some_and(Agreement::is_wrong);
+        let only_sound = |pairs: Vec<(usize, usize)>| -> Vec<(usize, usize)> {
+            pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
+        };
         let judged = |pairs: &[(usize, usize)]| -> Vec<Judged> {
             let found = compare::within(record, pairs).into_iter();
             found.map(|compared| Judged::of(plan, compared)).collect()
         };
-        let (references, all) = (plan.pairs(), compare::all_pairs(plan));
+        let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
         let against_reference = judged(&references);
         // With one engine beside the reference they are the same.
         let all_pairs = if all == references { against_reference.clone() } else { judged(&all) };
         Self {
-            means: means(rows, &against_reference),
+            means: means(rows, &against_reference, outputs),
             noise: noise(record),
             calibration: Calibration::of(record),
-            against_baseline: judged(&compare::within::rerun_pairs(plan)),
+            against_baseline: judged(&only_sound(compare::within::rerun_pairs(plan))),
             against_reference,
             all_pairs,
         }
@@ -234,8 +244,9 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
-/// Of every row's engine but the references', in the order of rows. One that failed in a workload has none.
-fn means(rows: &[(usize, Row)], judged: &[Judged]) -> Vec<Mean> {
+/// Of every row's engine but the references', the best first, and whose output nobody has verified after all the others. One
+/// that failed in a workload has none, and neither has one that is wrong.
+fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Mean> {
     let mut cases: Vec<&str> = Vec::new();
     let mut engines: Vec<(&str, &str)> = Vec::new();
     for (_, row) in rows {
@@ -263,9 +274,15 @@ fn means(rows: &[(usize, Row)], judged: &[Judged]) -> Vec<Mean> {
         let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(Judged::times)).collect();
         let times = geometric_mean(&ratios).filter(|_| cases.len() > 1)?;
         let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::NotMeasurable));
-        Some(Mean { engine: engine.into(), against: against.into(), times, workloads: cases.len(), is_sure })
+        let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
+        let (engine, against, workloads) = (engine.to_string(), against.to_string(), cases.len());
+        Some(Mean { engine, against, times, workloads, is_sure, is_verified })
     };
-    engines.into_iter().filter_map(mean).collect()
+    let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
+    means.sort_by(|one, other| {
+        other.is_verified.cmp(&one.is_verified).then(other.times.total_cmp(&one.times))
+    });
+    means
 }
 
 fn noise(record: &RunRecord) -> Vec<Noise> {

@@ -7,6 +7,7 @@ pub mod baselines;
 pub mod engine;
 pub mod forms;
 pub mod hub;
+pub mod mistaken;
 pub mod models;
 pub mod record;
 pub mod snapshot;

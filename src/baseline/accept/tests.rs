@@ -1,6 +1,7 @@
 use protocol::{Iteration, Sequence};
 
 use super::*;
+use crate::agreement::specimen;
 use crate::plan::{Beside, Configuration, Prompt, Workload};
 use crate::record::{Entry, Failure, Launch, Role, Sample};
 use crate::scenario::Kind;
@@ -118,4 +119,18 @@ fn a_twin_and_warm_up_requests_decide_nothing() {
         record.samples.insert(0, Sample { role: Role::Discarded, ..sample(1, 0, at, 50_000) });
     }
     assert_eq!(accept(&record).unwrap().rows, [0]);
+}
+
+#[test]
+fn an_engine_whose_output_is_wrong_is_no_baseline() {
+    let mut record = specimen::proved();
+    assert_eq!(accept(&record).unwrap().rows, [specimen::WITNESS, specimen::ENGINE]);
+    specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+    let accepted = accept(&record).unwrap();
+    assert_eq!(accepted.rows, [specimen::WITNESS]);
+    assert_eq!(accepted.left_out, ["`beacon` `decode`: not in the baseline, for its output is wrong"]);
+    record.header.plan.cases.iter_mut().for_each(|it| it.configuration = specimen::ENGINE);
+    let refused = refusal(&record);
+    assert!(refused.starts_with("`beacon` is wrong: its log-probabilities"), "{refused}");
+    assert!(refused.ends_with("; nothing else was measured"), "{refused}");
 }

@@ -63,6 +63,8 @@ pub fn lines(
     lines
 }
 
+/// What a run calls a case of which an answer was wrong by itself.
+const WRONG_OUTPUT: &str = "wrong_output";
 /// What a run calls a case that its budget left nothing for.
 const NO_TIME: &str = "no_time";
 
@@ -130,8 +132,12 @@ impl About<'_> {
     }
 
     fn outcome(&self, found: Option<&Result<Found, String>>) -> Option<Outcome> {
-        let was = failure(self.base.record, self.workload, self.pair.0);
-        let is = failure(self.new.record, self.workload, self.pair.1);
+        let [was, is] = [(self.base, self.pair.0, "the base"), (self.new, self.pair.1, "the new one")].map(
+            |(opened, configuration, name)| {
+                let own = failure(opened.record, self.workload, configuration);
+                own.or_else(|| wrong(opened, configuration, name))
+            },
+        );
         if self.gating {
             match (was, is) {
                 (Some((kind, _)), Some((other, is))) if kind == other => {
@@ -202,6 +208,12 @@ fn figure(opened: &Opened, workload: &Workload, metric: usize, configuration: us
     let medians =
         blocks.values().filter_map(|rounds| median(&rounds.values().copied().collect::<Vec<f64>>()));
     median(&medians.collect::<Vec<f64>>())
+}
+
+/// What an engine that computes something else takes for it says nothing.
+fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(&'static str, String)> {
+    let why = opened.wrong(configuration)?;
+    Some((WRONG_OUTPUT, safe::line(&format!("wrong output in {name}: {why}"))))
 }
 
 /// How a case failed, by its kind and in one line.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::agreement::specimen;
 use crate::compare::specimen::{asked, measured};
 use crate::plan::{Asked, Beside};
 use crate::record::{Failure, Header, KnownFloor};
@@ -234,4 +235,39 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
     assert_eq!((decode.class, judgement.exit_code(Class::Warning)), (Class::Warning, WORSE));
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
+}
+
+// What is wrong is compared with nothing.
+
+/// The engine beside the witness computes something else.
+fn proved(off: f64) -> RunRecord {
+    let mut record = specimen::proved();
+    specimen::score(&mut record, specimen::ENGINE, |_| Some(off));
+    record
+}
+
+fn of_engine(judgement: &Judgement) -> &Change {
+    judgement.lines.iter().find(|it| it.gating && it.configuration == "beacon").unwrap()
+}
+
+#[test]
+fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
+    let judgement = judged(&proved(0.0), &proved(2.3));
+    let line = of_engine(&judgement);
+    assert_eq!((line.class, judgement.exit_code(Class::Critical)), (Class::Critical, WORSE));
+    let why =
+        "`beacon` decodes: fails now, and did not before (wrong output in the new one: its log-probabilities";
+    assert!(line.sentence.starts_with(why), "{}", line.sentence);
+    // Nothing else of it is compared either.
+    assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
+    assert!(judgement.lines.iter().any(|it| it.configuration == "patient-original" && it.found().is_some()));
+}
+
+#[test]
+fn output_that_was_wrong_is_no_measure_for_what_is_right() {
+    let judgement = judged(&proved(2.3), &proved(0.0));
+    let line = of_engine(&judgement);
+    assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
+    let judgement = judged(&proved(2.3), &proved(2.3));
+    assert!(of_engine(&judgement).sentence.contains("fails as before"), "{}", of_engine(&judgement).sentence);
 }

@@ -41,6 +41,8 @@ pub struct MeanEntry<'a> {
     workloads: usize,
     /// Each of its ratios is measurable.
     is_sure: bool,
+    /// Somebody has seen that what it computes is right.
+    is_verified: bool,
 }
 
 #[derive(Serialize)]
@@ -91,8 +93,9 @@ pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
 }
 
 pub fn mean(mean: &Mean) -> MeanEntry<'_> {
-    let Mean { engine, against, times, workloads, is_sure } = mean;
-    MeanEntry { engine, against, times: *times, workloads: *workloads, is_sure: *is_sure }
+    let Mean { engine, against, times, workloads, is_sure, is_verified } = mean;
+    let (times, workloads, is_sure, is_verified) = (*times, *workloads, *is_sure, *is_verified);
+    MeanEntry { engine, against, times, workloads, is_sure, is_verified }
 }
 
 pub fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

@@ -4,10 +4,13 @@
 use super::{Calibration, Judged, Lacking, Sureness};
 use crate::metric::three_digits;
 use crate::report::labels::Labels;
-use crate::report::{Report, Row};
+use crate::report::{Output, Report, Row};
 
 /// More sentences than this are read by nobody.
 const SENTENCES: usize = 8;
+
+/// Stands behind a ratio of an engine that nobody has seen to be right.
+const UNVERIFIED: &str = "*";
 
 /// Holds a word together where lines are wrapped; a space once they are.
 const JOINT: char = '\u{a0}';
@@ -84,14 +87,16 @@ fn blocks(judged: &[&Judged]) -> String {
 }
 
 fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
-    let mut remarks = Vec::new();
+    let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
+    let mut remarks: Vec<String> = wrong.map(|it| labels.within(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
     if let Some(first) = verdicts.means.first() {
         let one = verdicts.means.iter().all(|mean| mean.against == first.against);
         let each = verdicts.means.iter().map(|mean| {
             let against = if one { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_sure { "" } else { "?" });
-            format!("`{engine}`{JOINT}{}x{mark}{against}", three_digits(mean.times))
+            let unverified = if mean.is_verified || !report.some_are_verified() { "" } else { UNVERIFIED };
+            format!("`{engine}`{JOINT}{}x{mark}{unverified}{against}", three_digits(mean.times))
         });
         let each = each.collect::<Vec<_>>().join(", ");
         let caution = "each weighs the same, however long it takes, and none need run at it";
@@ -148,16 +153,22 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.fault.is_some() {
         return String::new();
     }
+    let output = report.output_of(row);
+    if output.is_some_and(|it| it.agreement.is_wrong()) {
+        return "wrong".into();
+    }
+    let mark =
+        if output.is_some_and(Output::is_unverified) && report.some_are_verified() { UNVERIFIED } else { "" };
     if row.is_reference() {
-        return "ref".into();
+        return format!("ref{mark}");
     }
     let judged = report.verdicts.of_row(row, pairs).filter(|judged| !report.has_failed(judged));
     let Some(judged) = judged else { return "n/a".into() };
     let Some(times) = judged.times().map(three_digits) else { return "n/a".into() };
     match judged.sureness() {
-        Some(Sureness::Differs) => format!("{times}x"),
-        Some(Sureness::Same) => "same".into(),
-        _ => format!("{times}x?"),
+        Some(Sureness::Differs) => format!("{times}x{mark}"),
+        Some(Sureness::Same) => format!("same{mark}"),
+        _ => format!("{times}x?{mark}"),
     }
 }
 
@@ -178,6 +189,10 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         (found.contains(&Sureness::Same), "same: the 95 % interval lies within 2 %".into()),
         (open_mean || found.contains(&Sureness::NotMeasurable), format!("{open}{of_mean}")),
         (found.contains(&Sureness::NoVerdict), "x?: without a verdict, see above".into()),
+        (
+            report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
+            format!("{UNVERIFIED}: its output is unverified, and it ranks behind what is verified"),
+        ),
     ];
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
 }

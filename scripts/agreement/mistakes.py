@@ -1,0 +1,152 @@
+"""Copies of a model folder with one mistake in them: what an engine computes that has read the original wrongly.
+
+An engine that reads the copy correctly stands for one that reads the original with that mistake, so that every mistake can be
+had without an engine that makes it. Standard library only: rows of a tensor are stretches of bytes.
+"""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+ONE_IN_BF16 = b"\x80\x3f"
+# Llama 3's scaling, at a length where it acts within the tokens that are asked about.
+SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+class Copy:
+    """A model folder with its config and its one file of weights, to be changed and written elsewhere."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        weights = (folder / "model.safetensors").read_bytes()
+        (size,) = struct.unpack_from("<Q", weights)
+        self.header = json.loads(weights[8:8 + size])
+        self.numbers = bytearray(weights[8 + size:])
+
+    def places(self, name: str) -> tuple[int, int]:
+        return tuple(self.header[name]["data_offsets"])
+
+    def rows(self, name: str) -> list[bytes]:
+        start, end = self.places(name)
+        count = self.header[name]["shape"][0]
+        row = (end - start) // count
+        return [bytes(self.numbers[at:at + row]) for at in range(start, end, row)]
+
+    def put(self, name: str, rows: list[bytes]) -> None:
+        start, end = self.places(name)
+        joined = b"".join(rows)
+        assert len(joined) == end - start, name
+        self.numbers[start:end] = joined
+
+    def write(self, folder: Path) -> Path:
+        folder.mkdir(parents=True)
+        for file in self.folder.iterdir():
+            if file.name not in ("config.json", "model.safetensors"):
+                shutil.copyfile(file, folder / file.name)
+        (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
+        header = json.dumps(self.header).encode()
+        header += b" " * (-len(header) % 8)
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + self.numbers)
+        return folder
+
+
+def layer(copy: Copy, name: str, number: int | None = None) -> str:
+    """A tensor of the layer in the middle, unless told."""
+    number = copy.config["num_hidden_layers"] // 2 if number is None else number
+    return f"model.layers.{number}.{name}.weight"
+
+
+def permuted(name: str):
+    """The rows of one matrix the other way round."""
+    def mistake(copy: Copy) -> None:
+        copy.put(layer(copy, name), copy.rows(layer(copy, name))[::-1])
+    mistake.__name__ = f"{name.rsplit('.')[-1]}_permuted"
+    return mistake
+
+
+def two_rows_swapped(copy: Copy) -> None:
+    """As small as a permutation can be: not in the issue's list, and here to see where the bounds end."""
+    name = layer(copy, "self_attn.q_proj")
+    rows = copy.rows(name)
+    copy.put(name, [rows[1], rows[0], *rows[2:]])
+
+
+def a_layer_permuted(copy: Copy) -> None:
+    """The rows of every matrix of one layer."""
+    for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                 "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+        permuted(name)(copy)
+
+
+def layers_swapped(copy: Copy) -> None:
+    """Two that follow one another."""
+    for name in [name for name in copy.header if name.startswith(one := "model.layers.0.")]:
+        other = name.replace(one, "model.layers.1.")
+        rows = copy.rows(name)
+        copy.put(name, copy.rows(other))
+        copy.put(other, rows)
+
+
+def last_layer_left_out(copy: Copy) -> None:
+    copy.config["num_hidden_layers"] -= 1
+
+
+def rotary_pairs(copy: Copy) -> None:
+    """Queries and keys rotated in pairs of neighbours where the checkpoint pairs a dimension with the one half a head on."""
+    for number in range(copy.config["num_hidden_layers"]):
+        for name, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
+            name, heads = layer(copy, f"self_attn.{name}", number), copy.config[heads]
+            rows = copy.rows(name)
+            size = len(rows) // heads
+            half = size // 2
+            turned = [rows[head * size + place % half * 2 + place // half]
+                      for head in range(heads) for place in range(size)]
+            copy.put(name, turned)
+
+
+def a_norm_of_ones(copy: Copy) -> None:
+    name = layer(copy, "input_layernorm")
+    copy.put(name, [ONE_IN_BF16] * copy.header[name]["shape"][0])
+
+
+def last_norm_of_ones(copy: Copy) -> None:
+    copy.put("model.norm.weight", [ONE_IN_BF16] * copy.header["model.norm.weight"]["shape"][0])
+
+
+def rope_theta_wrong(copy: Copy) -> None:
+    copy.config["rope_theta"] = 500000.0 if copy.config["rope_theta"] == 10000.0 else 10000.0
+
+
+def scaled(original: int, factor: float | None = None):
+    """No mistake: a model that was made for longer texts than `original`."""
+    def change(copy: Copy) -> None:
+        copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original}
+        if factor:
+            copy.config["rope_scaling"]["factor"] = factor
+    return change
+
+
+def scaling_ignored(copy: Copy) -> None:
+    copy.config["rope_scaling"] = None
+
+
+MISTAKES = [
+    *map(permuted, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                    "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")),
+    two_rows_swapped,
+    a_layer_permuted,
+    layers_swapped,
+    last_layer_left_out,
+    rotary_pairs,
+    a_norm_of_ones,
+    last_norm_of_ones,
+    rope_theta_wrong,
+]
+
+
+def spoiled(folder: Path, mistake, into: Path) -> Path:
+    copy = Copy(folder)
+    mistake(copy)
+    return copy.write(into / f"{folder.name}-{mistake.__name__}")

@@ -1,0 +1,121 @@
+//! Greedy tokens against the witness's own: the same request, token by token, up to the first difference. What comes after
+//! it follows from another text and says nothing.
+
+use std::collections::HashMap;
+
+use protocol::IgnoreEos;
+use serde::Serialize;
+
+use super::places::{Text, blocks, greedy_samples};
+use super::witness::Witness;
+use crate::record::{Launch, RunRecord};
+
+/// How far an engine's tokens are the witness's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Greedy {
+    /// Texts that both went on with.
+    pub texts: usize,
+    pub parted: usize,
+    /// Tokens of the witness in these texts, and how many of them came before the first difference of their text.
+    pub compared: usize,
+    pub equal: usize,
+    /// The earliest difference.
+    pub first: Option<Parting>,
+    #[serde(skip)]
+    pub partings: Vec<Parting>,
+}
+
+/// The first token of a text that is not the witness's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Parting {
+    pub text: Text,
+    /// Counted from 0.
+    pub place: usize,
+    /// `None` where one ended before the other.
+    pub theirs: Option<u32>,
+    pub own: Option<u32>,
+    /// Names the sample, for opinions on it.
+    #[serde(skip)]
+    pub sample: Option<(u32, usize, u32)>,
+}
+
+impl Greedy {
+    pub fn of(record: &RunRecord, configuration: usize, witness: &Witness) -> Option<Self> {
+        let plan = &record.header.plan;
+        let eos = Eos::of(record, configuration, witness.configuration);
+        let mut found =
+            Self { texts: 0, parted: 0, compared: 0, equal: 0, first: None, partings: Vec::new() };
+        if let Some(own) = witness.continued() {
+            for continued in record.continued.iter().filter(|it| it.configuration == configuration) {
+                found.take(&continued.ids, eos.before(own), Text::HeldOut, None);
+            }
+        }
+        if let Some(other) = witness.configuration.filter(|other| *other != configuration) {
+            let owns: HashMap<(&str, u32), &[protocol::Sequence]> = greedy_samples(record, other)
+                .map(|it| {
+                    let asked = plan.cases[it.case].workload.max_new_tokens;
+                    ((it.prompt_hash.as_str(), asked), it.iteration.sequences.as_slice())
+                })
+                .collect();
+            let blocks = blocks(record);
+            for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
+                let asked = plan.cases[sample.case].workload.max_new_tokens;
+                let Some(own) = owns.get(&(sample.prompt_hash.as_str(), asked)) else { continue };
+                for (theirs, own) in sample.iteration.sequences.iter().zip(*own) {
+                    if let (Some(theirs), Some(own)) = (&theirs.output_ids, &own.output_ids) {
+                        let name = (sample.launch, sample.case, sample.index);
+                        let text = Text::of(plan, &blocks, name.0, name.1, name.2);
+                        found.take(theirs, eos.before(own), text, Some(name));
+                    }
+                }
+            }
+        }
+        (found.compared > 0).then_some(found)
+    }
+
+    fn take(&mut self, theirs: &[u32], own: &[u32], text: Text, sample: Option<(u32, usize, u32)>) {
+        let equal = theirs.iter().zip(own).take_while(|(theirs, own)| theirs == own).count();
+        self.texts += 1;
+        self.compared += own.len();
+        self.equal += equal;
+        if equal == own.len() {
+            return;
+        }
+        self.parted += 1;
+        let (theirs, own) = (theirs.get(equal).copied(), own.get(equal).copied());
+        let parting = Parting { text, place: equal, theirs, own, sample };
+        if self.first.as_ref().is_none_or(|first| parting.place < first.place) {
+            self.first = Some(parting.clone());
+        }
+        self.partings.push(parting);
+    }
+}
+
+/// Where the comparison ends: an engine that cannot give EOS has to give another token in its place.
+struct Eos {
+    masked: bool,
+    ids: Vec<u32>,
+}
+
+impl Eos {
+    fn of(record: &RunRecord, configuration: usize, witness: Option<usize>) -> Self {
+        let launches = |of: usize| record.launches.iter().filter(move |it| it.configuration == of);
+        let masks = |it: &Launch| {
+            it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
+        };
+        let stated = |of: usize| {
+            let facts = launches(of).filter_map(|it| Some(&it.loaded.as_ref()?.facts));
+            facts.flat_map(|facts| facts.eos_ids.iter().flatten().copied()).collect::<Vec<u32>>()
+        };
+        let own = witness.map(stated).unwrap_or_default();
+        Self {
+            masked: launches(configuration).any(masks),
+            ids: if own.is_empty() { stated(configuration) } else { own },
+        }
+    }
+
+    fn before<'a>(&self, own: &'a [u32]) -> &'a [u32] {
+        let first = own.iter().position(|id| self.masked && self.ids.contains(id));
+        first.map_or(own, |first| &own[..first])
+    }
+}

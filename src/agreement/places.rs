@@ -1,0 +1,54 @@
+//! Where in a run a token stands, as a sentence names it.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::plan::Plan;
+use crate::record::{Role, RunRecord, Sample};
+use crate::report::safe::line;
+
+/// A text that an engine generated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Text {
+    /// How it went on with the held-out prompt.
+    HeldOut,
+    /// A measured request.
+    Sample { workload: String, index: u32, block: u32 },
+}
+
+impl Text {
+    /// `` `decode` sample 3 (block 0) ``.
+    pub fn name(&self) -> String {
+        match self {
+            Self::HeldOut => "the held-out prompt's continuation".into(),
+            Self::Sample { workload, index, block } => format!("`{workload}` sample {index} (block {block})"),
+        }
+    }
+
+    pub fn of(plan: &Plan, blocks: &HashMap<u32, u32>, launch: u32, case: usize, index: u32) -> Self {
+        let workload = plan.cases.get(case).map_or_else(String::new, |case| line(&case.workload.label));
+        Self::Sample { workload, index, block: blocks.get(&launch).copied().unwrap_or(0) }
+    }
+}
+
+/// The block of each launch.
+pub fn blocks(record: &RunRecord) -> HashMap<u32, u32> {
+    record.launches.iter().map(|it| (it.launch, it.block)).collect()
+}
+
+/// The measured requests of a configuration whose tokens are the likeliest ones, one after the other.
+pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator<Item = &Sample> {
+    let cases = &record.header.plan.cases;
+    record.samples.iter().filter(move |sample| {
+        sample.role == Role::Measured
+            && cases
+                .get(sample.case)
+                .is_some_and(|case| case.configuration == configuration && is_greedy(&case.workload.sampling))
+    })
+}
+
+fn is_greedy(sampling: &Option<protocol::Sampling>) -> bool {
+    sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
+}

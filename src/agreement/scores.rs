@@ -1,0 +1,157 @@
+//! Log-probabilities of a text that was given, against the witness's: facts in, distances out.
+
+use serde::Serialize;
+
+/// Tokens of a stretch. Short enough that an error which grows with the position shows at the end of a text, long enough
+/// that one hard token does not decide.
+pub const STRETCH: usize = 128;
+
+/// How far apart they are, in nats.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scores {
+    /// The root mean square over all tokens.
+    pub rms: f64,
+    pub tokens: usize,
+    /// By one token.
+    pub largest: f64,
+    pub worst: Option<Stretch>,
+    /// Values that the witness has and the engine has not: it found them impossible, or left them out.
+    pub missing: usize,
+    /// The first of them: the text, and the id's place in it.
+    pub first_missing: Option<(usize, usize)>,
+}
+
+/// A part of one text.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Stretch {
+    pub sequence: usize,
+    /// The first and the last id whose log-probability is in it, counted from 0.
+    pub from: usize,
+    pub to: usize,
+    pub rms: f64,
+}
+
+impl Scores {
+    /// Texts by number, each with the witness's values and the engine's. `None` where there is nothing to compare.
+    pub fn of<'a>(
+        texts: impl Iterator<Item = (usize, &'a [Option<f64>], &'a [Option<f64>])>,
+    ) -> Option<Self> {
+        let mut all = Squares::default();
+        let mut found =
+            Self { rms: 0.0, tokens: 0, largest: 0.0, worst: None, missing: 0, first_missing: None };
+        for (sequence, witness, engine) in texts {
+            for (from, to) in stretches(witness.len()) {
+                let mut of_it = Squares::default();
+                for place in from..to {
+                    // Of what the witness finds impossible, nothing is near and nothing far.
+                    let Some(own) = finite(witness.get(place)) else { continue };
+                    match finite(engine.get(place)) {
+                        Some(theirs) => of_it.take(theirs - own),
+                        None => {
+                            found.missing += 1;
+                            // The values are those of every id but the first.
+                            found.first_missing.get_or_insert((sequence, place + 1));
+                        }
+                    }
+                }
+                found.largest = found.largest.max(of_it.largest);
+                all.sum += of_it.sum;
+                all.count += of_it.count;
+                let stretch = of_it.rms().map(|rms| Stretch { sequence, from: from + 1, to, rms });
+                let is_worse = |it: &Stretch| found.worst.is_none_or(|worst| it.rms > worst.rms);
+                if let Some(stretch) = stretch.filter(is_worse) {
+                    found.worst = Some(stretch);
+                }
+            }
+            found.missing += engine.len().saturating_sub(witness.len());
+        }
+        found.tokens = all.count;
+        found.rms = all.rms().unwrap_or(0.0);
+        (found.tokens + found.missing > 0).then_some(found)
+    }
+}
+
+#[derive(Default)]
+struct Squares {
+    sum: f64,
+    count: usize,
+    largest: f64,
+}
+
+impl Squares {
+    fn take(&mut self, difference: f64) {
+        self.sum += difference * difference;
+        self.count += 1;
+        self.largest = self.largest.max(difference.abs());
+    }
+
+    /// Numbers that are too large to be squared make it infinite, which is beyond every bound.
+    fn rms(&self) -> Option<f64> {
+        (self.count > 0).then(|| (self.sum / self.count as f64).sqrt())
+    }
+}
+
+fn finite(value: Option<&Option<f64>>) -> Option<f64> {
+    value.copied().flatten().filter(|value| value.is_finite())
+}
+
+/// Half a stretch or less at the end belongs to the one before it.
+fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    let whole = ((count + STRETCH / 2 - 1) / STRETCH).max(1);
+    (0..whole).map(move |number| {
+        let end = if number + 1 == whole { count } else { (number + 1) * STRETCH };
+        (number * STRETCH, end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(witness: &[Option<f64>], engine: &[Option<f64>]) -> Option<Scores> {
+        Scores::of(std::iter::once((0, witness, engine)))
+    }
+
+    #[test]
+    fn the_distance_is_the_root_of_the_mean_square() {
+        let found = of(&[Some(-1.0), Some(-2.0)], &[Some(-1.3), Some(-1.6)]).unwrap();
+        assert!((found.rms - 0.125_f64.sqrt()).abs() < 1e-12, "{found:?}");
+        assert!((found.largest - 0.4).abs() < 1e-12);
+        assert_eq!((found.tokens, found.missing), (2, 0));
+    }
+
+    #[test]
+    fn what_goes_wrong_late_shows_in_the_worst_stretch() {
+        let witness = vec![Some(-1.0); 1151];
+        let late = |place| if place < 1023 { Some(-1.0) } else { Some(-2.0) };
+        let found = of(&witness, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
+        assert!((found.rms - (128.0_f64 / 1151.0).sqrt()).abs() < 1e-12);
+        let worst = found.worst.unwrap();
+        assert_eq!((worst.from, worst.to), (1025, 1151));
+        assert!((worst.rms - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_short_end_belongs_to_the_stretch_before() {
+        let of = |count| stretches(count).collect::<Vec<_>>();
+        assert_eq!(of(0), [(0, 0)]);
+        assert_eq!(of(20), [(0, 20)]);
+        assert_eq!(of(128), [(0, 128)]);
+        assert_eq!(of(192), [(0, 192)]);
+        assert_eq!(of(193), [(0, 128), (128, 193)]);
+    }
+
+    #[test]
+    fn what_is_missing_is_counted_and_what_the_witness_finds_impossible_is_not() {
+        let found = of(&[Some(-1.0), None, Some(-1.0)], &[None, Some(-9.0)]).unwrap();
+        assert_eq!((found.tokens, found.missing, found.first_missing), (0, 2, Some((0, 1))));
+        assert_eq!(of(&[None], &[Some(-1.0)]), None);
+        assert_eq!(of(&[Some(-1.0)], &[Some(-1.0), Some(-1.0)]).unwrap().missing, 1);
+    }
+
+    #[test]
+    fn numbers_that_are_none_or_too_large_are_far_and_no_panic() {
+        let found = of(&[Some(-1.0), Some(-1.0)], &[Some(f64::NAN), Some(-f64::MAX)]).unwrap();
+        assert_eq!((found.missing, found.rms), (1, f64::INFINITY));
+    }
+}

@@ -1,0 +1,356 @@
+use super::specimen::*;
+use super::*;
+use crate::plan::Configuration;
+use crate::record::{Entry, Kept, Unproved};
+
+/// How the engine beside the witness stands.
+fn engine(record: &RunRecord) -> Agreement {
+    Agreement::of(record).swap_remove(ENGINE)
+}
+
+/// A record in which the engine lies so far from the witness everywhere, and computes in this.
+fn apart(rms: f64, weights: &str, compute: &str) -> RunRecord {
+    let mut record = proved();
+    record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());
+    record.header.plan.configurations[WITNESS].model.dtype = Some("bf16".into());
+    state(&mut record, ENGINE, weights, compute);
+    score(&mut record, ENGINE, |place| Some(if place % 2 == 0 { rms } else { -rms }));
+    record
+}
+
+fn standing(rms: f64, weights: &str, compute: &str) -> Standing {
+    engine(&apart(rms, weights, compute)).standing
+}
+
+// What distance means.
+
+#[test]
+fn an_engine_that_says_what_the_witness_says_is_exact_and_so_is_the_witness() {
+    let found = Agreement::of(&proved());
+    assert_eq!(found[ENGINE].standing, Standing::Exact, "{:?}", found[ENGINE]);
+    assert_eq!(found[ENGINE].against, Against::Engine { label: "patient-original".into() });
+    assert_eq!((found[ENGINE].cell(), found[ENGINE].rms()), ("exact".into(), Some(0.0)));
+    assert!(found[ENGINE].reasons.is_empty());
+    let greedy = found[ENGINE].greedy.as_ref().unwrap();
+    // The held-out prompt, and 3 rounds in each of 5 blocks.
+    assert_eq!((greedy.texts, greedy.parted), (16, 0));
+    assert_eq!((greedy.compared, greedy.equal), (32 + 15 * 64, 32 + 15 * 64));
+    assert_eq!((found[WITNESS].standing, &found[WITNESS].against), (Standing::Exact, &Against::Itself));
+    // The twin of the reference was not asked: it is the same engine.
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[2].standing, Standing::Exact);
+}
+
+#[test]
+fn near_is_what_the_dtype_explains() {
+    let f32 = |rms| standing(rms, "f32", "f32");
+    assert_eq!(
+        [1.2e-6, 9e-4, 2e-3, 0.019].map(f32),
+        [Standing::Exact, Standing::Exact, Standing::Agrees, Standing::Agrees]
+    );
+    assert_eq!(f32(0.021), Standing::Wrong);
+    let bf16 = |rms| standing(rms, "bf16", "bf16");
+    assert_eq!([0.016, 0.06, 0.11].map(bf16), [Standing::Agrees, Standing::Drifts, Standing::Wrong]);
+    let q4_0 = |rms| standing(rms, "q4_0", "f32");
+    assert_eq!([0.04, 0.46, 0.71].map(q4_0), [Standing::Agrees, Standing::Drifts, Standing::Wrong]);
+    assert_eq!(engine(&apart(0.46, "q4_0", "f32")).cell(), "drifts 0.46");
+}
+
+/// The figures of `scripts/agreement/calibrate`, as they stand in `bounds`.
+#[test]
+fn no_correct_engine_that_was_measured_is_wrong() {
+    let whole_and_stretch = [
+        ("f32", "f32", 1.3e-6, 1.5e-6),
+        ("f16", "f16", 0.0019, 0.0023),
+        ("bf16", "bf16", 0.016, 0.019),
+        ("q8_0", "f32", 0.037, 0.045),
+        ("q6_k", "f32", 0.10, 0.12),
+        ("q4_k", "f32", 0.39, 0.43),
+        ("q4_0", "f32", 0.46, 0.54),
+    ];
+    for (weights, compute, whole, stretch) in whole_and_stretch {
+        let mut record = apart(whole, weights, compute);
+        assert_ne!(engine(&record).standing, Standing::Wrong, "{weights}");
+        score(&mut record, ENGINE, |place| Some(if place < 128 { stretch } else { whole }));
+        assert_ne!(engine(&record).standing, Standing::Wrong, "{weights}: {:?}", engine(&record));
+    }
+}
+
+#[test]
+fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
+    // The nearest of all permuted layers, and the nearest of one matrix alone.
+    for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32"), ("q6_k", "f32")] {
+        assert_eq!(standing(0.58, weights, compute), Standing::Wrong, "{weights}");
+    }
+    assert_eq!(standing((0.95_f64.powi(2) + 0.075_f64.powi(2)).sqrt(), "q4_0", "f32"), Standing::Wrong);
+    assert_eq!(standing(0.052, "f32", "f32"), Standing::Wrong);
+}
+
+#[test]
+fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretch() {
+    for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
+        let mut record = apart(0.0, weights, compute);
+        // 0.056 over all, 0.18 over the last stretch: the mildest that was seen.
+        score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
+        let found = engine(&record);
+        assert_eq!(found.standing, Standing::Wrong, "{weights}: {found:?}");
+    }
+    let mut record = apart(0.0, "bf16", "bf16");
+    score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
+    assert_eq!(
+        engine(&record).reasons,
+        [
+            "over ids 1,025 to 1,151 of held-out text 0 its log-probabilities differ from those of `patient-original` by \
+          0.18 (root mean square, nats; 0.061 over all), and 16 bits explain 0.15"
+        ]
+    );
+}
+
+#[test]
+fn a_file_in_4_bits_is_held_to_its_own_numbers() {
+    let mut record = apart(0.11, "q4_0", "f32");
+    assert_eq!(engine(&record).standing, Standing::Drifts);
+    record.header.plan.configurations.iter_mut().for_each(|it| it.model.dtype = Some("q4_0".into()));
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Wrong);
+    assert!(
+        found.reasons[0].ends_with("by 0.11 (root mean square, nats), and 8 bits explain 0.10"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_token_that_is_impossible_or_left_out_is_wrong() {
+    let mut record = proved();
+    score(&mut record, ENGINE, |place| (place != 30).then_some(0.0));
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Wrong);
+    let why =
+        "it finds id 31 of held-out text 0 impossible, or leaves it out, where `patient-original` does not";
+    assert_eq!(found.reasons, [why]);
+    let mut short = proved();
+    short.scored[1].logprobs.truncate(3);
+    assert!(engine(&short).reasons[0].ends_with("the first of 1,148"), "{:?}", engine(&short));
+}
+
+#[test]
+fn no_number_is_too_strange_to_be_judged() {
+    for strange in [f64::NAN, f64::INFINITY, -f64::MAX, f64::MAX, 1e300] {
+        let mut record = proved();
+        score(&mut record, ENGINE, |_| Some(strange));
+        assert_eq!(engine(&record).standing, Standing::Wrong, "{strange}");
+        score(&mut record, WITNESS, |_| Some(strange));
+        let found = engine(&record);
+        serde_json::to_string(&found).unwrap();
+        assert!(found.rms().is_none_or(|rms| !rms.is_nan() || found.is_wrong()), "{found:?}");
+    }
+    let mut record = proved();
+    record.scored[1].sequence = usize::MAX;
+    record.scored[0].logprobs.clear();
+    opine(&mut record, ENGINE, |_| f64::NAN);
+    record.opinions[0].case = usize::MAX;
+    record.opinions[1].place = u32::MAX;
+    Agreement::of(&record);
+}
+
+// What tokens say.
+
+#[test]
+fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
+    let mut record = proved();
+    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
+    opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
+    let found = engine(&record);
+    assert_eq!((found.standing, found.cell().as_str()), (Standing::Wrong, "wrong"));
+    assert_eq!(
+        found.reasons[0],
+        "from token 30 on of `decode` sample 0 (block 0) it gives tokens that `patient-original` finds 6.2 nats less likely \
+         than its own, on average over 34"
+    );
+    assert_eq!(found.first_difference(), Some(30));
+    // In 4 bits nobody could score as well; and it is no excuse.
+    let mut record = apart(0.3, "q4_0", "f32");
+    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
+    opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
+    assert_eq!(engine(&record).standing, Standing::Wrong);
+}
+
+#[test]
+fn a_near_tie_is_no_fault() {
+    let mut record = proved();
+    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
+    opine(&mut record, ENGINE, |place| if place == 30 { 0.004 } else { 0.0 });
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Agrees, "{found:?}");
+    let why =
+        "it parts at token 30 of `decode` sample 0 (block 0), at a near tie (0.0040 nats between the two)";
+    assert_eq!(found.reasons, [why]);
+}
+
+#[test]
+fn an_f32_engine_that_parts_where_there_is_no_tie_is_wrong_and_one_in_bf16_is_not() {
+    let mut record = proved();
+    generate(&mut record, ENGINE, |place| (place == 63).then_some(9));
+    opine(&mut record, ENGINE, |place| if place == 63 { 0.05 } else { 0.0 });
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Wrong);
+    assert!(found.reasons[0].contains("at token 63") && found.reasons[0].contains("0.050 nats"), "{found:?}");
+    state(&mut record, ENGINE, "bf16", "bf16");
+    score(&mut record, ENGINE, |_| Some(0.01));
+    assert_eq!(engine(&record).standing, Standing::Agrees);
+}
+
+#[test]
+fn an_f32_engine_that_goes_on_otherwise_is_wrong_where_no_tie_is_possible() {
+    let mut record = proved();
+    go_on(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Wrong);
+    assert!(
+        found.reasons[0].starts_with("it parts from `patient-original` at token 20 of the held-out"),
+        "{found:?}"
+    );
+    // As far apart as this, a tie is likely enough.
+    score(&mut record, ENGINE, |_| Some(5e-4));
+    assert_eq!(engine(&record).standing, Standing::Agrees);
+}
+
+#[test]
+fn an_engine_that_masks_eos_is_held_to_the_witness_up_to_its_first_eos() {
+    let mut record = proved();
+    generate(&mut record, WITNESS, |place| (place >= 40).then_some(2));
+    for launch in record.launches.iter_mut() {
+        launch.loaded.get_or_insert_default().facts.eos_ids = Some(vec![2]);
+    }
+    assert_eq!(engine(&record).standing, Standing::Wrong);
+    for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
+        launch.hello.get_or_insert_default().capabilities.ignore_eos = protocol::IgnoreEos::Masked;
+    }
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Exact, "{found:?}");
+    assert_eq!(found.greedy.unwrap().compared, 32 + 15 * 40);
+}
+
+#[test]
+fn who_counts_other_prompt_tokens_than_were_sent_is_wrong() {
+    let mut record = proved();
+    let cases = record.header.plan.cases.clone();
+    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
+        sample.iteration.sequences[0].prompt_tokens += 1;
+    }
+    let why = "it counts 33 prompt tokens in `decode` sample 0 (block 0) where 32 ids were sent";
+    assert_eq!((engine(&record).standing, engine(&record).reasons), (Standing::Wrong, vec![why.to_string()]));
+    // Of an engine that takes text it is what its tokenizer makes of it.
+    for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
+        launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
+    }
+    assert_eq!(engine(&record).standing, Standing::Exact);
+}
+
+// What is not known.
+
+#[test]
+fn an_engine_without_score_stands_by_its_tokens() {
+    let mut record = proved();
+    record.scored.retain(|it| it.configuration != ENGINE);
+    record.take(Entry::Unproved(Unproved {
+        configuration: Some(ENGINE),
+        reason: "offers no `score`".into(),
+        ..Unproved::default()
+    }));
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Agrees);
+    assert_eq!(found.reasons, ["by 992 of its tokens alone", "offers no `score`"]);
+    assert_eq!(found.cell(), "agrees");
+    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
+    opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
+    assert_eq!(engine(&record).standing, Standing::Wrong);
+}
+
+#[test]
+fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
+    let mut record = proved();
+    record.scored.retain(|it| it.configuration != ENGINE);
+    record.continued.retain(|it| it.configuration != ENGINE);
+    let cases = record.header.plan.cases.clone();
+    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
+        sample.iteration.sequences[0].output_ids = None;
+    }
+    assert_eq!(engine(&record).reasons, ["it gave neither log-probabilities nor ids to compare"]);
+    record.take(Entry::Unproved(Unproved {
+        configuration: Some(ENGINE),
+        reason: "gives text\nalone".into(),
+        hint: Some("none".into()),
+        ..Unproved::default()
+    }));
+    let found = engine(&record);
+    assert_eq!((found.standing, found.cell().as_str()), (Standing::Unverified, "unverified"));
+    assert_eq!(found.reasons, ["gives text alone (hint: none)"]);
+}
+
+#[test]
+fn only_an_engine_in_f32_is_believed() {
+    let mut record = proved();
+    state(&mut record, WITNESS, "f32", "bf16");
+    let found = Agreement::of(&record);
+    for agreement in &found {
+        assert_eq!(agreement.standing, Standing::Unverified, "{agreement:?}");
+        let why = "the witness `patient-original` runs in bf16, and only f32 is believed";
+        assert_eq!(agreement.reasons, [why]);
+    }
+    // What was kept of one is believed all the same, and the engine is held against that.
+    record.take(Entry::Kept(Kept {
+        model: "/m".into(),
+        by: "patient-original 0.1.0".into(),
+        logprobs: vec![vec![Some(-2.0); TOKENS]],
+        continued: vec![OWN; 32],
+    }));
+    let found = Agreement::of(&record);
+    let kept = Against::Kept { by: "patient-original 0.1.0".into() };
+    assert_eq!((found[ENGINE].standing, &found[ENGINE].against), (Standing::Exact, &kept));
+    assert_eq!((found[WITNESS].standing, &found[WITNESS].against), (Standing::Exact, &kept));
+}
+
+#[test]
+fn the_witness_itself_is_held_against_what_was_kept() {
+    let mut record = proved();
+    record.take(Entry::Kept(Kept {
+        model: "/m".into(),
+        by: "patient-original 0.1.0".into(),
+        logprobs: vec![vec![Some(-2.5); TOKENS]],
+        continued: vec![OWN; 32],
+    }));
+    let found = Agreement::of(&record);
+    assert_eq!((found[WITNESS].standing, found[WITNESS].rms()), (Standing::Wrong, Some(0.5)));
+}
+
+#[test]
+fn nobody_stands_where_nobody_was_asked() {
+    let record = unproved();
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.reasons, ["no engine in f32 vouches for this model"]);
+    assert_eq!(unasked(&record), None);
+    let mut off = proved();
+    score(&mut off, ENGINE, |_| Some(9.0));
+    off.header.plan.proof = Proof::Off;
+    assert_eq!((engine(&off).standing, unasked(&off)), (Standing::Unverified, Some(Unasked::ByRequest)));
+    let mut old = proved();
+    old.header.record_version = 2;
+    assert_eq!((engine(&old).standing, unasked(&old)), (Standing::Unverified, Some(Unasked::ByAge)));
+}
+
+#[test]
+fn the_program_of_a_baseline_stands_by_itself_or_by_its_row() {
+    let mut record = apart(0.5, "f32", "f32");
+    let baseline = Configuration {
+        label: "beacon (baseline)".into(),
+        beside: Some(Beside::Baseline { of: ENGINE }),
+        ..record.header.plan.configurations[ENGINE].clone()
+    };
+    record.header.plan.configurations.push(baseline);
+    assert_eq!(wrong(&record), [false, true, false, true]);
+    score(&mut record, 3, |_| Some(0.0));
+    go_on(&mut record, 3, vec![OWN; 32]);
+    assert_eq!(wrong(&record), [false, true, false, false]);
+}

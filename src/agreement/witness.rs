@@ -1,0 +1,105 @@
+//! Whose word is taken for a model.
+
+use protocol::Facts;
+use serde::Serialize;
+
+use crate::plan::WITNESS_DTYPE;
+use crate::record::{Continued, HeldOut, Kept, RunRecord, Scored};
+use crate::report::safe::line;
+
+/// Whom a configuration is held against.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "whom", rename_all = "snake_case")]
+pub enum Against {
+    Nobody,
+    /// It is the witness itself, and nobody vouches for it.
+    Itself,
+    /// An engine of this run.
+    Engine {
+        label: String,
+    },
+    /// What was kept of an engine.
+    Kept {
+        by: String,
+    },
+}
+
+/// The witness of one model, and what it said.
+pub struct Witness<'a> {
+    pub held_out: &'a HeldOut,
+    pub said: Said<'a>,
+    /// The configuration that vouches in this run, where it is what it must be.
+    pub configuration: Option<usize>,
+    pub against: Against,
+}
+
+pub enum Said<'a> {
+    Kept(&'a Kept),
+    Asked { scored: Vec<&'a Scored>, continued: Option<&'a Continued> },
+}
+
+impl<'a> Witness<'a> {
+    /// For the model of a configuration; or why there is none.
+    pub fn of(record: &'a RunRecord, configuration: usize) -> Result<Self, String> {
+        let plan = &record.header.plan;
+        let model = &plan.configurations[configuration].model;
+        let nobody = || "no engine in f32 vouches for this model".to_string();
+        let held_out = record.held_out.iter().find(|it| it.model == model.path).ok_or_else(nobody)?;
+        let vouching = plan.witness_of(model);
+        let label = |index: usize| line(&plan.configurations[index].label);
+        let narrow = vouching.and_then(|index| Some((index, narrower(record, index)?)));
+        let configuration = vouching.filter(|_| narrow.is_none());
+        if let Some(kept) = record.kept.iter().find(|it| it.model == model.path) {
+            let against = Against::Kept { by: line(&kept.by) };
+            return Ok(Self { held_out, said: Said::Kept(kept), configuration, against });
+        }
+        if let Some((index, dtype)) = narrow {
+            let label = label(index);
+            return Err(format!("the witness `{label}` runs in {dtype}, and only f32 is believed"));
+        }
+        let index = vouching.ok_or_else(nobody)?;
+        let scored: Vec<&Scored> = record.scored.iter().filter(|it| it.configuration == index).collect();
+        let continued = record.continued.iter().find(|it| it.configuration == index);
+        if scored.is_empty() && continued.is_none() {
+            return Err(format!("the witness `{}` gave nothing to compare with", label(index)));
+        }
+        let against = Against::Engine { label: label(index) };
+        Ok(Self { held_out, said: Said::Asked { scored, continued }, configuration, against })
+    }
+
+    /// What it gives the ids of a held-out text.
+    pub fn logprobs(&self, sequence: usize) -> Option<&'a [Option<f64>]> {
+        match &self.said {
+            Said::Kept(kept) => kept.logprobs.get(sequence).map(Vec::as_slice),
+            Said::Asked { scored, .. } => {
+                scored.iter().find(|it| it.sequence == sequence).map(|it| it.logprobs.as_slice())
+            }
+        }
+    }
+
+    /// How it goes on with the held-out prompt.
+    pub fn continued(&self) -> Option<&'a [u32]> {
+        let ids = match &self.said {
+            Said::Kept(kept) => Some(kept.continued.as_slice()),
+            Said::Asked { continued, .. } => continued.map(|it| it.ids.as_slice()),
+        };
+        ids.filter(|ids| !ids.is_empty())
+    }
+
+    pub fn is_itself(&self, configuration: usize) -> bool {
+        matches!(self.said, Said::Asked { .. }) && self.configuration == Some(configuration)
+    }
+}
+
+/// What a configuration states instead of f32; `None` where it states f32 for weights and arithmetic in every launch.
+fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
+    let unstated = || "something it does not state".to_string();
+    let launches = record.launches.iter().filter(|it| it.configuration == configuration);
+    let loaded: Vec<&Facts> = launches.filter_map(|it| Some(&it.loaded.as_ref()?.facts)).collect();
+    if loaded.is_empty() {
+        return Some(unstated());
+    }
+    let mut stated = loaded.iter().flat_map(|facts| [&facts.weights_dtype, &facts.compute_dtype]);
+    let other = stated.find(|dtype| dtype.as_deref() != Some(WITNESS_DTYPE))?;
+    Some(other.as_deref().map_or_else(unstated, line))
+}

@@ -1,0 +1,66 @@
+//! Standings and distances in words.
+
+use super::{Agreement, Standing};
+
+impl Standing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Agrees => "agrees",
+            Self::Drifts => "drifts",
+            Self::Wrong => "wrong",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
+impl Agreement {
+    /// As a table has it: `exact`, `agrees 0.012`, `wrong 2.3`.
+    pub fn cell(&self) -> String {
+        let name = self.standing.name();
+        let shows = matches!(self.standing, Standing::Agrees | Standing::Drifts | Standing::Wrong);
+        // Where it is wrong by its tokens alone, how well it scores is beside the point.
+        let figure = self.rms().filter(|rms| shows && *rms > super::bounds::EXACT);
+        figure.map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
+    }
+}
+
+/// Two significant digits: no more are worth reading.
+pub fn figures(value: f64) -> String {
+    if !value.is_finite() {
+        return "infinite".into();
+    }
+    let written = format!("{value:.1e}");
+    let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
+    match exponent {
+        _ if value == 0.0 => "0".into(),
+        -3..=0 => format!("{value:.*}", (1 - exponent) as usize),
+        1..=3 => format!("{value:.0}"),
+        _ => written,
+    }
+}
+
+/// `1,151`.
+pub fn counted(count: usize) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_have_two_digits_and_counts_have_commas() {
+        let written = [0.012345, 0.14, 2.34, 0.0, 1.2e-6, 12.6, f64::INFINITY, 1.5e300].map(figures);
+        assert_eq!(written, ["0.012", "0.14", "2.3", "0", "1.2e-6", "13", "infinite", "1.5e300"]);
+        assert_eq!([7, 128, 1151, 1_406_000].map(counted), ["7", "128", "1,151", "1,406,000"]);
+    }
+}

@@ -1,0 +1,139 @@
+//! What engines put out, in the words of a report: a column where it varies, a line for what is not right, and nothing twice.
+
+use super::safe::line;
+use super::seen::Seen;
+use super::{Report, Row};
+use crate::agreement::bounds::{AGREES, EXACT};
+use crate::agreement::{Against, Agreement, Standing, Unasked, unasked};
+
+/// The title of the column.
+pub const TITLE: &str = "output";
+/// Reasons that one line holds; JSON has all.
+const REASONS: usize = 2;
+
+/// What was found of the output of one row's engine.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The configuration's label.
+    pub engine: String,
+    pub agreement: Agreement,
+}
+
+/// Of each configuration that has a row.
+pub fn outputs(seen: &Seen) -> Vec<Output> {
+    if unasked(seen.record).is_some() {
+        return Vec::new();
+    }
+    let all = seen.plan.configurations.iter().zip(&seen.engines).zip(&seen.agreements).enumerate();
+    let rows = all.filter(|(index, ((configuration, _), _))| {
+        let mut cases =
+            (0..seen.plan.cases.len()).filter(|&case| seen.plan.cases[case].configuration == *index);
+        configuration.beside.is_none() && cases.any(|case| !seen.samples[case].is_empty())
+    });
+    rows.map(|(_, ((_, engine), agreement))| Output {
+        engine: engine.label.clone(),
+        agreement: agreement.clone(),
+    })
+    .collect()
+}
+
+impl Output {
+    pub fn is_unverified(&self) -> bool {
+        self.agreement.standing == Standing::Unverified
+    }
+
+    /// In place of every verdict on it.
+    pub fn why_not_compared(&self) -> String {
+        format!("`{}` is wrong{}; it is not compared", self.engine, self.reasons())
+    }
+
+    fn reasons(&self) -> String {
+        let reasons: Vec<String> =
+            self.agreement.reasons.iter().take(REASONS).map(|reason| line(reason)).collect();
+        if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) }
+    }
+}
+
+impl Report {
+    pub fn output_of(&self, row: &Row) -> Option<&Output> {
+        self.outputs.iter().find(|it| it.engine == row.engine.label)
+    }
+
+    /// Where nobody is, nobody ranks behind anybody.
+    pub fn some_are_verified(&self) -> bool {
+        self.outputs.iter().any(|it| !it.is_unverified())
+    }
+}
+
+/// Whether it needs a column: not where all rows have the same word and no figure.
+pub fn vary(report: &Report) -> bool {
+    let cells: Vec<String> = report.outputs.iter().map(|it| it.agreement.cell()).collect();
+    cells.iter().any(|cell| *cell != cells[0] || cell.contains(' '))
+}
+
+/// The one word of all rows, for the caption.
+pub fn common(report: &Report) -> Option<String> {
+    let first = report.outputs.first().filter(|_| !vary(report))?;
+    Some(format!("output {}", first.agreement.cell()))
+}
+
+/// What the column says; or why there is none.
+pub fn legend(report: &Report) -> Option<String> {
+    if report.rows.is_empty() {
+        return None;
+    }
+    match report.unasked {
+        Some(Unasked::ByRequest) => {
+            return Some(format!(
+                "{TITLE}: nobody was asked for proof of it: `--witness ENGINE` names who is believed"
+            ));
+        }
+        Some(Unasked::ByAge) => return Some(format!("{TITLE}: not compared when this was recorded")),
+        None => {}
+    }
+    let mut whom: Vec<String> = Vec::new();
+    for against in report.outputs.iter().map(|it| &it.agreement.against) {
+        let said = match against {
+            Against::Engine { label } => format!("`{}`", line(label)),
+            Against::Kept { by } => format!("{} (kept)", line(by)),
+            Against::Itself | Against::Nobody => continue,
+        };
+        whom.extend((!whom.contains(&said)).then_some(said));
+    }
+    if whom.is_empty() || !vary(report) {
+        return None;
+    }
+    Some(format!(
+        "{TITLE}: by how many nats its log-probabilities of held-out text lie from those of {} (root mean square); exact: up \
+         to {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: more than what it computes in explains",
+        whom.join(", ")
+    ))
+}
+
+/// Why engines drift or are unverified. Those of whom the same is to be said share a line; what is wrong is said elsewhere.
+pub fn notes(outputs: &[Output]) -> Vec<String> {
+    let mut notes: Vec<(Standing, String, Vec<String>)> = Vec::new();
+    let told =
+        outputs.iter().filter(|it| [Standing::Drifts, Standing::Unverified].contains(&it.agreement.standing));
+    for output in told {
+        let (standing, name) = (output.agreement.standing, format!("`{}`", output.engine));
+        let reasons = output.reasons();
+        match notes.iter_mut().find(|(other, why, _)| (*other, &*why) == (standing, &reasons)) {
+            Some((.., names)) => names.push(name),
+            None => notes.push((standing, reasons, vec![name])),
+        }
+    }
+    let write = |(standing, reasons, names): (Standing, String, Vec<String>)| {
+        let verb = match (standing, names.len()) {
+            (Standing::Drifts, 1) => "drifts",
+            (Standing::Drifts, _) => "drift",
+            (_, 1) => "is unverified",
+            _ => "are unverified",
+        };
+        format!("{} {verb}{reasons}", names.join(", "))
+    };
+    notes.into_iter().map(write).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use serde_json::Value;
+
+use super::super::specimen::{BASELINE, BEACON, REED};
+use super::super::tests::rendered;
+use super::super::{Report, safe};
+use crate::agreement::specimen::*;
+use crate::plan::Proof;
+use crate::record::RunRecord;
+
+/// A witness, an engine that is beside it by so much, and one that nobody could ask.
+fn three(off: f64) -> RunRecord {
+    let mut record = measured(&["patient-original", "beacon", "reed"], &[BASELINE, BEACON, REED]);
+    state(&mut record, WITNESS, "f32", "f32");
+    ask(&mut record);
+    for configuration in [WITNESS, ENGINE] {
+        let off = if configuration == ENGINE { off } else { 0.0 };
+        score(&mut record, configuration, |_| Some(off));
+        go_on(&mut record, configuration, vec![OWN; 32]);
+    }
+    let cases = record.header.plan.cases.clone();
+    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == 2) {
+        // Nothing says that it was asked the same.
+        sample.prompt_hash.clear();
+    }
+    record
+}
+
+fn json(record: &RunRecord) -> Value {
+    serde_json::from_str(&rendered(record, "json", 100)).unwrap()
+}
+
+#[test]
+fn the_table_says_of_every_engine_what_its_output_is() {
+    let mut record = three(0.012);
+    state(&mut record, ENGINE, "bf16", "bf16");
+    let text = rendered(&record, "table", 120);
+    assert!(text.lines().all(|line| safe::width(line) <= 120), "{text}");
+    for shown in [" output ", " exact ", " agrees 0.012 ", " unverified "] {
+        assert!(text.contains(shown), "no `{shown}` in\n{text}");
+    }
+    assert!(text.contains("output: by how many nats its log-probabilities"), "{text}");
+    let markdown = rendered(&record, "markdown", 120);
+    assert!(markdown.contains("| agrees 0.012 |"), "{markdown}");
+    let json = json(&record);
+    assert_eq!(json["cases"][1]["output"], "agrees");
+    let output = &json["outputs"][1];
+    assert_eq!((&output["engine"], &output["standing"]), (&"beacon".into(), &"agrees".into()));
+    assert_eq!((&output["scores"]["tokens"], &output["precision"]), (&TOKENS.into(), &"bits16".into()));
+    assert_eq!(output["against"]["label"], "patient-original");
+    let csv = rendered(&record, "csv", 120);
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let at = header.iter().position(|name| *name == "output").unwrap();
+    let line: Vec<&str> = csv.lines().find(|line| line.contains("beacon")).unwrap().split(',').collect();
+    assert_eq!((line[at], line[at + 2], line[at + 3]), ("agrees", "1151", ""));
+    assert!((line[at + 1].parse::<f64>().unwrap() - 0.012).abs() < 1e-9, "{line:?}");
+}
+
+#[test]
+fn one_word_for_all_is_said_once() {
+    let text = rendered(&proved(), "table", 100);
+    assert!(text.contains(", output exact\n"), "{text}");
+    assert!(!text.contains("unverified"), "{text}");
+    let text = rendered(&unproved(), "table", 100);
+    assert!(text.contains("output unverified\n"), "{text}");
+    let why = "note: `patient-original`, `beacon` are unverified: no engine in f32 vouches for this model";
+    assert!(text.contains(why), "{text}");
+    // Where nobody is verified nobody is marked.
+    assert!(!text.contains("x*"), "{text}");
+}
+
+#[test]
+fn an_engine_that_is_wrong_is_shown_and_never_ranked() {
+    let record = three(2.3);
+    let report = Report::of(&record);
+    let text = rendered(&record, "table", 120);
+    let row = text.lines().find(|line| line.contains("beacon") && line.contains("wrong 2.3")).unwrap();
+    assert!(row.trim_end().ends_with(" wrong"), "{text}");
+    assert!(!row.contains("x "), "{text}");
+    let why = "`beacon` is wrong: its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by 2.3";
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(why) && text.contains("it is not compared"), "{text}");
+    assert!(!text.contains("`beacon` decodes"), "{text}");
+    assert!(report.verdicts.against_reference.iter().all(|it| it.engine != "beacon"));
+    assert!(report.verdicts.all_pairs.iter().all(|it| it.engine != "beacon" && it.against != "beacon"));
+    assert_eq!(json(&record)["cases"][1]["times_reference"], Value::Null);
+}
+
+#[test]
+fn nothing_is_compared_with_a_wrong_reference_and_another_is_proposed() {
+    let mut record = three(2.3);
+    record.header.plan.reference = "beacon".into();
+    let text = rendered(&record, "table", 120);
+    let why = "no ratios: the output of the reference `beacon` is wrong: `--reference patient-original`";
+    assert!(text.contains(why), "{text}");
+    assert!(!text.contains("x ref"), "{text}");
+}
+
+#[test]
+fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verified() {
+    let mut record = three(0.0);
+    let text = rendered(&record, "table", 120);
+    assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");
+    let why = "note: `reed` is unverified: it gave neither log-probabilities nor ids to compare";
+    assert!(text.contains(why), "{text}");
+    // Two workloads, so that there is a mean.
+    let more: Vec<_> = record.header.plan.cases.clone();
+    let first = record.header.plan.cases.len();
+    for mut case in more {
+        case.workload.label = "decode again".into();
+        record.header.plan.cases.push(case);
+    }
+    for mut sample in record.samples.clone() {
+        sample.case += first;
+        record.samples.push(sample);
+    }
+    let means = Report::of(&record).verdicts.means;
+    let order: Vec<(&str, bool)> = means.iter().map(|it| (it.engine.as_str(), it.is_verified)).collect();
+    assert_eq!(order, [("beacon", true), ("reed", false)]);
+    assert!(means[1].times > means[0].times, "{means:?}");
+}
+
+#[test]
+fn where_nobody_was_asked_a_line_says_so_and_there_is_no_column() {
+    let mut record = three(2.3);
+    record.header.plan.proof = Proof::Off;
+    let text = rendered(&record, "table", 120);
+    assert!(text.contains("output: nobody was asked for proof of it: `--witness ENGINE`"), "{text}");
+    assert!(!text.contains("wrong"), "{text}");
+    record.header.plan.proof = Proof::Usual;
+    record.header.record_version = 2;
+    let text = rendered(&record, "table", 120);
+    assert!(text.contains("output: not compared when this was recorded"), "{text}");
+    assert!(!text.contains("wrong"), "{text}");
+}
+
+#[test]
+fn what_an_engine_is_called_cannot_leave_its_line() {
+    let mut record = three(2.3);
+    record.header.plan.configurations[ENGINE].label = "be\u{1b}[31macon\n=x".into();
+    record.header.plan.configurations[WITNESS].label = "wit\nness".into();
+    for format in ["table", "markdown", "csv"] {
+        let text = rendered(&record, format, 100);
+        assert!(!text.contains('\u{1b}') && !text.contains("\n=x"), "{text}");
+    }
+}

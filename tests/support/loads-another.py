@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""An engine that loads another model than it is asked to load, and is honest in everything else."""
+import json
+import subprocess
+import sys
+
+engine = subprocess.Popen(["@ENGINE@"], stdin=subprocess.PIPE)  # It answers on this program's own stdout.
+for line in sys.stdin.buffer:
+    request = json.loads(line)
+    if request.get("type") == "load":
+        request["model"] = "@MODEL@"
+    engine.stdin.write(json.dumps(request).encode() + b"\n")
+    engine.stdin.flush()
+engine.stdin.close()
+sys.exit(engine.wait())
