@@ -65,6 +65,8 @@ impl Run<'_> {
         }
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         let processes = launched.processes();
+        // However dear, each case has one.
+        let needed = role == Role::Measured && index == 0;
         let sample = Sample {
             launch: launched.launch.launch,
             case,
@@ -75,7 +77,7 @@ impl Run<'_> {
             answered_ns: answer.answered_ns,
             iteration,
             peak_resident_bytes: memory::peak_resident_bytes(&processes),
-            held: launched.holding.read(&processes),
+            held: launched.holding.read(&processes, needed),
             device_memory: answer.generated.device_memory.clone(),
             cpu_ns: None,
         };
