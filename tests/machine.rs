@@ -95,6 +95,11 @@ fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
     assert!(passes[0]["requests"].as_u64() >= Some(1) && passes[0]["new_tokens"].as_u64() > Some(0));
     assert_eq!(record.entries("sample").len(), 2 * 4, "two blocks of two warm-ups and two rounds");
     let samples = record.entries("sample");
+    let measured = samples.iter().filter(|it| it["role"] == "measured" && it["index"] == 0);
+    assert!(
+        measured.clone().count() == 2 && measured.clone().all(|it| it["held"].is_object()),
+        "{samples:?}"
+    );
     let first = &samples[0]["held"];
     assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
     // Peak memory of one process is what the kernel counted of it, whoever else maps its program.
@@ -187,6 +192,19 @@ fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
     assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
     // The engine computes on the CPU: whose memory the GPU's is nobody can say.
     assert_eq!(resources["device_bytes"], Value::Null);
+}
+
+#[test]
+fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_the_remedy() {
+    let scratch = Scratch::new();
+    let driver = stand_in(&scratch);
+    let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
+    let report = json(asked.args(["--budget", "20s"]).env("LD_LIBRARY_PATH", &driver));
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("GPU 0 was slowed down while it computed (sw_power_cap); raise"), "{warnings}");
+    assert!(warnings.contains("other programs use GPU 0"), "{warnings}");
+    // None of the processes that the driver names is the engine's.
+    assert_eq!(report["cases"][0]["resources"]["device_bytes"], Value::Null);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub fn held(pids: &[u32]) -> Option<Held> {
     together(&each.collect::<Vec<_>>())
 }
 
-/// Readings of what a process tree holds, no more often than their cost allows.
+/// Readings of what a process tree holds, no more often than their cost allows, or than they are needed.
 #[derive(Debug, Default)]
 pub struct Holding {
     /// When the last one ended, and what it took.
@@ -35,12 +35,10 @@ pub struct Holding {
 }
 
 impl Holding {
-    pub fn read(&mut self, pids: &[u32]) -> Option<Held> {
+    pub fn read(&mut self, pids: &[u32], needed: bool) -> Option<Held> {
         let begun = Instant::now();
-        if self
-            .last
-            .is_some_and(|(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME)
-        {
+        let dear = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
+        if !needed && self.last.is_some_and(dear) {
             return None;
         }
         let held = held(pids);
@@ -171,11 +169,14 @@ mod tests {
         assert!(after.anonymous_bytes >= before.anonymous_bytes + (60 << 20), "{before:?} {after:?}");
         assert!(after.resident_bytes >= after.anonymous_bytes && touched.len() == 64 << 20);
         let mut holding = Holding::default();
-        assert!(holding.read(&own).is_some());
+        assert!(holding.read(&own, false).is_some());
         holding.last = Some((Instant::now(), Duration::from_secs(60)));
-        assert_eq!(holding.read(&own), None);
+        assert_eq!(holding.read(&own, false), None);
+        assert!(holding.read(&own, true).is_some());
+        holding.last = Some((Instant::now(), Duration::from_secs(60)));
+        assert_eq!(holding.read(&own, false), None);
         holding.last = Some((Instant::now(), Duration::ZERO));
-        assert!(holding.read(&own).is_some());
+        assert!(holding.read(&own, false).is_some());
     }
 
     #[cfg(target_os = "linux")]

@@ -58,7 +58,7 @@ pub struct Machine {
     pub kernel_parameters: Vec<String>,
     /// What the firmware calls the machine: a cloud names its kind of instance there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub product: Option<String>,
+    pub hardware: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
@@ -102,7 +102,7 @@ impl Machine {
             steal_share: quiet::steal_share(),
             huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
             kernel_parameters: read("/proc/cmdline").map_or_else(Vec::new, |text| kernel_parameters(&text)),
-            product: product(),
+            hardware: hardware(),
             gpus: gpu::probe(),
         }
     }
@@ -171,7 +171,7 @@ fn kernel_parameters(cmdline: &str) -> Vec<String> {
     cmdline.split_ascii_whitespace().filter(matters).map(String::from).collect()
 }
 
-fn product() -> Option<String> {
+fn hardware() -> Option<String> {
     let field = |name: &str| read(format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_string());
     let words =
         [field("sys_vendor"), field("product_name")].into_iter().flatten().filter(|it| !it.is_empty());

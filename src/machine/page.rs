@@ -108,11 +108,11 @@ impl Page {
             Some(false) => Some("no hypervisor".to_string()),
             None => None,
         };
-        let product = self.machine.product.clone();
+        let hardware = self.machine.hardware.clone();
         let steal = self.machine.steal_share.map(|share| {
             format!("steal since it started {:.2} % of the processor time that was wanted", share * 100.0)
         });
-        joined([guest, product, steal])
+        joined([guest, hardware, steal])
     }
 
     fn memory(&self) -> String {

@@ -56,6 +56,8 @@ impl Run<'_> {
         let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
         launched.tree = launched.processes();
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
+        // However dear, each case has one.
+        let needed = role == Role::Measured && index == 0;
         let sample = Sample {
             launch: launched.launch.launch,
             case,
@@ -66,7 +68,7 @@ impl Run<'_> {
             answered_ns: answer.answered_ns,
             iteration,
             peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
-            held: launched.holding.read(&launched.tree),
+            held: launched.holding.read(&launched.tree, needed),
             device_memory: answer.generated.device_memory.clone(),
             cpu_ns: launched.cpu_ns,
             late: verify::lateness(&answer),

@@ -11,6 +11,7 @@ use super::seats::Seats;
 use super::{Run, Stop};
 use crate::engine::{Cause, Stage};
 use crate::machine::energy::Reading;
+use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
 use crate::metric::output_tokens;
 use crate::prompts::Which;
@@ -66,8 +67,8 @@ impl Run<'_> {
         self.ask_for(launched, &mut pass, Duration::ZERO).await?;
         let held = sampler.stop().held;
         let before = Reading::take();
-        let device = &self.plan.configurations[launched.launch.configuration].device;
-        if !before.is_empty() || device != "cpu" {
+        let on_device = self.plan.configurations[launched.launch.configuration].device != "cpu";
+        if !before.is_empty() || on_device {
             let sampler = Sampler::start(What::Gpus, roots);
             pass = of;
             self.ask_for(launched, &mut pass, self.span()).await?;
@@ -75,6 +76,11 @@ impl Run<'_> {
             pass.gpus = sampler.stop().gpus;
         }
         pass.held = held;
+        // Of one that computes on the CPU it is somebody else's GPU.
+        let slowed = pass.gpus.iter().filter(|_| on_device).filter_map(gpu::slowed);
+        for message in slowed.collect::<Vec<_>>() {
+            self.warn(launched.launch.configuration, message)?;
+        }
         Ok(self.recorder.take(Entry::Pass(pass))?)
     }
 

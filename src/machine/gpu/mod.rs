@@ -133,6 +133,20 @@ pub fn before(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| [shared(gpu), capped(gpu)]).flatten().collect()
 }
 
+/// What slowed a GPU down while an engine computed on it, in the driver's words.
+pub fn slowed(pass: &GpuPass) -> Option<String> {
+    let by = pass.throttled_by.join(", ");
+    let says = |word: &str| by.contains(word);
+    let remedy = match () {
+        () if says("thermal") => "let it cool, or hold its clock lower (`sudo nvidia-smi -lgc`)",
+        () if says("power") => {
+            "raise its power limit (`sudo nvidia-smi -pl`), or compare only what was measured under it"
+        }
+        () => "`nvidia-smi -q -d PERFORMANCE` says more",
+    };
+    (!by.is_empty()).then(|| format!("GPU {} was slowed down while it computed ({by}); {remedy}", pass.index))
+}
+
 fn shared(gpu: &Gpu) -> Option<String> {
     let pids: Vec<String> = gpu.processes.iter().map(|process| process.pid.to_string()).collect();
     (!pids.is_empty()).then(|| {
@@ -205,6 +219,20 @@ mod tests {
         let cut = Gpu { mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
         assert_eq!(cut.sameness(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
         assert_eq!(Gpu::default().sameness(), "unknown");
+    }
+
+    #[test]
+    fn what_slowed_a_gpu_down_is_told_with_the_remedy() {
+        let by = |reasons: &[&str]| {
+            slowed(&GpuPass {
+                throttled_by: reasons.iter().map(|it| it.to_string()).collect(),
+                ..GpuPass::default()
+            })
+        };
+        assert_eq!(by(&[]), None);
+        assert!(by(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); raise its power limit"));
+        assert!(by(&["sw_power_cap", "sw_thermal_slowdown"]).unwrap().contains("let it cool"));
+        assert!(by(&["sync_boost"]).unwrap().contains("PERFORMANCE"));
     }
 
     #[test]

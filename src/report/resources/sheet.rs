@@ -65,12 +65,15 @@ impl Sheet {
             Counts::Joules => joules,
             Counts::Plain(symbol) => Scale { divisor: 1.0, symbol },
         };
+        // What nobody knows in any row is said once.
+        let known = |kind: &&Kind| rows.iter().any(|(_, it)| (kind.of)(it).is_some());
+        let (kinds, unknown): (Vec<&Kind>, Vec<&Kind>) = KINDS.iter().partition(known);
         let mut columns = vec![named("case"), named("engine")];
-        columns.extend(KINDS.iter().map(|kind| figure(kind.title, scale(kind.counts))));
+        columns.extend(kinds.iter().map(|kind| figure(kind.title, scale(kind.counts))));
         let lines = rows.iter().map(|(row, resources)| {
             let engine = labels.short(&room.name_of(&row.engine));
             let mut cells = vec![shorten(&row.case.label, room.word), engine];
-            cells.extend(KINDS.iter().map(|kind| match (kind.of)(resources) {
+            cells.extend(kinds.iter().map(|kind| match (kind.of)(resources) {
                 Some(value) => written(value, kind.counts, scale(kind.counts)),
                 None => "n/a".into(),
             }));
@@ -80,7 +83,7 @@ impl Sheet {
         Self {
             heading: vec!["what each case needed:".into()],
             cells: Cells { columns, lines },
-            legend: legend(&rows),
+            legend: legend(&unknown),
         }
     }
 }
@@ -92,13 +95,14 @@ fn written(value: f64, counts: Counts, scale: Scale) -> String {
     }
 }
 
-fn legend(rows: &[(&Row, &Resources)]) -> Vec<String> {
-    let nobody_has = |of: fn(&Resources) -> Option<f64>| rows.iter().all(|(_, it)| of(it).is_none());
+fn legend(unknown: &[&Kind]) -> Vec<String> {
     let mut legend = vec!["memory counts the process tree, each page once; energy is over idle".to_string()];
-    if nobody_has(|it| it.joules_per_token) && nobody_has(|it| it.idle_watts) {
-        legend.push(
-            "energy is n/a: no counter of energy could be read (`orchestrate machine` says why)".into(),
-        );
+    if !unknown.is_empty() {
+        let titles: Vec<&str> = unknown.iter().map(|kind| kind.title).collect();
+        legend.push(format!("n/a in every row: {}", titles.join(", ")));
+    }
+    if unknown.iter().any(|kind| kind.counts == Counts::Joules) {
+        legend.push("energy: no counter could be read, or none beyond idle (`orchestrate machine` says which there are)".into());
     }
     legend
 }

@@ -15,7 +15,7 @@ fn looked_at() -> RunRecord {
     };
     let launches: Vec<(u32, usize)> =
         record.launches.iter().map(|it| (it.launch, it.configuration)).collect();
-    let of_second = |launch: u32| launches.iter().any(|it| *it == (launch, 1));
+    let of_second = |launch: u32| launches.contains(&(launch, 1));
     for sample in record.samples.iter_mut().filter(|sample| of_second(sample.launch)) {
         sample.held = Some(held);
         sample.cpu_ns = Some((sample.answered_ns - sample.sent_ns) * 3 / 2);
@@ -75,20 +75,25 @@ fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_un
     };
     assert!(of("patient-original", 0) == Some("n/a") && sheet.contains("n/a"), "{text}");
     assert!(sheet.contains("170") && sheet.contains("1.50") && sheet.contains(" 83.0"), "{text}");
-    assert!(!sheet.contains("no counter of energy"), "{text}");
+    assert!(
+        !sheet.contains("no counter could be read") && sheet.contains("in every row: device memory"),
+        "{text}"
+    );
     assert!(!rendered(&looked_at(), "table", view(false)).contains("what each case needed"));
     let markdown = rendered(&looked_at(), "markdown", view(true));
     assert!(markdown.contains("| case | engine | peak memory MB | memory anonymous MB |"), "{markdown}");
 }
 
 #[test]
-fn without_counters_the_table_says_where_to_look_for_the_reason() {
+fn without_counters_the_table_has_no_column_of_them_and_says_so() {
     let record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let text = rendered(&record, "table", View { width: Some(100), resources: true, ..View::default() });
-    assert!(
-        text.contains("energy is n/a: no counter of energy could be read (`orchestrate machine`"),
-        "{text}"
-    );
+    let (_, sheet) = text.split_once("what each case needed:").unwrap();
+    let (table, _) = sheet.split_once("memory counts").unwrap();
+    assert!(table.contains("peak") && !table.contains("idle"), "{text}");
+    let said = sheet.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("over weights, CPU busy, energy per token, idle power, GPU busy"), "{text}");
+    assert!(said.contains("energy: no counter could be read"), "{text}");
 }
 
 #[test]
