@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::stats::{Floor, StoppedBy};
 
-pub use beside::{Energy, GpuPass, Held, Idle, Limits, Overhead, Pass};
+pub use beside::{Energy, GpuPass, Held, Idle, Late, Limits, Overhead, Pass};
 pub use proof::{Continued, HeldOut, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
@@ -166,13 +166,6 @@ pub struct Sample {
     /// Of a request that was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
-}
-
-/// How long after their stamps streamed tokens arrived, on the orchestrator's clock.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Late {
-    pub first_ns: i64,
-    pub median_ns: i64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
