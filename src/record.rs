@@ -163,6 +163,9 @@ pub struct Sample {
     /// CPU time of the process tree from the request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
+    /// How long its threads meanwhile could have run and had no core, because something else had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ns: Option<u64>,
     /// Of a request that was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,

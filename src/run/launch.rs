@@ -5,7 +5,7 @@ use protocol::{HelloFacts, Load, environment};
 use super::{Run, Stop};
 use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
 use crate::event::Event;
-use crate::machine::busy::ProcessorTime;
+use crate::machine::busy::{ProcessorTime, Worked};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 
@@ -22,8 +22,8 @@ pub(super) struct Launched {
     pub at_rest: bool,
     /// Its processes, as they were found after its last answer.
     pub tree: Vec<u32>,
-    /// The processor time that they had during its last request.
-    pub cpu_ns: Option<u64>,
+    /// During its last request.
+    pub worked: Worked,
 }
 
 impl Launched {
@@ -146,7 +146,7 @@ impl Run<'_> {
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree: Vec::new(), cpu_ns: None })
+        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree: Vec::new(), worked: Worked::default() })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.
