@@ -142,6 +142,9 @@ impl Spans {
 
     /// The bound that every one of many requests lies beyond.
     fn always(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
+        if self.requests < MANY || self.least_share <= ALWAYS {
+            return None;
+        }
         let label = &subject.case(case)?.workload.label;
         let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
         let theirs = others.filter_map(|other| {
@@ -151,8 +154,7 @@ impl Spans {
         });
         let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;
         let bound = (ALWAYS * self.elapsed_ns).max(LEAST_NS + TIMES_ANOTHER * least);
-        let always = self.requests >= MANY && self.least_share > ALWAYS && self.least_ns > bound;
-        always.then_some(bound)
+        (self.least_ns > bound).then_some(bound)
     }
 }
 
