@@ -160,7 +160,7 @@ pub fn asked(
     models: Vec<Model>,
     scenarios: Vec<&'static Scenario>,
 ) -> Result<Asked> {
-    let (witness, proof) = witness(registry, arguments.witness.as_deref())?;
+    let (witness, proof) = witness(registry, arguments.witness.clone())?;
     let mut asked = Asked {
         reference: own_reference(registry, &candidates),
         witness,
@@ -195,17 +195,20 @@ pub fn asked(
 }
 
 /// Who says what a model's output should be.
-fn witness(registry: &Registry, named: Option<&str>) -> Result<(Option<Candidate>, Proof)> {
-    let Some(name) = named.filter(|name| !name.is_empty()) else {
+fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candidate>, Proof)> {
+    let said = named.or_else(|| std::env::var(WITNESS).ok());
+    let Some(name) = said.filter(|name| !name.is_empty()) else {
         return Ok((registry.witness(), Proof::Usual));
     };
     if name == NO_WITNESS {
         return Ok((None, Proof::Off));
     }
-    let found = registry.find(name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
+    let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
     Ok((Some(registry.candidate(&found, None)), Proof::Named))
 }
 
+/// What may name it in the environment, for every run of a shell or of a test.
+const WITNESS: &str = "ORCHESTRATE_WITNESS";
 /// What `--witness` takes for nobody.
 const NO_WITNESS: &str = "none";
 

@@ -128,8 +128,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
     /// Whose word on a model's output is taken, in f32; unless given, the reference engine of the tree where it is set up.
-    /// `none` proves nothing
-    #[arg(long, value_name = "ENGINE", env = "ORCHESTRATE_WITNESS")]
+    /// `none` proves nothing. ORCHESTRATE_WITNESS in the environment says the same
+    #[arg(long, value_name = "ENGINE")]
     pub witness: Option<String>,
     /// Build nothing and set up nothing: measure what is ready
     #[arg(long)]

@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::stats::{Floor, StoppedBy};
 
-pub use beside::{Energy, GpuPass, Held, Idle, Limits, Overhead, Pass};
+pub use beside::{Energy, GpuPass, Held, Idle, Late, Limits, Overhead, Pass};
 pub use proof::{Continued, HeldOut, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
@@ -166,16 +166,12 @@ pub struct Sample {
     /// CPU time of the process tree from the request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
+    /// How long its threads meanwhile could have run and had no core, because something else had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ns: Option<u64>,
     /// Of a request that was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
-}
-
-/// How long after their stamps streamed tokens arrived, on the orchestrator's clock.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Late {
-    pub first_ns: i64,
-    pub median_ns: i64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

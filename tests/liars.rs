@@ -108,11 +108,36 @@ fn an_engine_that_claims_two_threads_and_uses_one_is_named_with_both() {
     let one: &[&str] = &["--busy-threads", "1", "--per-token-ns", SLOWLY];
     let both: &[&str] = &["--busy-threads", "2", "--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("idle", "", one), ("busy", "", both)], DECODE);
-    trial.says("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
-    let idle: f64 = cores(&trial, "idle").unwrap();
-    // Whatever else runs here takes from both; nothing gives the one thread a second core.
-    assert!(idle < 1.2, "{idle}");
-    assert!(cores(&trial, "busy").is_none_or(|busy| busy > idle), "{:?}", trial.said_of("busy"));
+    let Cores { busy, waited } = Cores::of(&trial, "idle");
+    assert!(busy > 0.0 && busy < 1.2, "{busy}");
+    // Where other programs had the cores, nobody can tell what it would have done with them.
+    match waited < 0.1 {
+        true => {
+            trial.says("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
+        }
+        false => assert_eq!(cores(&trial, "idle"), None),
+    }
+    let both = Cores::of(&trial, "busy");
+    assert_eq!(cores(&trial, "busy").is_some(), both.busy < 1.2 && both.waited < 0.1, "{both:?}");
+}
+
+/// As the record has it, over the measured requests.
+#[derive(Debug)]
+struct Cores {
+    busy: f64,
+    waited: f64,
+}
+
+impl Cores {
+    fn of(trial: &Trial, name: &str) -> Self {
+        let record = Record::only_one_in(&trial.scratch.results());
+        let sum = |field: &str| -> f64 {
+            record.samples_of(name).iter().map(|it| it[field].as_u64().unwrap_or(0) as f64).sum()
+        };
+        let passed = sum("answered_ns") - sum("sent_ns");
+        assert!(passed > 5e8, "{passed} ns");
+        Self { busy: sum("cpu_ns") / passed, waited: sum("waited_ns") / passed }
+    }
 }
 
 /// As the doubt about its threads says it.
@@ -127,18 +152,13 @@ fn an_engine_that_states_one_thread_and_uses_two_is_never_first() {
         &["--loaded", r#"{"threads":1}"#, "--busy-threads", "4", "--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("greedy", "", settings)], DECODE);
     // How many cores it could take is the machine's doing; that it is told when it took more is not.
-    let samples = Record::only_one_in(&trial.scratch.results());
-    let samples = samples.samples_of("greedy");
-    let ns = |sample: &Value, field: &str| sample[field].as_u64().unwrap() as f64;
-    let worked: f64 = samples.iter().map(|sample| ns(sample, "cpu_ns")).sum();
-    let passed: f64 = samples.iter().map(|it| ns(it, "answered_ns") - ns(it, "sent_ns")).sum();
-    assert!(worked > 0.0 && passed > 5e8, "{worked} in {passed}");
-    if worked / passed > 1.3 {
-        trial
-            .says("greedy", &["states 1 thread", "it computes with more than it states"])
-            .doubted("greedy", true);
-    } else {
-        assert_eq!(cores(&trial, "greedy"), None);
+    let Cores { busy, .. } = Cores::of(&trial, "greedy");
+    match busy > 1.3 {
+        true => {
+            trial.says("greedy", &["states 1 thread", "it computes with more than it states"]);
+            trial.doubted("greedy", true);
+        }
+        false => assert_eq!(cores(&trial, "greedy"), None, "{busy}"),
     }
 }
 

@@ -9,14 +9,14 @@ use crate::stats::{median, quantile};
 /// So much of a request may be nobody's on any machine: reading it, writing the answer, a scheduler's whim.
 const WHIM_NS: f64 = 20e6;
 const WHIM_SHARE: f64 = 0.05;
-/// A quarter of a request is no whim where another engine, asked in turn with this one, leaves far less of its own.
-const LARGE_SHARE: f64 = 0.25;
-const TIMES_ANOTHER: f64 = 3.0;
-const LEAST_NS: f64 = 1e6;
-/// Of fewer requests one that the machine held up is as good as any.
-const LEAST_REQUESTS: usize = 5;
 /// Who states early times does so in every request, and a machine holds up some: what three of four leave out is the engine's.
 const MOST_OF_THEM: f64 = 0.25;
+/// What every single one of many requests leaves out is no whim, however short: a quarter of it at least, and far more than
+/// another engine, asked in turn with this one, was able to.
+const ALWAYS: f64 = 0.25;
+const MANY: usize = 20;
+const TIMES_ANOTHER: f64 = 3.0;
+const LEAST_NS: f64 = 1e6;
 
 /// A span of a request that should be next to nothing.
 struct Span {
@@ -103,19 +103,10 @@ fn doubt(subject: &Subject, all: &[Subject], span: &Span) -> Option<Doubt> {
 fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<Seen> {
     let own = Spans::of(subject, span, case)?;
     let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
-    let label = &subject.case(case)?.workload.label;
-    let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
-    let theirs = others.filter_map(|other| {
-        let mut alike = other.cases().into_keys();
-        let case = alike.find(|&it| other.case(it).is_some_and(|it| it.workload.label == *label))?;
-        Some(Spans::of(other, span, case)?.span_ns)
-    });
-    let least = theirs.reduce(f64::min).filter(|_| own.requests >= LEAST_REQUESTS);
-    let large = least.map(|least| (LARGE_SHARE * own.elapsed_ns).max(LEAST_NS + TIMES_ANOTHER * least));
-    let bound_ns = large.map_or(whim, |large| large.min(whim));
+    let always = own.always(subject, all, span, case);
+    let bound_ns = if own.span_ns > whim { whim } else { always? };
     let Spans { span_ns, elapsed_ns, .. } = own;
-    let case = subject.name_of(case);
-    (span_ns > bound_ns).then_some(Seen { case, span_ns, elapsed_ns, bound_ns })
+    Some(Seen { case: subject.name_of(case), span_ns, elapsed_ns, bound_ns })
 }
 
 /// Over the requests of a case in all launches.
@@ -123,6 +114,10 @@ struct Spans {
     requests: usize,
     /// As long or longer in most of them.
     span_ns: f64,
+    /// As long or longer in all of them.
+    least_ns: f64,
+    /// Of its request.
+    least_share: f64,
     /// The median.
     elapsed_ns: f64,
 }
@@ -133,9 +128,33 @@ impl Spans {
         let here = subject.samples.iter().filter(|it| it.case == case && it.role != Role::Discarded);
         let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, elapsed_ns(it) as f64)));
         let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
+        let shares = spans.iter().zip(&elapsed).map(|(span, elapsed)| span / elapsed);
+        let least_share = shares.fold(f64::INFINITY, f64::min);
         spans.sort_unstable_by(f64::total_cmp);
-        let span_ns = quantile(&spans, MOST_OF_THEM)?;
-        Some(Self { requests: spans.len(), span_ns, elapsed_ns: median(&elapsed)? })
+        Some(Self {
+            requests: spans.len(),
+            span_ns: quantile(&spans, MOST_OF_THEM)?,
+            least_ns: *spans.first()?,
+            least_share,
+            elapsed_ns: median(&elapsed)?,
+        })
+    }
+
+    /// The bound that every one of many requests lies beyond.
+    fn always(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
+        if self.requests < MANY || self.least_share <= ALWAYS {
+            return None;
+        }
+        let label = &subject.case(case)?.workload.label;
+        let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
+        let theirs = others.filter_map(|other| {
+            let mut alike = other.cases().into_keys();
+            let case = alike.find(|&it| other.case(it).is_some_and(|it| it.workload.label == *label))?;
+            Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY)
+        });
+        let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;
+        let bound = (ALWAYS * self.elapsed_ns).max(LEAST_NS + TIMES_ANOTHER * least);
+        (self.least_ns > bound).then_some(bound)
     }
 }
 

@@ -140,10 +140,9 @@ impl<'a> Subject<'a> {
     /// All of its work is done by the processes that were started: what they hold and the time that they have is what it
     /// needs.
     fn works_here(&self) -> bool {
-        let on_cpu =
-            self.fact(|facts| facts.device.as_deref()).unwrap_or(&self.configuration.device) == "cpu";
+        let device = self.fact(|facts| facts.device.as_deref()).unwrap_or(&self.configuration.device);
         let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());
-        on_cpu && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
+        device.starts_with("cpu") && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
     }
 
     /// Its cases, each with its measured samples.

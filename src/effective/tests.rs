@@ -241,6 +241,19 @@ fn an_engine_that_keeps_more_cores_busy_than_it_states_is_never_first() {
 }
 
 #[test]
+fn a_crowded_machine_says_nothing_of_how_many_threads_wanted_to_work() {
+    let crowded = |share: f64| {
+        busy(1.0, |record| {
+            measured_samples(record).for_each(|sample| {
+                sample.waited_ns = Some((share * (sample.answered_ns - sample.sent_ns) as f64) as u64);
+            });
+        })
+    };
+    assert_eq!(doubts_of(&crowded(0.3)), []);
+    says(&crowded(0.01), About::Threads, false, "1.00 in `decode`");
+}
+
+#[test]
 fn too_little_time_or_more_threads_than_cores_prove_nothing() {
     let short = busy(1.0, |record| {
         measured_samples(record).for_each(|sample| {
@@ -275,7 +288,7 @@ fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
 #[test]
 fn an_engine_that_answers_a_repeated_prompt_at_once_is_told_how_many_times_as_fast() {
     let record = repeats(0.1, Some(false));
-    says(&record, About::PrefixCache, true, "states no prefix cache, and answers a repeated prompt 1");
+    says(&record, About::PrefixCache, true, "states no prefix cache, and answers a repeated prompt 9.9");
     let message = only(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
     says(&repeats(0.1, None), About::PrefixCache, false, "states nothing of a prefix cache");
@@ -294,6 +307,19 @@ fn one_fast_launch_of_three_is_an_accident() {
         }
     }
     assert_eq!(doubts_of(&record), []);
+}
+
+#[test]
+fn in_few_launches_a_pace_that_changed_explains_what_a_cache_would() {
+    let once = |share| {
+        let mut record = repeats(share, Some(false));
+        record.launches.retain(|launch| launch.block == 0);
+        let kept: Vec<u32> = record.launches.iter().map(|launch| launch.launch).collect();
+        record.samples.retain(|sample| kept.contains(&sample.launch));
+        record
+    };
+    assert_eq!(doubts_of(&once(0.4)), []);
+    says(&once(0.1), About::PrefixCache, true, "instead of");
 }
 
 #[test]
@@ -432,6 +458,12 @@ fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_
     };
     says(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
     assert_eq!(doubts_of(&early(1.0, true, shorter)), []);
+    // One request in which nothing was left out shows that it need not be.
+    let once = early(0.5, true, |record| {
+        shorter(record);
+        samples(record).take(1).for_each(|it| it.answered_ns = it.sent_ns + it.iteration.end_ns / 2 + 50_000);
+    });
+    assert_eq!(doubts_of(&once), []);
     // Where the machine keeps everybody waiting, nobody is told.
     let slow = early(0.5, true, |record| {
         shorter(record);

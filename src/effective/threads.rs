@@ -5,7 +5,7 @@ use crate::metric::three_digits;
 use crate::record::Sample;
 
 /// Over less than this a kernel that counts in ticks says little.
-const LEAST_NS: u64 = 500_000_000;
+const LEAST_NS: f64 = 5e8;
 /// Processor time is read a little before a request and a little after its answer. In shorter ones that would show.
 const SHORTEST_NS: u64 = 2_000_000;
 /// Threads wait for one another and for memory; the best engines keep nine tenths of theirs busy. Below this share of what it
@@ -14,11 +14,17 @@ const BUSY: f64 = 0.6;
 /// A thread that reads requests, one that writes answers, a collector of garbage.
 const BESIDES: f64 = 0.3;
 
+/// Where its threads waited for more of a core than this, something else had the cores: others of them then wait for those,
+/// and what it would have kept busy cannot be told.
+const CROWDED: f64 = 0.1;
+
 /// Of one case: how many cores it kept busy, over how long.
 struct Busy {
     case: usize,
     cores: f64,
-    elapsed_ns: u64,
+    /// Cores that its threads waited for; none where the kernel does not count it.
+    waited: f64,
+    elapsed_ns: f64,
 }
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
@@ -36,7 +42,7 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
              more than it states",
             threads(stated),
             subject.name_of(most.case),
-            time(most.elapsed_ns as f64),
+            time(most.elapsed_ns),
         );
         // Work by more threads than the others have is what a comparison must not reward.
         subject.doubt(About::Threads, true, threads(stated), format!("{cores} cores"), &says)
@@ -52,14 +58,15 @@ fn too_few(subject: &Subject, stated: u32, cases: &[Busy]) -> Option<Doubt> {
     if stated < 2 || allowed.is_some_and(|allowed| stated > allowed) {
         return None;
     }
-    let (below, others): (Vec<&Busy>, Vec<&Busy>) = cases.iter().partition(|it| it.cores < bound);
+    let told = cases.iter().filter(|it| it.waited <= CROWDED);
+    let (below, others): (Vec<&Busy>, Vec<&Busy>) = told.partition(|it| it.cores < bound);
     let least = below.iter().map(|it| it.cores).reduce(f64::min)?;
     let list = |of: &[&Busy]| -> String {
         let each = of.iter().map(|it| format!("{} in {}", three_digits(it.cores), subject.name_of(it.case)));
         each.collect::<Vec<_>>().join(", ")
     };
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
-    let over = time(below.iter().map(|it| it.elapsed_ns as f64).sum());
+    let over = time(below.iter().map(|it| it.elapsed_ns).sum());
     let says = format!(
         "states {}, and kept fewer cores busy: {} (processor time over {over} of measured requests){elsewhere}",
         threads(stated),
@@ -76,9 +83,9 @@ fn threads(stated: u32) -> String {
 /// Over all launches together.
 fn busy(case: usize, measured: &[&Sample]) -> Option<Busy> {
     let long = measured.iter().filter(|sample| elapsed_ns(sample) >= SHORTEST_NS);
-    let timed = long.filter_map(|sample| Some((sample.cpu_ns?, elapsed_ns(sample))));
-    let (cpu_ns, elapsed_ns) = timed.fold((0u64, 0u64), |(cpu, elapsed), (more, longer)| {
-        (cpu.saturating_add(more), elapsed.saturating_add(longer))
-    });
-    (elapsed_ns >= LEAST_NS).then(|| Busy { case, cores: cpu_ns as f64 / elapsed_ns as f64, elapsed_ns })
+    let timed: Vec<_> = long.filter_map(|it| Some((it.cpu_ns?, it.waited_ns, elapsed_ns(it)))).collect();
+    let sum = |of: fn(&(u64, Option<u64>, u64)) -> u64| -> f64 { timed.iter().map(|it| of(it) as f64).sum() };
+    let elapsed_ns = sum(|(.., elapsed)| *elapsed);
+    let (cores, waited) = (sum(|(cpu, ..)| *cpu) / elapsed_ns, sum(|it| it.1.unwrap_or(0)) / elapsed_ns);
+    (elapsed_ns >= LEAST_NS).then_some(Busy { case, cores, waited, elapsed_ns })
 }

@@ -1,9 +1,12 @@
 //! Processor time of processes, as the kernel counts it.
 
-/// Of processes that were known before a request: asking takes two system calls for each and looks for none, so that it
+use super::read;
+
+/// Of processes that were known before a request: asking takes a system call or a few for each and looks for none, so that it
 /// can be done right beside the request.
 #[derive(Debug, Default)]
 pub struct ProcessorTime {
+    pids: Vec<u32>,
     #[cfg(target_os = "linux")]
     clocks: Vec<nix::time::ClockId>,
 }
@@ -11,6 +14,24 @@ pub struct ProcessorTime {
 /// Of any Linux.
 #[cfg(target_os = "linux")]
 const LARGEST_PID: i32 = 1 << 22;
+
+/// What processes had, and what they were kept from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Worked {
+    pub cpu_ns: Option<u64>,
+    pub waited_ns: Option<u64>,
+}
+
+impl Worked {
+    /// From an earlier moment to this one. Where less is counted than before, a thread has ended with what it had.
+    pub fn since(self, before: Self) -> Self {
+        let passed = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
+        Self {
+            cpu_ns: passed(self.cpu_ns, before.cpu_ns),
+            waited_ns: passed(self.waited_ns, before.waited_ns),
+        }
+    }
+}
 
 impl ProcessorTime {
     /// The clocks of these processes. One that has ended has none.
@@ -22,7 +43,7 @@ impl ProcessorTime {
             let pid = nix::unistd::Pid::from_raw(pid);
             nix::time::clock_getcpuclockid(pid).ok()
         };
-        Self { clocks: pids.iter().filter_map(clock).collect() }
+        Self { pids: pids.to_vec(), clocks: pids.iter().filter_map(clock).collect() }
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -30,10 +51,23 @@ impl ProcessorTime {
         Self::default()
     }
 
+    pub fn so_far(&self) -> Worked {
+        Worked { cpu_ns: self.so_far_ns(), waited_ns: self.waited_ns() }
+    }
+
+    /// How long their threads that live could have run and had no core, as far as the kernel counts it.
+    fn waited_ns(&self) -> Option<u64> {
+        let threads = self.pids.iter().flat_map(|pid| {
+            let folders = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            folders.map(|folder| read(folder.path().join("schedstat")).and_then(|text| waited(&text)))
+        });
+        threads.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
+    }
+
     /// What all their threads, the ended ones too, have had so far; `None` when one of the processes cannot be asked: a sum
     /// over fewer would look like less work.
     #[cfg(target_os = "linux")]
-    pub fn so_far_ns(&self) -> Option<u64> {
+    fn so_far_ns(&self) -> Option<u64> {
         let each = self.clocks.iter().map(|clock| {
             let time = clock.now().ok()?;
             let (seconds, rest) = (u64::try_from(time.tv_sec()).ok()?, u64::try_from(time.tv_nsec()).ok()?);
@@ -43,9 +77,14 @@ impl ProcessorTime {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub fn so_far_ns(&self) -> Option<u64> {
+    fn so_far_ns(&self) -> Option<u64> {
         None
     }
+}
+
+/// The second of three: time on a core, time in its queue, turns.
+fn waited(schedstat: &str) -> Option<u64> {
+    schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -69,7 +108,17 @@ mod tests {
 
     #[test]
     fn processes_that_are_not_there_have_had_no_time_that_is_known() {
-        assert_eq!(ProcessorTime::of(&[]).so_far_ns(), None);
-        assert_eq!(ProcessorTime::of(&[u32::MAX, i32::MAX as u32]).so_far_ns(), None);
+        assert_eq!(ProcessorTime::of(&[]).so_far(), Worked::default());
+        // No kernel gives a process so large a number.
+        assert_eq!(ProcessorTime::of(&[u32::MAX, 1 << 23]).so_far(), Worked::default());
+    }
+
+    #[test]
+    fn what_was_waited_for_is_the_second_number_and_never_runs_backwards() {
+        assert_eq!((waited("720446 9975 2\n"), waited("720446"), waited("")), (Some(9975), None, None));
+        let at = |cpu_ns, waited_ns| Worked { cpu_ns: Some(cpu_ns), waited_ns: Some(waited_ns) };
+        assert_eq!(at(9, 7).since(at(4, 7)), at(5, 0));
+        assert_eq!(at(9, 3).since(at(4, 7)), Worked { cpu_ns: Some(5), waited_ns: None });
+        assert_eq!(at(9, 3).since(Worked::default()), Worked::default());
     }
 }

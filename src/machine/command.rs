@@ -1,18 +1,25 @@
 //! `orchestrate machine`: what every record says of the machine, what its counters and its tools say besides, what it can do
 //! at most, and what speaks against measuring on it now.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use anyhow::Result;
-use machine_limits::Limits;
+use machine_limits::{Asked, Limits};
 
 use super::page::{Counter, Page};
-use super::{Machine, Quiet, commit, energy, gpu, versions};
+use super::{Machine, Quiet, commit, energy, gpu, memory, versions};
+use crate::asked::all_threads;
 use crate::cli::machine::{MachineArgs, PageFormat};
 use crate::exit_code::DONE;
+use crate::metric::share::last_level_cache_bytes;
 use crate::output;
 use crate::plan::Plan;
 
 /// Where the reader's width is not known.
 const WIDTH: usize = 80;
+/// Of probing: plateaus of the machine last for seconds.
+const PROBE: Duration = Duration::from_secs(4);
 
 pub fn command(arguments: &MachineArgs) -> Result<u8> {
     let page = gather(arguments);
@@ -55,6 +62,10 @@ fn gpu_counters() -> impl Iterator<Item = Counter> {
 }
 
 /// With one thread, and with as many as this process may use.
-fn probe(_: &Machine) -> Option<Limits> {
-    None
+fn probe(machine: &Machine) -> Option<Limits> {
+    let all = all_threads();
+    let cache = last_level_cache_bytes(&machine.cpu, all);
+    let buffer_bytes = machine_limits::buffer_bytes(cache, memory::available_bytes()).unwrap_or(0);
+    let threads = BTreeSet::from([1, all]).into_iter().collect();
+    Some(machine_limits::probe(&Asked { threads, buffer_bytes, budget: PROBE }))
 }

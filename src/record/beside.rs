@@ -23,6 +23,13 @@ pub struct Held {
     pub file_bytes: u64,
 }
 
+/// How long after their stamps streamed tokens arrived, on the orchestrator's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    pub first_ns: i64,
+    pub median_ns: i64,
+}
+
 /// A pass of one case in one launch in which samplers looked on: nothing in it is timed for a table. What is counted are the
 /// requests over which energy and GPUs were looked at; where there are neither, the one in which memory was.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -70,7 +70,8 @@ impl Run<'_> {
             peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
             held: launched.holding.read(&launched.tree, needed),
             device_memory: answer.generated.device_memory.clone(),
-            cpu_ns: launched.cpu_ns,
+            cpu_ns: launched.worked.cpu_ns,
+            waited_ns: launched.worked.waited_ns,
             late: verify::lateness(&answer),
         };
         self.record_sample(launched, sample)?;
@@ -85,11 +86,10 @@ impl Run<'_> {
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
-        let worked = launched.processor_time();
-        let before_ns = worked.so_far_ns();
+        let processes = launched.processor_time();
+        let before = processes.so_far();
         let answer = self.within_the_cap(launched, request).await?;
-        launched.cpu_ns =
-            worked.so_far_ns().zip(before_ns).and_then(|(after, before)| after.checked_sub(before));
+        launched.worked = processes.so_far().since(before);
         if launched.launch.loaded.is_none() {
             // A generate before any load: its facts stand inside the answer.
             launched.launch.loaded = answer.generated.loaded.clone();

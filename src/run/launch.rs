@@ -5,7 +5,7 @@ use protocol::{HelloFacts, Load, environment};
 use super::{Run, Stop};
 use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
 use crate::event::Event;
-use crate::machine::busy::ProcessorTime;
+use crate::machine::busy::{ProcessorTime, Worked};
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
@@ -34,8 +34,8 @@ pub(super) struct Launched {
     pub at_rest: bool,
     /// Its processes, as they were found after its last answer.
     pub tree: Vec<u32>,
-    /// The processor time that they had during its last request.
-    pub cpu_ns: Option<u64>,
+    /// During its last request.
+    pub worked: Worked,
     pub holding: Holding,
 }
 
@@ -171,8 +171,8 @@ impl Run<'_> {
             converted: self.converted.get(&index).cloned(),
             ..Launch::default()
         };
-        let (tree, holding) = (Vec::new(), Holding::default());
-        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree, cpu_ns: None, holding })
+        let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
+        Ok(Launched { talk, launch, asked: 0, at_rest: false, tree, worked, holding })
     }
 
     /// Ends a launch. One that is alive is asked to end first, and how it does is noted.

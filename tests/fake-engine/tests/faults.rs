@@ -419,6 +419,32 @@ fn facts_can_be_wrong_one_at_a_time() {
 }
 
 #[test]
+fn lies_about_time_are_half_of_the_truth_and_a_repeated_prompt_takes_a_twentieth() {
+    let early = Fake::with("early_times").ask(GENERATE);
+    // A load in passing takes the first microsecond, and the start is true.
+    assert_eq!(times(&early), [12_000, 13_000, 14_000, 15_000, 16_000, 17_000]);
+    assert_eq!(iteration(&early)["end_ns"], 17_250);
+    let early = Fake::with("early_tokens").ask(GENERATE);
+    assert_eq!((times(&early)[5], &iteration(&early)["end_ns"]), (17_000, &json!(32_500)));
+    let mut parrot = Fake::with("repeats_at_once");
+    let first_ns = [GENERATE, GENERATE, r#"{"prompt_ids":[9,9],"max_new_tokens":6}"#]
+        .map(|line| times(&parrot.ask(line))[0]);
+    assert_eq!(first_ns, [22_000, 2000, 21_000]);
+}
+
+#[test]
+fn a_rate_without_facts_has_no_iteration_and_memory_that_is_asked_for_is_held() {
+    let boast = Fake::with("rate_without_facts").ask(GENERATE);
+    assert_eq!((&boast["iterations"], boast["summary"].is_object()), (&json!([]), true));
+    let mut fat = Fake::start(&json!({ "resident_bytes": 50_000_000 }));
+    fat.ask(LOAD);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", fat.child.id())).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kilobytes: u64 = resident.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    assert!(kilobytes > 48_000, "{resident}");
+}
+
+#[test]
 fn the_nondeterministic_engine_gives_other_ids_to_the_same_request() {
     let mut fake = Fake::with("nondeterministic");
     assert_ne!(ids(&fake.ask(GENERATE)), ids(&fake.ask(GENERATE)));
