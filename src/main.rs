@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod compare;
 mod dry_run;
+mod dtype;
 mod effective;
 mod engine;
 mod event;

@@ -39,6 +39,7 @@
 //! 0.017, q8_0 0.001 and 0.03, q6_k 0.012 and 0.27, q4_0 0.59 and 1.8.
 use serde::Serialize;
 
+use crate::dtype::nominal_bits;
 use crate::record::Launch;
 
 /// The most that `exact` may differ by.
@@ -125,7 +126,7 @@ impl Precision {
         kv: Option<&str>,
         model: Option<&str>,
     ) -> Self {
-        let Some(held) = weights.and_then(bits) else { return Self::Bits6 };
+        let Some(held) = weights.and_then(nominal_bits) else { return Self::Bits6 };
         let own = weights.zip(model).is_some_and(|(weights, model)| weights.eq_ignore_ascii_case(model));
         let narrowed = match held {
             // As narrow as they are, they are the model's own, and the witness has the same ones. Kernels for them round
@@ -135,8 +136,8 @@ impl Precision {
             held => Self::of_bits(held),
         };
         // Who is silent on it computes in what its weights are in, and nobody computes in 4 bits.
-        let computes = compute.and_then(bits).unwrap_or(held).max(8);
-        let keeps = kv.and_then(bits).unwrap_or(32);
+        let computes = compute.and_then(nominal_bits).unwrap_or(held).max(8);
+        let keeps = kv.and_then(nominal_bits).unwrap_or(32);
         narrowed.max(Self::of_bits(computes)).max(Self::of_bits(keeps))
     }
 
@@ -150,17 +151,6 @@ impl Precision {
             _ => Self::Full,
         }
     }
-}
-
-/// The first number in a dtype's name: `q4_k`, `bf16`, `float32`, `int8`, `w4a16`.
-fn bits(dtype: &str) -> Option<u32> {
-    // It has as many digits as f16, in a name that says 32.
-    if dtype.eq_ignore_ascii_case("tf32") {
-        return Some(19);
-    }
-    let digits: String =
-        dtype.chars().skip_while(|char| !char.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
 }
 
 #[cfg(test)]

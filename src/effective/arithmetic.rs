@@ -1,8 +1,9 @@
 //! How it scores, against the dtype that it states. A narrow number is a rounded one, and rounding shows: who scores as f32
 //! does computes in f32.
 
-use super::{About, Doubt, Subject, dtype};
-use crate::record::RunRecord;
+use super::{About, Doubt, Subject};
+use crate::agreement::Against;
+use crate::dtype;
 
 /// Engines in f32 that add up in other orders differ by less than this (per token, root mean square of log-probabilities);
 /// the narrowest rounding of weights that is worth stating, f16 of f32, differs by more.
@@ -27,32 +28,15 @@ fn doubt(subject: &Subject) -> Option<Doubt> {
         (None, Some(weights)) => ("holds its weights in", weights),
         (None, None) => return None,
     };
-    let rms = rms_to_witness(subject.record, subject.index).filter(|rms| *rms < AS_F32)?;
+    // Of the witness itself nothing is rounded by definition.
+    let is_another = matches!(subject.agreement.against, Against::Engine { .. } | Against::Kept { .. });
+    let scores =
+        subject.agreement.scores.as_ref().filter(|scores| is_another && scores.tokens >= LEAST_TOKENS)?;
+    let rms = Some(scores.rms).filter(|rms| *rms < AS_F32)?;
     let seen = format!("{rms:.1e}");
     let says = format!(
         "states that it {what} `{stated}`, and its log-probabilities are those of f32 (they differ by {seen}, root mean \
          square): it rounds nothing"
     );
     Some(subject.doubt(About::Dtype, true, stated.into(), seen, &says))
-}
-
-/// How far its log-probabilities of the held-out text lie from those of the witness. `agreement` is to say so.
-fn rms_to_witness(record: &RunRecord, configuration: usize) -> Option<f64> {
-    let plan = &record.header.plan;
-    let model = &plan.configurations.get(configuration)?.model;
-    let witness = plan.witness_of(model).filter(|witness| *witness != configuration);
-    let kept = record.kept.iter().find(|kept| kept.model == model.path);
-    let of_witness = |sequence: usize| -> Option<&Vec<Option<f64>>> {
-        let said =
-            record.scored.iter().find(|it| Some(it.configuration) == witness && it.sequence == sequence);
-        said.map(|scored| &scored.logprobs).or_else(|| kept?.logprobs.get(sequence))
-    };
-    let own = record.scored.iter().filter(|scored| scored.configuration == configuration);
-    let pairs = own.flat_map(|scored| {
-        let theirs = of_witness(scored.sequence).into_iter().flatten();
-        scored.logprobs.iter().zip(theirs).filter_map(|(own, theirs)| Some((*own)? - (*theirs)?))
-    });
-    let squares: Vec<f64> = pairs.map(|difference| difference * difference).collect();
-    let rms = (squares.iter().sum::<f64>() / squares.len() as f64).sqrt();
-    (squares.len() >= LEAST_TOKENS && rms.is_finite()).then_some(rms)
 }

@@ -1,7 +1,8 @@
 //! What its processes held, against the weights that it says it computes with. Weights that are read for every token are
 //! resident, whatever holds them: a copy of its own or the pages of a file.
 
-use super::{About, Doubt, Subject, bytes, dtype};
+use super::{About, Doubt, Subject, bytes};
+use crate::dtype;
 use crate::record::{Role, Sample};
 
 /// Below this what a program needs besides (itself, its libraries, its buffers) hides the weights.

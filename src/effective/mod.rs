@@ -8,7 +8,6 @@ mod arithmetic;
 mod bandwidth;
 mod cache;
 mod clock;
-mod dtype;
 mod eos;
 mod memory;
 mod threads;
@@ -18,6 +17,7 @@ use std::collections::BTreeMap;
 use protocol::Facts;
 use serde::Serialize;
 
+use crate::agreement::Agreement;
 use crate::metric::{Metric, Observation, Surroundings, Unit};
 use crate::plan::{Beside, Case, Configuration};
 use crate::record::{Launch, Role, RunRecord, Sample, Warning};
@@ -88,6 +88,7 @@ struct Subject<'a> {
     index: usize,
     configuration: &'a Configuration,
     launches: BTreeMap<u32, &'a Launch>,
+    agreement: Agreement,
     /// In the order of the record, whatever their role.
     samples: Vec<&'a Sample>,
 }
@@ -98,10 +99,12 @@ fn subjects(record: &RunRecord) -> Vec<Subject<'_>> {
         .configurations
         .iter()
         .enumerate()
-        .map(|(index, configuration)| Subject {
+        .zip(Agreement::of(record))
+        .map(|((index, configuration), agreement)| Subject {
             record,
             index,
             configuration,
+            agreement,
             launches: BTreeMap::new(),
             samples: Vec::new(),
         })
@@ -164,7 +167,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The values of a metric for one request.
-    fn values(&self, around: &Surroundings<'a>, sample: &'a Sample, metric: &Metric) -> Vec<f64> {
+    fn values<'b>(&'b self, around: &'b Surroundings<'b>, sample: &'b Sample, metric: &Metric) -> Vec<f64> {
         let launch = self.launches.get(&sample.launch);
         let seen = launch.and_then(|launch| Observation::of(around, launch, sample));
         seen.map_or_else(Vec::new, |seen| (metric.of)(&seen))

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use machine_limits::Limits;
 use protocol::{Sequence, Stamp};
 
 use super::output_tokens;
 use crate::machine::Machine;
 use crate::plan::{Configuration, Mode, Plan};
-use crate::record::{Idle, Launch, Limits, Pass, RunRecord, Sample};
+use crate::record::{Idle, Launch, Pass, RunRecord, Sample};
 use crate::scenario::Kind;
 
 /// One request with everything that a metric may look at.
@@ -22,7 +23,7 @@ pub struct Observation<'a> {
     /// Absent in what is put together by hand.
     pub configuration: Option<&'a Configuration>,
     pub machine: Option<&'a Machine>,
-    /// As they were probed before the block that it belongs to.
+    /// The best that any probe of the run saw.
     pub limits: Option<&'a Limits>,
     /// The pass of its case in its launch, where samplers looked on.
     pub pass: Option<&'a Pass>,
@@ -37,8 +38,8 @@ pub struct Observation<'a> {
 pub struct Surroundings<'a> {
     plan: &'a Plan,
     machine: &'a Machine,
-    /// In the order in which they were probed.
-    limits: &'a [Limits],
+    /// One probe is short, and neighbours can only make it slower: what the machine can do is the best that was seen.
+    limits: Option<Limits>,
     passes: HashMap<(u32, usize), &'a Pass>,
     idle: &'a [Idle],
     /// By launch: not every sample has a reading of its own.
@@ -50,16 +51,11 @@ impl<'a> Surroundings<'a> {
         Self {
             plan: &record.header.plan,
             machine: &record.header.machine,
-            limits: &record.limits,
+            limits: Limits::best(record.limits.iter().map(|limits| &limits.probed)),
             passes: record.passes.iter().map(|pass| ((pass.launch, pass.case), pass)).collect(),
             idle: &record.idle,
             counted_twice_bytes: counted_twice(&record.samples),
         }
-    }
-
-    /// The last ones before a block.
-    fn limits_of(&self, block: u32) -> Option<&'a Limits> {
-        self.limits.iter().rev().find(|limits| limits.block <= block)
     }
 }
 
@@ -76,12 +72,12 @@ fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
 
 impl<'a> Observation<'a> {
     /// `None` when the sample's case is not in the plan.
-    pub fn of(around: &Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
+    pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
         let case = around.plan.cases.get(sample.case)?;
         Some(Self {
             configuration: around.plan.configurations.get(case.configuration),
             machine: Some(around.machine),
-            limits: around.limits_of(launch.block),
+            limits: around.limits.as_ref(),
             pass: around.passes.get(&(launch.launch, sample.case)).copied(),
             idle: around.idle,
             counted_twice_bytes: around.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),

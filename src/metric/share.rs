@@ -6,6 +6,7 @@ use machine_limits::{Limits, Operations, Reads};
 use protocol::{Facts, Sequence};
 
 use super::{Observation, positive};
+use crate::dtype::bits;
 use crate::machine::Cpu;
 use crate::plan::Sizes;
 use crate::scenario::Kind;
@@ -70,7 +71,7 @@ impl<'a> Around<'a> {
         let facts = &seen.launch.loaded.as_ref()?.facts;
         let device = facts.device.as_ref().unwrap_or(&configuration.device);
         let sizes = configuration.model.sizes.as_ref().filter(|_| device.starts_with("cpu"))?;
-        Some(Self { sizes, facts, limits: &seen.limits?.probed, threads: configuration.threads })
+        Some(Self { sizes, facts, limits: seen.limits?, threads: configuration.threads })
     }
 }
 
@@ -110,24 +111,6 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     let weights = every * computed as f64 + sizes.output as f64;
     let attended = positions_read(cached + 1, computed) * sizes.attended_per_position as f64;
     2.0 * (weights + attended)
-}
-
-/// The bits of a weight, scales of its block included.
-fn bits(dtype: &str) -> Option<f64> {
-    Some(match dtype.to_ascii_lowercase().as_str() {
-        "f32" | "float32" => 32.0,
-        "f16" | "float16" | "bf16" | "bfloat16" => 16.0,
-        "int8" | "i8" => 8.0,
-        "q8_0" => 8.5,
-        "q6_k" => 6.5625,
-        "q5_1" => 6.0,
-        "q5_0" | "q5_k" => 5.5,
-        "q4_1" => 5.0,
-        "q4_0" | "q4_k" => 4.5,
-        "q3_k" => 3.4375,
-        "q2_k" => 2.625,
-        _ => return None,
-    })
 }
 
 /// Units by their name in a record, and whether with loads: tiles are never without.

@@ -57,6 +57,8 @@ pub struct Mean {
     pub is_sure: bool,
     /// Somebody has seen that what it computes is right.
     pub is_verified: bool,
+    /// What it states of itself is not what was seen, in a way that could flatter it.
+    pub is_doubted: bool,
 }
 
 /// How far a configuration and its twin lay apart: its own floor in this run, by each workload's headline.
@@ -244,7 +246,8 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
-/// Of every row's engine but the references', the best first, and whose output nobody has verified after all the others. One
+/// Of every row's engine but the references', the best first; after them those of whom something is doubted that could flatter them,
+/// and last those whose output nobody has verified. One
 /// that failed in a workload has none, and neither has one that is wrong.
 fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Mean> {
     let mut cases: Vec<&str> = Vec::new();
@@ -276,11 +279,13 @@ fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Me
         let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::NotMeasurable));
         let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
         let (engine, against, workloads) = (engine.to_string(), against.to_string(), cases.len());
-        Some(Mean { engine, against, times, workloads, is_sure, is_verified })
+        let is_doubted = rows.iter().any(|(_, row)| row.engine.label == engine && row.doubted);
+        Some(Mean { engine, against, times, workloads, is_sure, is_verified, is_doubted })
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
     means.sort_by(|one, other| {
-        other.is_verified.cmp(&one.is_verified).then(other.times.total_cmp(&one.times))
+        let stands = |mean: &Mean| (mean.is_verified, !mean.is_doubted);
+        stands(other).cmp(&stands(one)).then(other.times.total_cmp(&one.times))
     });
     means
 }

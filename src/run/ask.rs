@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{Generate, Generated};
+use protocol::{Generate, Generated, Output};
 
 use super::launch::{Launched, stage};
 use super::{Run, Stop};
@@ -49,7 +49,8 @@ impl Run<'_> {
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let mut request = prompts.request(&workload, &ids, capabilities, id);
         // The second warm-up request is the streamed pass: it shows whether the engine's stamps are when tokens come.
-        let streams = capabilities.is_some_and(|capabilities| capabilities.stream);
+        let gives_ids = launched.hello().is_some_and(|hello| hello.output == Output::Ids);
+        let streams = gives_ids && capabilities.is_some_and(|capabilities| capabilities.stream);
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;

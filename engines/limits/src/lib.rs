@@ -80,6 +80,33 @@ pub fn probe(asked: &Asked) -> Limits {
     limits
 }
 
+impl Limits {
+    /// Of several probes the best of each setting; `None` of none.
+    pub fn best<'a>(probes: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
+        let mut probes = probes.into_iter();
+        let mut best = probes.next()?.clone();
+        for probe in probes {
+            for reads in &probe.reads {
+                let same = |it: &&mut Reads| (it.threads, it.streams) == (reads.threads, reads.streams);
+                match best.reads.iter_mut().find(same) {
+                    Some(known) if known.bytes_per_second() >= reads.bytes_per_second() => {}
+                    Some(known) => *known = *reads,
+                    None => best.reads.push(*reads),
+                }
+            }
+            for unit in &probe.units {
+                let of = |it: &Operations| (it.unit.clone(), it.loads, it.threads);
+                match best.units.iter_mut().find(|it| of(it) == of(unit)) {
+                    Some(known) if known.per_second() >= unit.per_second() => {}
+                    Some(known) => *known = unit.clone(),
+                    None => best.units.push(unit.clone()),
+                }
+            }
+        }
+        Some(best)
+    }
+}
+
 impl Reads {
     /// `None` where there was no time to count it in.
     pub fn bytes_per_second(&self) -> Option<f64> {
@@ -149,6 +176,18 @@ mod tests {
     fn a_buffer_that_no_machine_has_is_absent_and_not_fatal() {
         let limits = briefly(&[1], u64::MAX);
         assert!(limits.reads.is_empty() && !limits.units.is_empty());
+    }
+
+    #[test]
+    fn the_best_of_several_probes_has_each_setting_at_its_fastest() {
+        let reads = |streams, bytes| Reads { threads: 2, streams, bytes, ns: 10 };
+        let fma =
+            |operations| Operations { unit: "f32_fma".into(), operations, ns: 10, ..Operations::default() };
+        let one = Limits { reads: vec![reads(1, 50), reads(4, 70)], units: vec![fma(9)] };
+        let other = Limits { reads: vec![reads(1, 60), reads(4, 65), reads(8, 1)], units: vec![fma(8)] };
+        let best = Limits { reads: vec![reads(1, 60), reads(4, 70), reads(8, 1)], units: vec![fma(9)] };
+        assert_eq!(Limits::best([&one, &other]), Some(best));
+        assert_eq!(Limits::best([]), None);
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Seen {
         (named(metric).unwrap().of)(&Observation {
             configuration: Some(&self.configuration),
             machine: Some(&self.machine),
-            limits: Some(&self.limits),
+            limits: Some(&self.limits.probed),
             ..Observation::alone(&self.sample, &self.launch, self.kind, Mode::Warm)
         })
     }

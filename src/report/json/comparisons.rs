@@ -43,6 +43,7 @@ pub struct MeanEntry<'a> {
     is_sure: bool,
     /// Somebody has seen that what it computes is right.
     is_verified: bool,
+    is_doubted: bool,
 }
 
 #[derive(Serialize)]
@@ -93,9 +94,10 @@ pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
 }
 
 pub fn mean(mean: &Mean) -> MeanEntry<'_> {
-    let Mean { engine, against, times, workloads, is_sure, is_verified } = mean;
-    let (times, workloads, is_sure, is_verified) = (*times, *workloads, *is_sure, *is_verified);
-    MeanEntry { engine, against, times, workloads, is_sure, is_verified }
+    let Mean { engine, against, times, workloads, is_sure, is_verified, is_doubted } = mean;
+    let (times, workloads, is_sure) = (*times, *workloads, *is_sure);
+    let (is_verified, is_doubted) = (*is_verified, *is_doubted);
+    MeanEntry { engine, against, times, workloads, is_sure, is_verified, is_doubted }
 }
 
 pub fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

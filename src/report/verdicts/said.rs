@@ -11,6 +11,8 @@ const SENTENCES: usize = 8;
 
 /// Stands behind a ratio of an engine that nobody has seen to be right.
 const UNVERIFIED: &str = "*";
+/// Stands behind a ratio of an engine of which something is doubted that could flatter it.
+const DOUBTED: &str = "!";
 
 /// Holds a word together where lines are wrapped; a space once they are.
 const JOINT: char = '\u{a0}';
@@ -95,7 +97,7 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
         let each = verdicts.means.iter().map(|mean| {
             let against = if one { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_sure { "" } else { "?" });
-            let unverified = if mean.is_verified || !report.some_are_verified() { "" } else { UNVERIFIED };
+            let unverified = self::mark(!mean.is_verified && report.some_are_verified(), mean.is_doubted);
             format!("`{engine}`{JOINT}{}x{mark}{unverified}{against}", three_digits(mean.times))
         });
         let each = each.collect::<Vec<_>>().join(", ");
@@ -157,8 +159,8 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if output.is_some_and(|it| it.agreement.is_wrong()) {
         return "wrong".into();
     }
-    let mark =
-        if output.is_some_and(Output::is_unverified) && report.some_are_verified() { UNVERIFIED } else { "" };
+    let is_unverified = output.is_some_and(Output::is_unverified) && report.some_are_verified();
+    let mark = mark(is_unverified, row.doubted);
     if row.is_reference() {
         return format!("ref{mark}");
     }
@@ -169,6 +171,15 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
         Some(Sureness::Differs) => format!("{times}x{mark}"),
         Some(Sureness::Same) => format!("same{mark}"),
         _ => format!("{times}x?{mark}"),
+    }
+}
+
+/// What keeps a ratio from the first rank.
+fn mark(is_unverified: bool, is_doubted: bool) -> &'static str {
+    match (is_unverified, is_doubted) {
+        (true, _) => UNVERIFIED,
+        (false, true) => DOUBTED,
+        (false, false) => "",
     }
 }
 
@@ -192,6 +203,12 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
             format!("{UNVERIFIED}: its output is unverified, and it ranks behind what is verified"),
+        ),
+        (
+            report.rows.iter().any(|row| row.doubted && row.fault.is_none()),
+            format!(
+                "{DOUBTED}: what it states of itself was not seen (see the warnings), and it ranks behind the others"
+            ),
         ),
     ];
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()

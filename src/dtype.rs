@@ -1,4 +1,4 @@
-//! How many bits a number takes in what engines and files call its dtype.
+//! How many bits a number takes in what engines and files call its dtype. Engines are free in their names.
 
 /// With the scales of its blocks, where it has some. `None` of what no one has heard of.
 pub fn bits(dtype: &str) -> Option<f64> {
@@ -9,8 +9,8 @@ pub fn bits(dtype: &str) -> Option<f64> {
         "bf16" | "bfloat16" | "f16" | "float16" | "fp16" | "half" => 16.0,
         "q8_0" | "q8_1" => 8.5,
         "i8" | "int8" | "u8" | "fp8" | "f8_e4m3" | "f8_e5m2" => 8.0,
-        "q5_0" | "q5_1" => 5.5,
-        "q4_0" | "q4_1" => 4.5,
+        "q5_1" => 6.0,
+        "q4_1" => 5.0,
         "i4" | "int4" | "nf4" | "fp4" => 4.0,
         // Of the K formats, without what some of their variants mix in.
         _ if name.starts_with("q8") => 8.5,
@@ -22,6 +22,17 @@ pub fn bits(dtype: &str) -> Option<f64> {
         _ => return None,
     };
     Some(named)
+}
+
+/// Of its numbers alone, by the first number in its name: `q4_k`, `bf16`, `float32`, `int8`, `w4a16`.
+pub fn nominal_bits(dtype: &str) -> Option<u32> {
+    // It has as many digits as f16, in a name that says 32.
+    if dtype.eq_ignore_ascii_case("tf32") {
+        return Some(19);
+    }
+    let digits: String =
+        dtype.chars().skip_while(|char| !char.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
 }
 
 /// Narrower than another, as far as both are known.
