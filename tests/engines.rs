@@ -63,8 +63,11 @@ fn both_engines_give_the_same_log_probabilities_to_a_held_out_passage() {
 #[test]
 fn both_engines_still_say_what_is_kept_beside_the_embedded_model() {
     let _alone = alone();
+    [CANDLE, PYTORCH].into_iter().for_each(assert_is_ready);
     let arguments =
-        ["-e", CANDLE, "-e", PYTORCH, "--dtype", "f32", "-s", "decode", "--blocks", "1", "--iterations", "1"];
+        "-s decode --blocks 1 --iterations 1 --warmup 1 --max-new-tokens 2 --dtype f32 --no-setup";
+    let arguments: Vec<&str> =
+        ["-e", CANDLE, "-e", PYTORCH].into_iter().chain(arguments.split(' ')).collect();
     let (outcome, record) = measure(&arguments, |command| {
         command.env_remove("ORCHESTRATE_WITNESS");
     });
