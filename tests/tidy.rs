@@ -120,6 +120,7 @@ fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
         "compare",
         "report",
         "agreement",
+        "dtype",
         "effective",
         "machine/page",
     ];

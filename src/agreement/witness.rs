@@ -4,7 +4,7 @@ use protocol::Facts;
 use serde::Serialize;
 
 use crate::plan::WITNESS_DTYPE;
-use crate::record::{Continued, HeldOut, Kept, RunRecord, Scored};
+use crate::record::{Continued, Kept, RunRecord, Scored};
 use crate::report::safe::line;
 
 /// Whom a configuration is held against.
@@ -26,7 +26,6 @@ pub enum Against {
 
 /// The witness of one model, and what it said.
 pub struct Witness<'a> {
-    pub held_out: &'a HeldOut,
     pub said: Said<'a>,
     /// The configuration that vouches in this run, where it is what it must be.
     pub configuration: Option<usize>,
@@ -44,14 +43,14 @@ impl<'a> Witness<'a> {
         let plan = &record.header.plan;
         let model = &plan.configurations[configuration].model;
         let nobody = || "no engine in f32 vouches for this model".to_string();
-        let held_out = record.held_out.iter().find(|it| it.model == model.path).ok_or_else(nobody)?;
+        record.held_out.iter().find(|it| it.model == model.path).ok_or_else(nobody)?;
         let vouching = plan.witness_of(model);
         let label = |index: usize| line(&plan.configurations[index].label);
         let narrow = vouching.and_then(|index| Some((index, narrower(record, index)?)));
         let configuration = vouching.filter(|_| narrow.is_none());
         if let Some(kept) = record.kept.iter().find(|it| it.model == model.path) {
             let against = Against::Kept { by: line(&kept.by) };
-            return Ok(Self { held_out, said: Said::Kept(kept), configuration, against });
+            return Ok(Self { said: Said::Kept(kept), configuration, against });
         }
         if let Some((index, dtype)) = narrow {
             let label = label(index);
@@ -64,7 +63,7 @@ impl<'a> Witness<'a> {
             return Err(format!("the witness `{}` gave nothing to compare with", label(index)));
         }
         let against = Against::Engine { label: label(index) };
-        Ok(Self { held_out, said: Said::Asked { scored, continued }, configuration, against })
+        Ok(Self { said: Said::Asked { scored, continued }, configuration, against })
     }
 
     /// What it gives the ids of a held-out text.
