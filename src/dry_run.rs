@@ -251,6 +251,7 @@ fn rough(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Asked;
     use crate::report::specimen::{BASELINE, BEACON, asked, measured, planned};
 
     #[test]
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
-        let mut both = asked(&["patient-original", "beacon"]);
+        let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
         let said = describe(&planned(&both).header.plan, &history);
         assert!(said.contains("to prove what it computes; their launches take about "), "{said}");

@@ -4,8 +4,8 @@ use protocol::{Capabilities, HelloFacts, IgnoreEos};
 
 use super::specimen::{BEACONS, decoding, launches, measured_samples, running, samples, states};
 use super::*;
-use crate::plan::Sizes;
-use crate::record::{Continued, Held, Kept, Late, Scored};
+use crate::plan::{Proof, Sizes};
+use crate::record::{Continued, Held, HeldOut, Kept, Late, RECORD_VERSION, Scored};
 
 const GB: u64 = 1_000_000_000;
 
@@ -149,6 +149,13 @@ fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
         record.header.plan.configurations[BEACONS].model.dtype = Some("F32".into());
         record.header.plan.configurations[0].model = record.header.plan.configurations[BEACONS].model.clone();
         states(record, change);
+        record.header.plan.proof = Proof::Usual;
+        record.header.record_version = RECORD_VERSION;
+        record.held_out.push(HeldOut { model: "/m".into(), ..HeldOut::default() });
+        for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 0) {
+            let facts = &mut launch.loaded.as_mut().unwrap().facts;
+            (facts.weights_dtype, facts.compute_dtype) = (Some("f32".into()), Some("f32".into()));
+        }
         for (configuration, offset) in [(0, 0.0), (BEACONS, apart)] {
             let logprobs = (0..100).map(|place| Some(-f64::from(place) / 20.0 + offset)).collect();
             record.scored.push(Scored { configuration, logprobs, ..Scored::default() });
