@@ -54,7 +54,7 @@ fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) 
     assert_is_ready(WITNESS);
     let mut command = at_home(scratch.orchestrate());
     command.args(["-e", engine, "--witness", WITNESS, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
-    command.args(["--threads", "1", "--json", "-", "-m"]).arg(model);
+    command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
     command.args(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
     command.arg("--results").arg(scratch.results()).current_dir(root());
     let outcome = finish(&mut command);

@@ -26,7 +26,7 @@
 //! | scaled from 1024, by 8      | 0.16   0.42   | 0.37   0.51   | 0.32   0.43   |
 //! | scaled from 8192, by 32     | 0.056  0.18   | 0.12   0.20   | 0.096  0.17   |
 //!
-//! (Permuted: rows the other way round. Scaled: Llama 3's scaling of rotations for texts longer than that, ignored.)
+//! (The two scaled ones of the last column: 16 layers. Permuted: rows the other way round. Scaled: Llama 3's scaling of rotations for texts longer than that, ignored.)
 //!
 //! So whoever computes in f32 is told from every one of these; 16 and 8 bits from all but the queries of one layer among 24.
 //! Weights that the model has in 4 bits already excuse nothing: the witness has the same numbers, and what is left is what

@@ -120,8 +120,8 @@ impl Facts<'_> {
             return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
         }
         let Bounds { whole, stretch, .. } = self.bounds;
-        // Written so that what is no number is beyond.
-        if !(scores.rms <= whole) {
+        // Of finite values: infinite at most, and never no number.
+        if scores.rms > whole {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {whom} by {} (root mean square, nats), \
                  and {allowed} explain {}",
@@ -130,7 +130,7 @@ impl Facts<'_> {
                 figures(whole)
             ));
         }
-        let worst = scores.worst.filter(|worst| !(worst.rms <= stretch))?;
+        let worst = scores.worst.filter(|worst| worst.rms > stretch)?;
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {whom} by {} (root mean \
              square, nats; {} over all), and {allowed} explain {}",

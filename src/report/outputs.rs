@@ -118,7 +118,7 @@ pub fn notes(outputs: &[Output]) -> Vec<String> {
     for output in told {
         let (standing, name) = (output.agreement.standing, format!("`{}`", output.engine));
         let reasons = output.reasons();
-        match notes.iter_mut().find(|(other, why, _)| (*other, &*why) == (standing, &reasons)) {
+        match notes.iter_mut().find(|(other, why, _)| *other == standing && *why == reasons) {
             Some((.., names)) => names.push(name),
             None => notes.push((standing, reasons, vec![name])),
         }
