@@ -66,6 +66,12 @@ pub enum Command {
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
     NullEngine,
+    /// What GPUs can do at most, as JSON; a run asks it, so that no context of its own stays on a GPU
+    #[command(hide = true)]
+    ProbeGpu {
+        /// By CUDA's index; all unless given
+        devices: Vec<u32>,
+    },
     /// Ends what a run leaves behind; started by the run itself
     #[command(hide = true)]
     Keeper { run: String },

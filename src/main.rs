@@ -76,6 +76,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Overhead) => overhead::overhead(),
         Some(Command::NullEngine) => null_engine::serve(),
         Some(Command::Schema) => output::schema(),
+        Some(Command::ProbeGpu { devices }) => machine::gpu_limits::answer(devices),
         Some(Command::Keeper { run }) => {
             engine::keep(&run);
             Ok(DONE)

@@ -132,7 +132,8 @@ pub const METRICS: &[Metric] = &[
         about: "bytes that a decode must move, over those that memory gave in the same time when it was probed before the \
                 block, with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
                 (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
-                Not where weights are less than four times the last-level cache. Above 100 % a stated fact is wrong.",
+                Not where weights are less than four times the last-level cache. On an NVIDIA GPU the limit is copies within its \
+                memory, probed once. Above 100 % a stated fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -146,8 +147,9 @@ pub const METRICS: &[Metric] = &[
         about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time when \
                 it was probed before the block, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
                 the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
-                and f16 those for bf16 too; quantised weights also those for eight bits. Matrix tiles count with loads. Not \
-                for the first request of a launch.",
+                and f16 those for bf16 too; quantised weights also those for eight bits. Matrix tiles count with loads. On an \
+                NVIDIA GPU the limit is cuBLAS with the dtype that is computed with, probed once. Not for the first \
+                request of a launch.",
         of: share::compute,
     },
     Metric {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use machine_limits::{Asked, Limits};
 
 use super::page::{Counter, Page};
-use super::{Machine, Quiet, commit, energy, gpu, memory, versions};
+use super::{Machine, Quiet, commit, energy, gpu, gpu_limits, memory, versions};
 use crate::asked::all_threads;
 use crate::cli::machine::{MachineArgs, PageFormat};
 use crate::exit_code::DONE;
@@ -67,5 +67,10 @@ fn probe(machine: &Machine) -> Option<Limits> {
     let cache = last_level_cache_bytes(&machine.cpu, all);
     let buffer_bytes = machine_limits::buffer_bytes(cache, memory::available_bytes()).unwrap_or(0);
     let threads = BTreeSet::from([1, all]).into_iter().collect();
-    Some(machine_limits::probe(&Asked { threads, buffer_bytes, budget: PROBE }))
+    let probed = machine_limits::probe(&Asked { threads, buffer_bytes, budget: PROBE });
+    if machine.gpus.is_empty() {
+        return Some(probed);
+    }
+    let Limits { gpus, absent, .. } = gpu_limits::ask(&[]);
+    Some(Limits { gpus, absent, ..probed })
 }

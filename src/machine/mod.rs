@@ -1,7 +1,7 @@
 //! What the machine is, as far as it says so itself: read from /proc and /sys, within milliseconds. Elsewhere than on
 //! Linux most facts are absent. An absent fact is not known, never zero.
 //!
-//! Nothing here changes anything, and only `source` asks another program.
+//! Nothing here changes anything, and only `source` and `gpu_limits` ask another program.
 
 pub mod busy;
 mod command;
@@ -9,6 +9,7 @@ pub mod container;
 pub mod cpu;
 pub mod energy;
 pub mod gpu;
+pub mod gpu_limits;
 pub mod memory;
 mod page;
 mod processes;

@@ -2,13 +2,13 @@
 //! of a prefill over those that units do. Both count what the work needs, not what an engine did: whoever reads weights twice
 //! has the smaller share. A share above one is kept: no engine does more than the machine, so one of the facts is wrong.
 
-use machine_limits::{Limits, Operations, Reads};
+use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 use protocol::{Facts, Sequence};
 
 use super::{Observation, positive};
 use crate::dtype::bits;
 use crate::machine::Cpu;
-use crate::plan::Sizes;
+use crate::plan::{Configuration, Sizes};
 use crate::scenario::Kind;
 
 /// Weights that lie in a cache are not read from memory, and a cache keeps some of what is less than four times as large.
@@ -29,7 +29,7 @@ pub fn compute(seen: &Observation) -> Vec<f64> {
 fn bandwidth_of(seen: &Observation) -> Option<f64> {
     let around = Around::of(seen)?;
     let weights = weight_bytes(around.sizes, around.facts.weights_dtype.as_deref()?)?;
-    if weights < cached_below(&seen.machine?.cpu, around.threads) {
+    if weights < around.place.cached_below(&seen.machine?.cpu) {
         return None;
     }
     // An engine that does not say what its cache holds has what it computes with.
@@ -43,36 +43,82 @@ fn bandwidth_of(seen: &Observation) -> Option<f64> {
     let (first_ns, last_ns) = seen.first_and_last_ns()?;
     let seconds = positive(last_ns, first_ns)? / 1e9;
     let bytes = steps * weights + positions * position;
-    (steps > 0.0).then_some(bytes / seconds / read_rate(around.limits, around.threads)?)
+    (steps > 0.0).then_some(bytes / seconds / around.place.read_rate()?)
 }
 
 fn compute_of(seen: &Observation) -> Option<f64> {
     let around = Around::of(seen).filter(|_| seen.kind == Kind::Warm)?;
-    let units = units_for(around.facts)?;
     let sequences = &seen.sample.iteration.sequences;
     let operations: f64 = sequences.iter().map(|sequence| prefill_operations(around.sizes, sequence)).sum();
     let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max()?;
     let seconds = positive(first_ns, seen.sample.iteration.start_ns)? / 1e9;
-    (operations > 0.0).then_some(operations / seconds / unit_rate(around.limits, around.threads, units)?)
+    (operations > 0.0).then_some(operations / seconds / around.place.unit_rate(around.facts)?)
 }
 
-/// What both shares need, where it is known: of a model whose sizes are known, on a CPU whose limits were probed.
+/// What both shares need, where it is known: of a model whose sizes are known, where limits were probed.
 struct Around<'a> {
     sizes: &'a Sizes,
     facts: &'a Facts,
-    limits: &'a Limits,
-    /// As many as it was given, whatever it says: one that uses more shows by its share.
-    threads: u32,
+    place: Place<'a>,
+}
+
+/// What an engine computed on, by its own word where it gives it.
+enum Place<'a> {
+    /// As many threads as it was given, whatever it says: one that uses more shows by its share.
+    Cpu {
+        limits: &'a Limits,
+        threads: u32,
+    },
+    Gpu(&'a GpuLimits),
 }
 
 impl<'a> Around<'a> {
     fn of(seen: &Observation<'a>) -> Option<Self> {
         let configuration = seen.configuration?;
         let facts = &seen.launch.loaded.as_ref()?.facts;
-        let device = facts.device.as_ref().unwrap_or(&configuration.device);
-        let sizes = configuration.model.sizes.as_ref().filter(|_| device.starts_with("cpu"))?;
-        Some(Self { sizes, facts, limits: seen.limits?, threads: configuration.threads })
+        let place = Place::of(facts, configuration, seen.limits?)?;
+        Some(Self { sizes: configuration.model.sizes.as_ref()?, facts, place })
     }
+}
+
+impl<'a> Place<'a> {
+    fn of(facts: &Facts, configuration: &Configuration, limits: &'a Limits) -> Option<Self> {
+        let device = facts.device.as_ref().unwrap_or(&configuration.device);
+        if device.starts_with("cpu") {
+            return Some(Self::Cpu { limits, threads: configuration.threads });
+        }
+        let stated = gpu_index(device)?;
+        // `cuda` is said of any of them.
+        let index = if device.contains(':') { stated } else { gpu_index(&configuration.device)? };
+        limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
+    }
+
+    fn cached_below(&self, cpu: &Cpu) -> f64 {
+        match self {
+            Self::Cpu { threads, .. } => cached_below(cpu, *threads),
+            Self::Gpu(gpu) => TIMES_THE_CACHE * gpu.l2_bytes.unwrap_or(UNKNOWN_CACHE) as f64,
+        }
+    }
+
+    fn read_rate(&self) -> Option<f64> {
+        match self {
+            Self::Cpu { limits, threads } => read_rate(limits, *threads),
+            Self::Gpu(gpu) => gpu.copies.as_ref().and_then(Copies::bytes_per_second),
+        }
+    }
+
+    fn unit_rate(&self, facts: &Facts) -> Option<f64> {
+        match self {
+            Self::Cpu { limits, threads } => unit_rate(limits, *threads, units_for(facts)?),
+            Self::Gpu(gpu) => matrix_rate(gpu, facts.compute_dtype.as_deref()?),
+        }
+    }
+}
+
+/// Of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
+pub fn gpu_index(device: &str) -> Option<u32> {
+    let after = device.strip_prefix("cuda")?;
+    if after.is_empty() { Some(0) } else { after.strip_prefix(':')?.parse().ok() }
 }
 
 /// Read for one token of a decode.
@@ -152,6 +198,19 @@ fn unit_rate(limits: &Limits, threads: u32, units: Units) -> Option<f64> {
     let usable = limits.units.iter().filter(|it| it.threads == most);
     let usable = usable.filter(|it| units.contains(&(it.unit.as_str(), it.loads)));
     usable.filter_map(Operations::per_second).reduce(f64::max)
+}
+
+/// Of the kind of number that it says it computes with: narrower weights are widened before. One that computes f32 in fewer
+/// bits than it says is above its limit.
+fn matrix_rate(gpu: &GpuLimits, dtype: &str) -> Option<f64> {
+    let unit = match dtype.to_ascii_lowercase().as_str() {
+        "bf16" | "bfloat16" => "cublas_bf16",
+        "f16" | "float16" => "cublas_f16",
+        "tf32" => "cublas_tf32",
+        "f32" | "float32" => "cublas_f32",
+        _ => return None,
+    };
+    gpu.matrix.iter().find(|it| it.unit == unit).and_then(Operations::per_second)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn large() -> RunRecord {
         operations: 200_000_000_000,
         ns: second,
     };
-    let probed = Limits { reads: vec![reads], units: vec![fma] };
+    let probed = Limits { reads: vec![reads], units: vec![fma], ..Limits::default() };
     record.limits.push(record::Limits { block: 0, probed });
     record
 }

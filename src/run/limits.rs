@@ -1,6 +1,7 @@
 //! What the machine can do at most, probed just before each block and once after the last one: limits move, and a share of
 //! one that held an hour ago says nothing. Never while an engine of this run lives, whose pools would be in the way, and
-//! nothing is kept: the memory that is read is given back before an engine's is measured.
+//! nothing is kept: the memory that is read is given back before an engine's is measured. A GPU's limits, which nobody else
+//! moves, are asked for once, and in another process: a context of this one would hold memory of the device all along.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use anyhow::Result;
 use machine_limits::{Asked, buffer_bytes, probe};
 
 use super::Run;
-use crate::machine::{Cpu, memory};
-use crate::metric::share::{cached_below, last_level_cache_bytes, weight_bytes};
+use crate::machine::{Cpu, gpu_limits, memory};
+use crate::metric::share::{cached_below, gpu_index, last_level_cache_bytes, weight_bytes};
 use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
 use crate::record::{Entry, Limits};
 
@@ -21,12 +22,29 @@ const TIME: Duration = Duration::from_millis(300);
 impl Run<'_> {
     /// An interrupt meanwhile is heard when it is over.
     pub(super) fn probe_limits(&mut self, block: u32) -> Result<()> {
-        let cpu = &self.recorder.record.header.machine.cpu;
-        match asked(&self.plan, cpu, memory::available_bytes()) {
-            Some(asked) => self.recorder.take(Entry::Limits(Limits { block, probed: probe(&asked) })),
+        let record = &self.recorder.record;
+        let asked = asked(&self.plan, &record.header.machine.cpu, memory::available_bytes());
+        let mut probed = asked.map(|asked| probe(&asked));
+        let is_answer = |it: &machine_limits::Limits| !it.gpus.is_empty() || !it.absent.is_empty();
+        let gpus = gpus_asked(&self.plan);
+        if !gpus.is_empty() && !record.limits.iter().any(|limits| is_answer(&limits.probed)) {
+            let found = gpu_limits::ask(&gpus);
+            let probed = probed.get_or_insert_default();
+            (probed.gpus, probed.absent) = (found.gpus, found.absent);
+        }
+        match probed {
+            Some(probed) => self.recorder.take(Entry::Limits(Limits { block, probed })),
             None => Ok(()),
         }
     }
+}
+
+/// Those that something in the plan runs on, and could have a share of. How much a GPU's caches hold is known only once it was
+/// asked, so that a small model asks too.
+fn gpus_asked(plan: &Plan) -> Vec<u32> {
+    let measured = plan.cases.iter().filter_map(|case| plan.configurations.get(case.configuration));
+    let able = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
+    able.filter_map(|it| gpu_index(&it.device)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// `None` where nothing in the plan could have a share: no engine runs on the CPU, or all models are so small that the caches
@@ -106,5 +124,18 @@ mod tests {
         let mut witness = plan(vec![large]);
         witness.cases.clear();
         assert_eq!(asked(&witness, &cpu(), Some(16 * GIB)), None);
+    }
+
+    #[test]
+    fn a_gpu_is_asked_where_something_could_have_a_share_of_it_and_each_once() {
+        let on = |device: &str| Configuration { device: device.into(), ..configuration(1, 1) };
+        let all = plan(["cuda:1", "cpu", "cuda", "metal", "cuda:1", "cuda:0"].map(on).into());
+        assert_eq!(gpus_asked(&all), [0, 1]);
+        let unavailable = Configuration { unavailable: Some(Unavailable::default()), ..on("cuda") };
+        let unknown = Configuration { model: Model::default(), ..on("cuda") };
+        assert_eq!(gpus_asked(&plan(vec![unavailable, unknown, on("cpu")])), [0_u32; 0]);
+        let mut witness = plan(vec![on("cuda")]);
+        witness.cases.clear();
+        assert_eq!(gpus_asked(&witness), [0_u32; 0]);
     }
 }

@@ -6,6 +6,7 @@
 
 mod buffer;
 mod cores;
+mod gpu;
 mod memory;
 mod read;
 mod team;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use gpu::{GpuAsked, probe_gpus};
 pub use memory::{STREAMS, buffer_bytes};
 
 /// Everything that was probed at one time. Counts and nanoseconds: rates are for who reads them.
@@ -24,6 +26,12 @@ pub struct Limits {
     /// Memory, by threads and by streams for each of them.
     pub reads: Vec<Reads>,
     pub units: Vec<Operations>,
+    /// From `probe_gpus` alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuLimits>,
+    /// Why something of a GPU is not here, for a person.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
 }
 
 /// Bytes read from memory by so many threads, each walking so many far-apart places at once.
@@ -35,10 +43,34 @@ pub struct Reads {
     pub ns: u64,
 }
 
+/// What one NVIDIA GPU does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuLimits {
+    /// CUDA's, among those that this process may see: what `cuda:1` means to an engine, and not always what NVML counts.
+    pub index: u32,
+    pub name: String,
+    /// What it does not read from its memory again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<Copies>,
+    /// Products of square matrices by cuBLAS: `cublas_bf16`, `cublas_f16`, `cublas_tf32`, `cublas_f32`. They have no threads.
+    pub matrix: Vec<Operations>,
+}
+
+/// Bytes copied within a GPU's memory: those read and those written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Copies {
+    pub bytes: u64,
+    pub ns: u64,
+}
+
 /// Operations of one unit: a multiplication and an addition are two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
-    /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`.
+    /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; those of a GPU stand with it.
     pub unit: String,
     /// With its operands read from the nearest cache, not kept in registers.
     pub loads: bool,
@@ -86,6 +118,10 @@ impl Limits {
         let mut probes = probes.into_iter();
         let mut best = probes.next()?.clone();
         for probe in probes {
+            // GPUs are asked once.
+            if best.gpus.is_empty() {
+                best.gpus.clone_from(&probe.gpus);
+            }
             for reads in &probe.reads {
                 let same = |it: &&mut Reads| (it.threads, it.streams) == (reads.threads, reads.streams);
                 match best.reads.iter_mut().find(same) {
@@ -108,6 +144,13 @@ impl Limits {
 }
 
 impl Reads {
+    /// `None` where there was no time to count it in.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        per_second(self.bytes, self.ns)
+    }
+}
+
+impl Copies {
     /// `None` where there was no time to count it in.
     pub fn bytes_per_second(&self) -> Option<f64> {
         per_second(self.bytes, self.ns)
@@ -183,9 +226,18 @@ mod tests {
         let reads = |streams, bytes| Reads { threads: 2, streams, bytes, ns: 10 };
         let fma =
             |operations| Operations { unit: "f32_fma".into(), operations, ns: 10, ..Operations::default() };
-        let one = Limits { reads: vec![reads(1, 50), reads(4, 70)], units: vec![fma(9)] };
-        let other = Limits { reads: vec![reads(1, 60), reads(4, 65), reads(8, 1)], units: vec![fma(8)] };
-        let best = Limits { reads: vec![reads(1, 60), reads(4, 70), reads(8, 1)], units: vec![fma(9)] };
+        let one =
+            Limits { reads: vec![reads(1, 50), reads(4, 70)], units: vec![fma(9)], ..Limits::default() };
+        let other = Limits {
+            reads: vec![reads(1, 60), reads(4, 65), reads(8, 1)],
+            units: vec![fma(8)],
+            ..Limits::default()
+        };
+        let best = Limits {
+            reads: vec![reads(1, 60), reads(4, 70), reads(8, 1)],
+            units: vec![fma(9)],
+            ..Limits::default()
+        };
         assert_eq!(Limits::best([&one, &other]), Some(best));
         assert_eq!(Limits::best([]), None);
     }

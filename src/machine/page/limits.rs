@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use machine_limits::{Limits, Operations, Reads};
+use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
 use crate::metric::three_digits;
-use crate::report::safe::width;
+use crate::report::safe::{line, width, wrap};
 
 const GAP: usize = 2;
 
@@ -15,7 +15,28 @@ pub fn lines(limits: &Limits, limit: usize) -> Vec<String> {
         out.push(String::new());
         out.extend(table.draw(limit));
     }
+    let gpus: Vec<String> = limits.gpus.iter().map(gpu).collect();
+    let absent = limits.absent.iter().map(|reason| format!("not probed: {}", line(reason)));
+    let said: Vec<String> = gpus.into_iter().chain(absent).collect();
+    if !said.is_empty() {
+        out.push(String::new());
+    }
+    out.extend(said.iter().flat_map(|text| wrap(text, limit, "  ")));
     out
+}
+
+/// `GPU 0, NVIDIA H100: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000`.
+fn gpu(gpu: &GpuLimits) -> String {
+    let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)), 1e9);
+    let copies = if copies.is_empty() { "copies n/a".into() } else { format!("copies {copies} GB/s") };
+    let each = gpu
+        .matrix
+        .iter()
+        .map(|it| format!("{} {}", line(&it.unit), best(std::iter::once((it.operations, it.ns)), 1e9)));
+    let each: Vec<String> = each.collect();
+    let matrix =
+        if each.is_empty() { String::new() } else { format!("; 10⁹ operations/s: {}", each.join(", ")) };
+    format!("GPU {}, {}: {copies}{matrix}", gpu.index, line(&gpu.name))
 }
 
 /// The first line names the columns; a line that has nothing in a column has an empty cell there.
@@ -112,6 +133,27 @@ fn counted(count: u32, what: &str) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_gpu_has_a_line_and_what_kept_one_from_being_probed_another() {
+        let matrix =
+            Operations { unit: "cublas_bf16".into(), operations: 610_000, ns: 1, ..Operations::default() };
+        let copies = Some(machine_limits::Copies { bytes: 2900, ns: 1 });
+        let gpu = GpuLimits {
+            name: "Pretence\u{1b}[2J".into(),
+            copies,
+            matrix: vec![matrix],
+            ..GpuLimits::default()
+        };
+        let limits =
+            Limits { gpus: vec![gpu], absent: vec!["cuBLAS: no such library".into()], ..Limits::default() };
+        let text = lines(&limits, 80).join("\n");
+        assert!(
+            text.contains("GPU 0, Pretence: copies 2900 GB/s; 10⁹ operations/s: cublas_bf16 610000"),
+            "{text}"
+        );
+        assert!(text.contains("not probed: cuBLAS: no such library"), "{text}");
+    }
+
     fn probed(threads: &[u32]) -> Limits {
         let reads = threads.iter().flat_map(|&threads| {
             [1, 4].map(|streams| Reads {
@@ -130,7 +172,7 @@ mod tests {
                 ns: 1000,
             })
         });
-        Limits { reads: reads.collect(), units: units.collect() }
+        Limits { reads: reads.collect(), units: units.collect(), ..Limits::default() }
     }
 
     #[test]

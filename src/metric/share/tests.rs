@@ -56,6 +56,7 @@ impl Seen {
                 unit("amx_bf16", true, 4e12),
                 unit("amx_int8", true, 10e12),
             ],
+            ..Limits::default()
         };
         let facts = Facts {
             device: Some("cpu".into()),
@@ -284,4 +285,63 @@ fn bits_are_those_of_the_blocks_that_files_hold() {
         let (numbers, bytes) = dtype.block();
         assert_eq!(bits(dtype.as_str()), Some(bytes as f64 * 8.0 / numbers as f64), "{dtype:?}");
     }
+}
+
+/// On the second GPU of a machine, as its engine says it.
+fn on_a_gpu(device: &str, gpu: GpuLimits) -> Seen {
+    let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
+    seen.configuration.device = "cuda:1".into();
+    seen.launch.loaded.as_mut().unwrap().facts.device = Some(device.into());
+    seen.limits.probed.gpus = vec![GpuLimits::default(), GpuLimits { index: 1, ..gpu }];
+    seen
+}
+
+fn gpu() -> GpuLimits {
+    let product = |unit: &str, operations| Operations {
+        unit: unit.into(),
+        operations,
+        ns: 1_000_000_000,
+        ..Operations::default()
+    };
+    GpuLimits {
+        l2_bytes: Some(50 << 20),
+        copies: Some(Copies { bytes: 80_000_000_000, ns: 1_000_000_000 }),
+        matrix: vec![product("cublas_bf16", 40_000_000_000_000), product("cublas_f32", 5_000_000_000_000)],
+        ..GpuLimits::default()
+    }
+}
+
+#[test]
+fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dtype() {
+    let on_cpu = |dtype: &str, metric: &str| {
+        let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
+        // What the shares below are of: 40 GB/s and 0.2 Tops/s of f32.
+        seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
+        seen.share(metric)[0]
+    };
+    for device in ["cuda:1", "cuda"] {
+        let on_gpu = || on_a_gpu(device, gpu());
+        assert_near(&on_gpu().share("bandwidth_share"), on_cpu("bf16", "bandwidth_share") * 40.0 / 80.0);
+        let share = |dtype| on_gpu().dtypes("bf16", Some(dtype)).share("compute_share");
+        assert_near(&share("bf16"), on_cpu("bf16", "compute_share") * 0.2 / 40.0);
+        assert_near(&share("F32"), on_cpu("f32", "compute_share") * 0.2 / 5.0);
+        assert_eq!(share("f16"), NOTHING);
+        assert_eq!(share("fp8"), NOTHING);
+    }
+}
+
+#[test]
+fn a_gpu_of_which_nothing_is_known_or_that_was_not_asked_has_no_shares() {
+    let shares = |seen: &Seen| [seen.share("bandwidth_share"), seen.share("compute_share")].concat();
+    assert_eq!(shares(&on_a_gpu("cuda:1", GpuLimits::default())), NOTHING);
+    for device in ["cuda:0", "cuda:2", "cuda:x", "cudax", "metal", "cuda:"] {
+        assert_eq!(shares(&on_a_gpu(device, gpu())), NOTHING, "{device}");
+    }
+}
+
+#[test]
+fn weights_that_a_gpu_keeps_in_its_cache_have_no_share_of_its_memory() {
+    let bytes = weight_bytes(&LLAMA, "bf16").unwrap() as u64;
+    let share = |l2_bytes| on_a_gpu("cuda:1", GpuLimits { l2_bytes, ..gpu() }).share("bandwidth_share").len();
+    assert_eq!((share(Some(bytes / 4)), share(Some(bytes / 4 + 1)), share(None)), (1, 0, 1));
 }

@@ -1,0 +1,159 @@
+//! The little of cuBLAS that a probe needs: a handle, and one product.
+#![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
+
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::ptr::null_mut;
+
+use super::driver::{Context, Memory};
+use super::library::{function, open};
+use super::matrix::Number;
+
+/// By the major version of CUDA, the newest first.
+const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
+/// What it needs from beside it. A loader that is given a file does not look there for what that one needs.
+const LIGHT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
+/// Before it a product's kind of sum was named by a kind of number.
+const OLDEST: c_int = 11_000;
+
+/// `CUBLAS_OP_T`, `CUBLAS_OP_N`: how frameworks multiply by weights that lie row by row, and the fast way for tensor cores.
+const TRANSPOSED: c_int = 1;
+const AS_IT_IS: c_int = 0;
+/// `CUBLAS_GEMM_DEFAULT`: the library chooses the kernel.
+const LIBRARY_CHOOSES: c_int = -1;
+
+/// `cublasStatus_t`: zero is success.
+type Status = c_int;
+type Handle = *mut c_void;
+
+/// As `cublas_v2.h` declares them.
+type Create = unsafe extern "C" fn(*mut Handle) -> Status;
+type Destroy = unsafe extern "C" fn(Handle) -> Status;
+type GetVersion = unsafe extern "C" fn(Handle, *mut c_int) -> Status;
+type GemmEx = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    *const c_void,
+    *const c_void,
+    c_int,
+    c_int,
+    *const c_void,
+    c_int,
+    c_int,
+    *const c_void,
+    *mut c_void,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+) -> Status;
+
+/// A handle in the context that was current when it was made.
+pub struct Cublas<'a> {
+    handle: Handle,
+    destroy: Destroy,
+    gemm: GemmEx,
+    context: PhantomData<&'a Context<'a>>,
+}
+
+impl<'a> Cublas<'a> {
+    /// From where the loader looks, then from these folders.
+    pub fn load(_: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
+        let library = open(NAMES)
+            .or_else(|| {
+                folders.iter().find_map(|folder| {
+                    // Without it the next one may still find its own.
+                    open(LIGHT.iter().map(|name| folder.join(name)));
+                    open(NAMES.iter().map(|name| folder.join(name)))
+                })
+            })
+            .ok_or("no cuBLAS where the loader looks, nor in any environment")?;
+        // SAFETY: the types above are what cublas_v2.h declares under these names.
+        let (create, destroy, version, gemm): (Create, Destroy, GetVersion, GemmEx) = unsafe {
+            (
+                function(library, "cublasCreate_v2")?,
+                function(library, "cublasDestroy_v2")?,
+                function(library, "cublasGetVersion_v2")?,
+                function(library, "cublasGemmEx")?,
+            )
+        };
+        let mut handle = null_mut();
+        // SAFETY: writes one pointer; a context is current, because one was handed in.
+        check("cublasCreate", unsafe { create(&mut handle) })?;
+        // From here it is destroyed whatever happens.
+        let cublas = Self { handle, destroy, gemm, context: PhantomData };
+        let mut found = 0;
+        // SAFETY: writes one int.
+        check("cublasGetVersion", unsafe { version(handle, &mut found) })?;
+        if found < OLDEST {
+            return Err(format!("cuBLAS is too old ({found}): 11 and later are known"));
+        }
+        Ok(cublas)
+    }
+
+    /// Of square matrices, asked for and not waited for.
+    pub fn product(&self, side: u64, number: &Number, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
+        let Ok(n) = c_int::try_from(side) else { return Err("a side that is no int".into()) };
+        let needed = (side * side) as usize * number.bytes;
+        if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {
+            return Err("a matrix that has no room".into());
+        }
+        let pointer = |memory: &Memory| memory.address() as usize as *mut c_void;
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        // SAFETY: three matrices of n by n numbers of that kind, which was looked at above. The factors are f32 as sums are,
+        // on this side, and are read before it returns. A drop of a matrix waits for what uses it.
+        let status = unsafe {
+            (self.gemm)(
+                self.handle,
+                TRANSPOSED,
+                AS_IT_IS,
+                n,
+                n,
+                n,
+                (&raw const one).cast(),
+                pointer(a),
+                number.data,
+                n,
+                pointer(b),
+                number.data,
+                n,
+                (&raw const zero).cast(),
+                pointer(c),
+                number.data,
+                n,
+                number.compute,
+                LIBRARY_CHOOSES,
+            )
+        };
+        check("cublasGemmEx", status)
+    }
+}
+
+impl Drop for Cublas<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was made once and is given back once, while its context is there.
+        unsafe { (self.destroy)(self.handle) };
+    }
+}
+
+fn check(name: &str, status: Status) -> Result<(), String> {
+    let word = match status {
+        0 => return Ok(()),
+        1 => "CUBLAS_STATUS_NOT_INITIALIZED",
+        3 => "CUBLAS_STATUS_ALLOC_FAILED",
+        7 => "CUBLAS_STATUS_INVALID_VALUE",
+        8 => "CUBLAS_STATUS_ARCH_MISMATCH",
+        11 => "CUBLAS_STATUS_MAPPING_ERROR",
+        13 => "CUBLAS_STATUS_EXECUTION_FAILED",
+        14 => "CUBLAS_STATUS_INTERNAL_ERROR",
+        15 => "CUBLAS_STATUS_NOT_SUPPORTED",
+        16 => "CUBLAS_STATUS_LICENSE_ERROR",
+        _ => "an unknown status",
+    };
+    Err(format!("`{name}` refused: {word} ({status})"))
+}

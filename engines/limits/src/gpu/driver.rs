@@ -1,0 +1,327 @@
+//! The little of CUDA's driver that a probe needs. What it gives is given back in the reverse order, by drops: memory and
+//! events live no longer than their context.
+#![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use super::library::{function, open};
+
+const LIBRARY: &str = "libcuda.so.1";
+
+/// `CUresult`: zero is success.
+type Code = c_int;
+/// `CUdevice`.
+type Ordinal = c_int;
+/// `CUdeviceptr`.
+type Address = u64;
+/// `CUcontext`, `CUevent`, `CUstream`.
+type Opaque = *mut c_void;
+
+/// `CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`.
+const L2_CACHE_SIZE: c_int = 38;
+/// `CU_EVENT_DEFAULT`: events that have times.
+const WITH_TIME: c_uint = 0;
+/// The stream that everything of a context waits for, cuBLAS's too.
+const STREAM: Opaque = null_mut();
+
+/// A pass may be much shorter than the budget, and waits for its end; no more of them tell no more.
+const MOST_PASSES: u32 = 200;
+/// However long they take.
+const FEWEST_PASSES: u32 = 2;
+
+/// As `cuda.h` declares them.
+pub struct Driver {
+    error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
+    init: unsafe extern "C" fn(c_uint) -> Code,
+    device_get_count: unsafe extern "C" fn(*mut c_int) -> Code,
+    device_get: unsafe extern "C" fn(*mut Ordinal, c_int) -> Code,
+    device_get_name: unsafe extern "C" fn(*mut c_char, c_int, Ordinal) -> Code,
+    device_get_attribute: unsafe extern "C" fn(*mut c_int, c_int, Ordinal) -> Code,
+    context_retain: unsafe extern "C" fn(*mut Opaque, Ordinal) -> Code,
+    context_release: unsafe extern "C" fn(Ordinal) -> Code,
+    context_set_current: unsafe extern "C" fn(Opaque) -> Code,
+    memory_get_info: unsafe extern "C" fn(*mut usize, *mut usize) -> Code,
+    memory_alloc: unsafe extern "C" fn(*mut Address, usize) -> Code,
+    memory_free: unsafe extern "C" fn(Address) -> Code,
+    memory_set: unsafe extern "C" fn(Address, u8, usize) -> Code,
+    copy_from_host: unsafe extern "C" fn(Address, *const c_void, usize) -> Code,
+    copy_within: unsafe extern "C" fn(Address, Address, usize, Opaque) -> Code,
+    event_create: unsafe extern "C" fn(*mut Opaque, c_uint) -> Code,
+    event_destroy: unsafe extern "C" fn(Opaque) -> Code,
+    event_record: unsafe extern "C" fn(Opaque, Opaque) -> Code,
+    event_synchronize: unsafe extern "C" fn(Opaque) -> Code,
+    event_elapsed: unsafe extern "C" fn(*mut f32, Opaque, Opaque) -> Code,
+}
+
+impl Driver {
+    pub fn load() -> Result<Self, String> {
+        let library = open([LIBRARY]).ok_or_else(|| format!("no `{LIBRARY}` here: no driver of NVIDIA"))?;
+        // SAFETY: every type is what cuda.h declares under that name (`_v2` where the header's macros say so); all of them
+        // are in every driver since CUDA 11.
+        let driver = unsafe {
+            Self {
+                error_name: function(library, "cuGetErrorName")?,
+                init: function(library, "cuInit")?,
+                device_get_count: function(library, "cuDeviceGetCount")?,
+                device_get: function(library, "cuDeviceGet")?,
+                device_get_name: function(library, "cuDeviceGetName")?,
+                device_get_attribute: function(library, "cuDeviceGetAttribute")?,
+                context_retain: function(library, "cuDevicePrimaryCtxRetain")?,
+                context_release: function(library, "cuDevicePrimaryCtxRelease_v2")?,
+                context_set_current: function(library, "cuCtxSetCurrent")?,
+                memory_get_info: function(library, "cuMemGetInfo_v2")?,
+                memory_alloc: function(library, "cuMemAlloc_v2")?,
+                memory_free: function(library, "cuMemFree_v2")?,
+                memory_set: function(library, "cuMemsetD8_v2")?,
+                copy_from_host: function(library, "cuMemcpyHtoD_v2")?,
+                copy_within: function(library, "cuMemcpyDtoDAsync_v2")?,
+                event_create: function(library, "cuEventCreate")?,
+                event_destroy: function(library, "cuEventDestroy_v2")?,
+                event_record: function(library, "cuEventRecord")?,
+                event_synchronize: function(library, "cuEventSynchronize")?,
+                event_elapsed: function(library, "cuEventElapsedTime")?,
+            }
+        };
+        // SAFETY: the first call of all, with the only argument that is defined.
+        driver.check("cuInit", unsafe { (driver.init)(0) })?;
+        Ok(driver)
+    }
+
+    pub fn count(&self) -> Result<u32, String> {
+        let mut count = 0;
+        // SAFETY: writes one int.
+        self.check("cuDeviceGetCount", unsafe { (self.device_get_count)(&mut count) })?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    pub fn device(&self, index: u32) -> Result<Device<'_>, String> {
+        let mut ordinal = 0;
+        let index = c_int::try_from(index).map_err(|_| "no driver counts so far".to_string())?;
+        // SAFETY: writes one int.
+        self.check("cuDeviceGet", unsafe { (self.device_get)(&mut ordinal, index) })?;
+        Ok(Device { driver: self, ordinal })
+    }
+
+    /// `cuMemAlloc refused: CUDA_ERROR_OUT_OF_MEMORY (2)`.
+    fn check(&self, name: &str, code: Code) -> Result<(), String> {
+        if code == 0 {
+            return Ok(());
+        }
+        let mut text = std::ptr::null();
+        // SAFETY: writes one pointer: to a string that the driver keeps, or null for a code that it does not know.
+        let known = unsafe { (self.error_name)(code, &mut text) } == 0 && !text.is_null();
+        // SAFETY: as above, and it ends with a nul.
+        let word = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+        Err(format!("`{name}` refused: {} ({code})", word.as_deref().unwrap_or("an unknown error")))
+    }
+}
+
+pub struct Device<'a> {
+    driver: &'a Driver,
+    ordinal: Ordinal,
+}
+
+impl<'a> Device<'a> {
+    pub fn name(&self) -> String {
+        let mut name = [0_u8; 256];
+        // One less than there is, so that the last byte stays nul.
+        // SAFETY: writes at most 255 bytes.
+        let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
+        if code == 0 { name.into_owned() } else { String::new() }
+    }
+
+    pub fn l2_bytes(&self) -> Option<u64> {
+        let mut bytes = 0;
+        // SAFETY: writes one int.
+        let code = unsafe { (self.driver.device_get_attribute)(&mut bytes, L2_CACHE_SIZE, self.ordinal) };
+        u64::try_from(bytes).ok().filter(|&bytes| code == 0 && bytes > 0)
+    }
+
+    /// The device's primary one, which cuBLAS computes in too.
+    pub fn context(&self) -> Result<Context<'a>, String> {
+        let mut handle = null_mut();
+        // SAFETY: writes one pointer.
+        let code = unsafe { (self.driver.context_retain)(&mut handle, self.ordinal) };
+        self.driver.check("cuDevicePrimaryCtxRetain", code)?;
+        // From here it is released whatever happens.
+        let context = Context { driver: self.driver, ordinal: self.ordinal, handle };
+        // SAFETY: it was retained just now.
+        self.driver.check("cuCtxSetCurrent", unsafe { (self.driver.context_set_current)(handle) })?;
+        Ok(context)
+    }
+}
+
+/// Current on the thread that made it, and bound to that thread by its pointer.
+pub struct Context<'a> {
+    driver: &'a Driver,
+    ordinal: Ordinal,
+    handle: Opaque,
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        debug_assert!(!self.handle.is_null());
+        // SAFETY: it was retained once, and everything that was made in it is gone. Nobody can do anything about a refusal.
+        unsafe {
+            (self.driver.context_set_current)(null_mut());
+            (self.driver.context_release)(self.ordinal);
+        }
+    }
+}
+
+impl Context<'_> {
+    pub fn free_bytes(&self) -> Result<u64, String> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two sizes.
+        let code = unsafe { (self.driver.memory_get_info)(&mut free, &mut total) };
+        self.driver.check("cuMemGetInfo", code)?;
+        Ok(free as u64)
+    }
+
+    pub fn allocate(&self, bytes: usize) -> Result<Memory<'_>, String> {
+        let mut address = 0;
+        // SAFETY: writes one address.
+        let code = unsafe { (self.driver.memory_alloc)(&mut address, bytes) };
+        self.driver.check("cuMemAlloc", code)?;
+        Ok(Memory { driver: self.driver, address, bytes })
+    }
+
+    /// The nanoseconds of the fastest of many passes, on the device's own clock. One more goes before them.
+    pub fn fastest(
+        &self,
+        budget: Duration,
+        mut pass: impl FnMut() -> Result<(), String>,
+    ) -> Result<u64, String> {
+        let (from, to) = (self.event()?, self.event()?);
+        pass()?;
+        let (began, mut best) = (Instant::now(), None);
+        for done in 0..MOST_PASSES {
+            if done >= FEWEST_PASSES && began.elapsed() >= budget {
+                break;
+            }
+            from.record()?;
+            pass()?;
+            to.record()?;
+            to.wait()?;
+            let ns = nanoseconds(to.since_ms(&from)?);
+            best = best.into_iter().chain(ns).min();
+        }
+        best.ok_or_else(|| "the device's clock gave no pass any time".into())
+    }
+
+    fn event(&self) -> Result<Event<'_>, String> {
+        let mut handle = null_mut();
+        // SAFETY: writes one pointer.
+        let code = unsafe { (self.driver.event_create)(&mut handle, WITH_TIME) };
+        self.driver.check("cuEventCreate", code)?;
+        Ok(Event { driver: self.driver, handle })
+    }
+}
+
+/// `None` of what is no time.
+fn nanoseconds(ms: f32) -> Option<u64> {
+    let ns = (f64::from(ms) * 1e6).round();
+    (ns.is_finite() && ns >= 1.0).then_some(ns as u64)
+}
+
+/// Of the device.
+pub struct Memory<'a> {
+    driver: &'a Driver,
+    address: Address,
+    bytes: usize,
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it came from this driver, and is given back once. What still uses it on the device is waited for.
+        unsafe { (self.driver.memory_free)(self.address) };
+    }
+}
+
+impl Memory<'_> {
+    /// For cuBLAS alone.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn set(&self, value: u8) -> Result<(), String> {
+        // SAFETY: all of what was allocated, and no more.
+        let code = unsafe { (self.driver.memory_set)(self.address, value, self.bytes) };
+        self.driver.check("cuMemsetD8", code)
+    }
+
+    /// The same again and again, until it is full.
+    pub fn fill(&self, with: &[u8]) -> Result<(), String> {
+        let mut at = 0;
+        while at < self.bytes && !with.is_empty() {
+            let bytes = with.len().min(self.bytes - at);
+            // SAFETY: reads no more than `with` has, and writes within what was allocated; it returns when `with` was read.
+            let code = unsafe {
+                (self.driver.copy_from_host)(self.address + at as u64, with.as_ptr().cast(), bytes)
+            };
+            self.driver.check("cuMemcpyHtoD", code)?;
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    /// Asked for, not waited for.
+    pub fn copy_from(&self, source: &Self) -> Result<(), String> {
+        let bytes = self.bytes.min(source.bytes);
+        // SAFETY: within both, which are different allocations. A drop of either waits for it.
+        let code = unsafe { (self.driver.copy_within)(self.address, source.address, bytes, STREAM) };
+        self.driver.check("cuMemcpyDtoDAsync", code)
+    }
+}
+
+struct Event<'a> {
+    driver: &'a Driver,
+    handle: Opaque,
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it came from this driver, and is given back once.
+        unsafe { (self.driver.event_destroy)(self.handle) };
+    }
+}
+
+impl Event<'_> {
+    fn record(&self) -> Result<(), String> {
+        // SAFETY: an event of the current context, in its default stream.
+        self.driver.check("cuEventRecord", unsafe { (self.driver.event_record)(self.handle, STREAM) })
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        // SAFETY: an event of the current context.
+        self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(self.handle) })
+    }
+
+    fn since_ms(&self, from: &Self) -> Result<f32, String> {
+        let mut ms = 0.0;
+        // SAFETY: writes one float; both are events of the current context.
+        let code = unsafe { (self.driver.event_elapsed)(&mut ms, from.handle, self.handle) };
+        self.driver.check("cuEventElapsedTime", code)?;
+        Ok(ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        assert_eq!(nanoseconds(0.5), Some(500_000));
+        for ms in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert_eq!(nanoseconds(ms), None, "{ms}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! How many operations per second a GPU's library for products of matrices gets out of it.
+
+use std::time::Duration;
+
+use super::cublas::Cublas;
+use super::driver::Context;
+use crate::Operations;
+
+/// Rows and columns of all three matrices, where its memory has room for them.
+const LARGEST: u64 = 8192;
+/// Smaller ones do not keep a large GPU busy.
+const SMALLEST: u64 = 2048;
+/// Of the free memory, for all three.
+const SHARE: u64 = 2;
+/// Of numbers that are made once and repeated.
+const MADE_BYTES: usize = 8 << 20;
+
+/// A kind of number, as it lies in memory and as cuBLAS names it. Results have the kind of the operands; sums are f32 always.
+#[derive(Debug, Clone, Copy)]
+pub struct Number {
+    pub unit: &'static str,
+    pub bytes: usize,
+    mantissa_bits: u32,
+    /// The exponent of one.
+    exponent_bias: u32,
+    /// `cudaDataType`.
+    pub data: i32,
+    /// `cublasComputeType_t`.
+    pub compute: i32,
+}
+
+const F32: Number =
+    Number { unit: "cublas_f32", bytes: 4, mantissa_bits: 23, exponent_bias: 127, data: 0, compute: 68 };
+
+pub const NUMBERS: &[Number] = &[
+    Number { unit: "cublas_bf16", bytes: 2, mantissa_bits: 7, exponent_bias: 127, data: 14, compute: 68 },
+    Number { unit: "cublas_f16", bytes: 2, mantissa_bits: 10, exponent_bias: 15, data: 2, compute: 68 },
+    Number { unit: "cublas_tf32", compute: 77, ..F32 },
+    F32,
+];
+
+pub fn probe(
+    context: &Context,
+    cublas: &Cublas,
+    number: &Number,
+    budget: Duration,
+) -> Result<Operations, String> {
+    let free = context.free_bytes()?;
+    let side = side(free, number.bytes as u64)
+        .ok_or_else(|| format!("only {} MiB of its memory are free", free >> 20))?;
+    let bytes = (side * side) as usize * number.bytes;
+    let made = numbers(number, MADE_BYTES / number.bytes);
+    let matrix = || context.allocate(bytes);
+    let (a, b, c) = (matrix()?, matrix()?, matrix()?);
+    a.fill(&made)?;
+    b.fill(&made)?;
+    let ns = context.fastest(budget, || cublas.product(side, number, [&a, &b, &c]))?;
+    Ok(Operations { unit: number.unit.into(), loads: true, threads: 0, operations: operations(side), ns })
+}
+
+/// A multiplication and an addition for each of three indices.
+fn operations(side: u64) -> u64 {
+    2 * side * side * side
+}
+
+fn side(free: u64, bytes: u64) -> Option<u64> {
+    let sides = std::iter::successors(Some(LARGEST), |side| Some(side / 2));
+    sides.take_while(|&side| side >= SMALLEST).find(|side| 3 * side * side * bytes <= free / SHARE)
+}
+
+/// Between -1 and 1, by no pattern: a GPU draws less power, and so runs faster, on numbers that are alike.
+fn numbers(number: &Number, count: usize) -> Vec<u8> {
+    let sign_at = 8 * number.bytes as u32 - 1;
+    let mut state = 0x9e37_79b9_u32;
+    let mut made = Vec::with_capacity(count * number.bytes);
+    for _ in 0..count {
+        // Marsaglia's xorshift, of 32 bits.
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        let mantissa = state & ((1 << number.mantissa_bits) - 1);
+        let exponent = number.exponent_bias - 1 - (state >> 24 & 7);
+        let bits = (state >> 31) << sign_at | exponent << number.mantissa_bits | mantissa;
+        made.extend_from_slice(&bits.to_le_bytes()[..number.bytes]);
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_of_matrices_of_8192_is_a_thousand_billion_operations() {
+        assert_eq!(operations(8192), 1_099_511_627_776);
+    }
+
+    #[test]
+    fn matrices_halve_their_sides_until_half_of_what_is_free_holds_three() {
+        assert_eq!(side(80 << 30, 2), Some(8192));
+        assert_eq!(side(768 << 20, 2), Some(8192));
+        assert_eq!(side((768 << 20) - 1, 2), Some(4096));
+        assert_eq!(side(96 << 20, 4), Some(2048));
+        assert_eq!(side((96 << 20) - 1, 4), None);
+    }
+
+    #[test]
+    fn numbers_are_as_their_kind_reads_them_between_minus_one_and_one_and_not_alike() {
+        let made = numbers(&F32, 10_000);
+        let read: Vec<f32> = made.chunks(4).map(|it| f32::from_le_bytes(it.try_into().unwrap())).collect();
+        // bf16 is the upper half of an f32.
+        let half = |it: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(it.try_into().unwrap())) << 16);
+        let halves: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(half).collect();
+        // f16 by its definition: its exponents here are those of normal numbers.
+        let small = |it: &[u8]| {
+            let bits = u16::from_le_bytes(it.try_into().unwrap());
+            let value = f32::from(bits & 1023 | 1024) * 2_f32.powi(i32::from(bits >> 10 & 31) - 25);
+            if bits >> 15 == 1 { -value } else { value }
+        };
+        let smalls: Vec<f32> = numbers(&NUMBERS[1], 10_000).chunks(2).map(small).collect();
+        for kind in [read, halves, smalls] {
+            assert!(kind.iter().all(|it| it.abs() < 1.0 && it.abs() >= 1.0 / 256.0));
+            let mean = kind.iter().sum::<f32>() / kind.len() as f32;
+            assert!(mean.abs() < 0.02, "{mean}");
+            let distinct: std::collections::BTreeSet<u32> = kind.iter().map(|it| it.to_bits()).collect();
+            assert!(distinct.len() > 1000, "{}", distinct.len());
+        }
+    }
+}
