@@ -184,6 +184,31 @@ fn an_engine_whose_times_are_half_of_the_truth_is_named_wherever_its_end_is() {
     trial.honest("true").doubted("true", false);
 }
 
+/// No clock inside the request shows it: it takes as long as it says.
+#[test]
+fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
+    let slow: &[&str] = &["--per-token-ns", SLOWLY];
+    let trial = Trial::of(&[("stuffer", "bunched_times", slow), ("true", "", slow)], DECODE);
+    trial.says(
+        "stuffer",
+        &["stamps its tokens in `decode` within", "longer than one for the first of them alone"],
+    );
+    trial.doubted("stuffer", true).honest("true").doubted("true", false);
+}
+
+#[test]
+fn an_engine_that_states_f32_and_rounds_is_named() {
+    let engines = [("rounder", "", &["--score-noise", "0.004"] as &[&str]), ("true", "", &[])];
+    let witness = fake_engine().display().to_string();
+    // What the model is on disk is what it computes on: the embedded one is in bf16, and f32 holds that as it is.
+    let options = [DECODE, &["--witness", &witness]].concat();
+    let trial = Trial::of(&engines, &options);
+    trial
+        .says("rounder", &["states that it computes in `f32`", "from those of f32"])
+        .doubted("rounder", true);
+    trial.honest("true").doubted("true", false);
+}
+
 #[test]
 fn a_rate_without_facts_is_refused_by_name() {
     let trial = Trial::of(&[("boaster", "rate_without_facts", &[]), HONEST], DECODE);

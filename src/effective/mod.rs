@@ -10,6 +10,7 @@ mod cache;
 mod clock;
 mod eos;
 mod memory;
+mod stamps;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -60,6 +61,7 @@ pub fn doubts(record: &RunRecord) -> Vec<Doubt> {
         cache::doubts,
         eos::doubts,
         clock::doubts,
+        stamps::doubts,
     ];
     let of = |subject: &Subject| -> Vec<Doubt> {
         rooms.iter().flat_map(|room| room(subject, &subjects)).collect()

@@ -41,6 +41,9 @@ pub struct Pass {
     pub new_tokens: u64,
     /// On the orchestrator's clock, all requests together.
     pub elapsed_ns: u64,
+    /// The shortest of some requests for one token alone, on the orchestrator's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_token_ns: Option<u64>,
     /// The most that the process tree held in one request before those, by proportional set size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,

@@ -25,6 +25,8 @@ const SPAN: Duration = Duration::from_millis(3000);
 const SHARE_OF_BUDGET: u32 = 200;
 /// What is idle is looked at for so long.
 const IDLE: Duration = Duration::from_millis(1500);
+/// Requests for one token alone, of which the shortest counts.
+const SHORT: usize = 3;
 /// Beyond the number of any sample: no request of a pass is one that was asked before.
 const FIRST_INDEX: u32 = 1 << 24;
 
@@ -66,6 +68,7 @@ impl Run<'_> {
         let mut pass = of.clone();
         self.ask_for(launched, &mut pass, Duration::ZERO).await?;
         let held = sampler.stop().held;
+        let one_token_ns = self.one_token(launched, &of).await?;
         let before = Reading::take();
         let on_device = self.plan.configurations[launched.launch.configuration].device != "cpu";
         if !before.is_empty() || on_device {
@@ -75,7 +78,7 @@ impl Run<'_> {
             pass.energy = Reading::take().since(&before);
             pass.gpus = sampler.stop().gpus;
         }
-        pass.held = held;
+        (pass.held, pass.one_token_ns) = (held, one_token_ns);
         // Of one that computes on the CPU it is somebody else's GPU.
         let slowed = pass.gpus.iter().filter(|_| on_device).filter_map(gpu::slowed);
         for message in slowed.collect::<Vec<_>>() {
@@ -93,7 +96,7 @@ impl Run<'_> {
     ) -> Result<(), Stop> {
         let begun = Instant::now();
         loop {
-            self.ask_sampled(launched, pass).await?;
+            self.ask_sampled(launched, pass, u32::MAX).await?;
             if begun.elapsed() >= span {
                 pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
                 return Ok(());
@@ -101,14 +104,35 @@ impl Run<'_> {
         }
     }
 
+    /// What the same prompt takes for one token, on the orchestrator's clock: all the others together take what is left of a
+    /// request, whatever their stamps say.
+    async fn one_token(&mut self, launched: &mut Launched, of: &Pass) -> Result<Option<u64>, Stop> {
+        if self.plan.cases[of.case].workload.max_new_tokens < 2 {
+            return Ok(None);
+        }
+        let mut shortest = None;
+        for _ in 0..SHORT {
+            let elapsed_ns = self.ask_sampled(launched, &mut of.clone(), 1).await?;
+            shortest = Some(shortest.map_or(elapsed_ns, |shortest: u64| shortest.min(elapsed_ns)));
+        }
+        Ok(shortest)
+    }
+
     fn span(&self) -> Duration {
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
         budget.map_or(SPAN, |budget| SPAN.min(budget / SHARE_OF_BUDGET))
     }
 
-    /// One request of the case's full shape with a prompt of its own, verified as every other.
-    async fn ask_sampled(&mut self, launched: &mut Launched, pass: &mut Pass) -> Result<(), Stop> {
-        let workload = self.plan.cases[pass.case].workload.clone();
+    /// One request of the case's shape, for no more tokens than that, with a prompt of its own, verified as every other. Gives
+    /// what it took on the orchestrator's clock.
+    async fn ask_sampled(
+        &mut self,
+        launched: &mut Launched,
+        pass: &mut Pass,
+        most: u32,
+    ) -> Result<u64, Stop> {
+        let mut workload = self.plan.cases[pass.case].workload.clone();
+        workload.max_new_tokens = workload.max_new_tokens.min(most);
         let configuration = &self.plan.configurations[launched.launch.configuration];
         // Of a launch no two are one.
         let index = FIRST_INDEX + launched.asked as u32;
@@ -134,6 +158,6 @@ impl Run<'_> {
             pass.new_tokens = pass.new_tokens.saturating_add(output_tokens(sequence));
         }
         pass.requests += 1;
-        Ok(())
+        Ok(answer.answered_ns.saturating_sub(answer.sent_ns))
     }
 }

@@ -61,7 +61,8 @@ fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, V
     let Some(((_, first), _)) = groups.first() else { return (None, Vec::new()) };
     let over = format!("95 % intervals over {} blocks", blocks(&judged));
     if judged.len() <= SENTENCES {
-        let each = groups.iter().flat_map(|(_, of_it)| of_it.iter().map(|it| labels.within(&it.sentence)));
+        let each = groups.iter().flat_map(|(_, of_it)| of_it.iter());
+        let each = each.map(|it| format!("{}{}", labels.within(&it.sentence), caution(report, &it.engine)));
         return (Some(format!("verdicts, {over}:")), each.collect());
     }
     // One reference for all is named once.
@@ -70,7 +71,7 @@ fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, V
     let of_group = |((engine, other), of_it): &((&str, &str), Vec<&Judged>)| {
         let against = if one { String::new() } else { against(other) };
         let each: Vec<String> = of_it.iter().map(|it| compact(it)).collect();
-        format!("`{}`{against}: {}", labels.label(engine), each.join(", "))
+        format!("`{}`{against}: {}{}", labels.label(engine), each.join(", "), caution(report, engine))
     };
     let whom = if one { against(first) } else { String::new() };
     let open = judged.iter().any(|it| it.sureness() == Some(Sureness::NotMeasurable));
@@ -171,6 +172,17 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
         Some(Sureness::Differs) => format!("{times}x{mark}"),
         Some(Sureness::Same) => format!("same{mark}"),
         _ => format!("{times}x?{mark}"),
+    }
+}
+
+/// Stands behind a verdict on an engine that ranks behind others for it.
+fn caution(report: &Report, engine: &str) -> &'static str {
+    let unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
+    let doubted = report.rows.iter().any(|row| row.engine.label == engine && row.doubted);
+    match mark(unverified && report.some_are_verified(), doubted) {
+        UNVERIFIED => "; its output is unverified",
+        DOUBTED => "; doubted, see the warnings",
+        _ => "",
     }
 }
 

@@ -72,6 +72,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("streams_to_nobody", "streams tokens of a sequence that there is none of"),
     ("streams_other_times", "streams later times than it answers"),
     ("early_times", "every time is half of the truth"),
+    ("bunched_times", "makes all tokens and then stamps them together, at the end"),
     ("early_tokens", "the times of tokens are half of the truth, and the end is true"),
     ("repeats_at_once", "answers prompts that it has seen in a twentieth of the time"),
     ("rate_without_facts", "answers with a rate in `summary` and with no iteration"),

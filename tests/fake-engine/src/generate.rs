@@ -146,8 +146,14 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut 
         }
         times.push(ns);
         *now_ns = ns;
-        if streams {
+        if streams && !has(script, "bunched_times") {
             stream(turn, asked, number, times.len() - 1, &outputs, lie::stamp(script, start_ns, ns));
+        }
+    }
+    if has(script, "bunched_times") {
+        lie::bunch(&mut times);
+        for (index, ns) in times.iter().enumerate().filter(|_| streams) {
+            stream(turn, asked, number, index, &outputs, *ns);
         }
     }
     let is_cancelled = times.len() < steps || (turn.cancelled)();
