@@ -134,7 +134,8 @@ pub const METRICS: &[Metric] = &[
                 before each block, one after the last), with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
                 (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
                 Not where weights are less than four times the last-level cache. On an NVIDIA GPU the limit is copies within its \
-                memory, probed once. Above 100 % a stated fact is wrong.",
+                memory, probed once. Above 100 % the \
+                probes met a slower machine, or a stated fact is wrong.",
         of: share::bandwidth,
     },
     Metric {

@@ -1,6 +1,7 @@
 //! How far a request was from what the machine can do: bytes that a decode must move over bytes that memory gives, operations
 //! of a prefill over those that units do. Both count what the work needs, not what an engine did: whoever reads weights twice
-//! has the smaller share. A share above one is kept: no engine does more than the machine, so one of the facts is wrong.
+//! has the smaller share. A share above one is kept: no engine does more than the machine, so the probes met a slower one, or
+//! one of the facts is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 use protocol::{Facts, Sequence};
@@ -251,7 +252,7 @@ fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
 }
 
 /// The one of these units that does the most.
-fn fastest<'a>(limits: &'a Limits, threads: u32, units: Units) -> Option<&'a Operations> {
+fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
     let most = probed_for(&limits.units, |it| it.threads, threads)?;
     let usable = limits.units.iter().filter(|it| it.threads == most && it.per_second().is_some());
     let usable = usable.filter(|it| units.contains(&(it.unit.as_str(), it.loads)));

@@ -5,7 +5,7 @@ use super::safe::line;
 use super::{Report, Row};
 use crate::metric::limits::{Key, Limit, Of};
 use crate::metric::share::Absent;
-use crate::metric::{Unit, three_digits};
+use crate::metric::{Scale, Unit, three_digits};
 
 /// One line for each device and number of threads: the best of each limit that some row's share is of, and the range of its
 /// memory over the probes.
@@ -67,7 +67,7 @@ fn probes(limit: &Limit) -> String {
 fn range(limit: &Limit) -> String {
     match limit.key.of {
         Of::Memory => {
-            let scale = crate::metric::Scale::of(Unit::Bytes, [limit.best()]);
+            let scale = Scale::of(Unit::Bytes, [limit.best()]);
             format!("{} to {} {}/s", scale.write(limit.least()), scale.write(limit.best()), scale.symbol)
         }
         Of::Unit(..) => {
