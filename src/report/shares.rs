@@ -1,6 +1,6 @@
 //! The column that says how much of what the machine can do a row is.
 
-use machine_limits::{Limits, Operations, Reads};
+use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
 use super::specimen::*;
 use super::tests::rendered;
@@ -106,6 +106,7 @@ fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its
     let table = rendered(&record, "table", 80);
     assert!(table.lines().all(|line| super::safe::width(line) <= 80), "{table}");
     let said = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
+
     assert_eq!(unwrapped(&table).matches(said).count(), 1, "{table}");
     assert!(rendered(&record, "markdown", 80).contains(said));
     assert!(!table.contains("moved during the run"), "{table}");
@@ -165,4 +166,33 @@ fn where_shares_are_absent_for_other_reasons_nothing_is_said_of_caches() {
         let table = rendered(&record, "table", 80);
         assert!(!table.contains("of limit") && !table.contains("limits:"), "{table}");
     }
+}
+
+#[test]
+fn rows_on_a_gpu_are_held_against_what_was_asked_of_it_once() {
+    let mut record = large();
+    for launch in &mut record.launches {
+        let facts = &mut launch.loaded.as_mut().unwrap().facts;
+        (facts.device, facts.compute_dtype) = (Some("cuda:0".into()), Some("f32".into()));
+    }
+    let second = 1_000_000_000;
+    let matrix = Operations {
+        unit: "cublas_f32".into(),
+        operations: 60_000_000_000_000,
+        ns: second,
+        ..Operations::default()
+    };
+    let gpu = GpuLimits {
+        l2_bytes: Some(50 << 20),
+        copies: Some(Copies { bytes: 2_900_000_000_000, ns: second }),
+        matrix: vec![matrix],
+        ..GpuLimits::default()
+    };
+    record.limits[0].probed.gpus = vec![gpu];
+    let table = unwrapped(&rendered(&record, "table", 80));
+    let said = "limits: 2900 GB/s copied in memory on cuda:0, 60000 × 10⁹ cublas_f32 operations/s (1 probe)";
+    assert!(table.contains(said), "{table}");
+    assert_eq!(table.matches("limits:").count(), 1, "{table}");
+    let csv = rendered(&record, "csv", 80);
+    assert!(csv.contains(",cuda:0,,,warm,limit.cublas_f32,operations/s,1,,60000000000000,"), "{csv}");
 }
