@@ -4,6 +4,7 @@
 //! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
 //! (an empty vector, `n/a` in a table): never zero, never infinite.
 
+pub mod limits;
 mod observation;
 mod resources;
 pub mod share;
@@ -129,11 +130,12 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("reads what a decode needs"),
         per: Per::Sample,
         shown: Shown::OfLimit("decode_rate"),
-        about: "bytes that a decode must move, over those that memory gave in the same time when it was probed before the \
-                block, with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
+        about: "bytes that a decode must move, over those that memory gave in the same time in the best of the run's probes (one \
+                before each block, one after the last), with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
                 (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
                 Not where weights are less than four times the last-level cache. On an NVIDIA GPU the limit is copies within its \
-                memory, probed once. Above 100 % a stated fact is wrong.",
+                memory, probed once. Above 100 % the \
+                probes met a slower machine, or a stated fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -144,8 +146,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("computes what a prefill needs"),
         per: Per::Sample,
         shown: Shown::OfLimit("prefill_rate"),
-        about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time when \
-                it was probed before the block, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
+        about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time in the \
+                best of the run's probes, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
                 the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
                 and f16 those for bf16 too; quantised weights also those for eight bits. Matrix tiles count with loads. On an \
                 NVIDIA GPU the limit is cuBLAS with the dtype that is computed with, probed once. Not for the first \

@@ -1,10 +1,12 @@
 //! How far a request was from what the machine can do: bytes that a decode must move over bytes that memory gives, operations
 //! of a prefill over those that units do. Both count what the work needs, not what an engine did: whoever reads weights twice
-//! has the smaller share. A share above one is kept: no engine does more than the machine, so one of the facts is wrong.
+//! has the smaller share. A share above one is kept: no engine does more than the machine, so the probes met a slower one, or
+//! one of the facts is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 use protocol::{Facts, Sequence};
 
+use super::limits::{Key, Of};
 use super::{Observation, positive};
 use crate::dtype::bits;
 use crate::machine::Cpu;
@@ -24,6 +26,54 @@ pub fn bandwidth(seen: &Observation) -> Vec<f64> {
 /// Of the units' rate, from the start to the first token.
 pub fn compute(seen: &Observation) -> Vec<f64> {
     compute_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+/// Why a request has no share, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Its weights are so few that caches hold some or all of them; how much these hold, where the machine says it.
+    InCaches { cache_bytes: Option<u64> },
+}
+
+/// Also where nothing was probed for that very reason.
+pub fn why_absent(seen: &Observation) -> Option<Absent> {
+    let configuration = seen.configuration?;
+    let facts = &seen.launch.loaded.as_ref()?.facts;
+    let weights = weight_bytes(configuration.model.sizes.as_ref()?, facts.weights_dtype.as_deref()?)?;
+    let device = facts.device.as_ref().unwrap_or(&configuration.device);
+    let cache_bytes = if device.starts_with("cpu") {
+        last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
+    } else {
+        match Place::of(facts, configuration, seen.limits?)? {
+            Place::Gpu(gpu) => gpu.l2_bytes,
+            Place::Cpu { .. } => None,
+        }
+    };
+    (weights < beyond(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
+}
+
+/// What the share of bandwidth is of, where there is one.
+pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
+    bandwidth_of(seen)?;
+    let (device, threads) = match Around::of(seen)?.place {
+        Place::Cpu { limits, threads } => {
+            ("cpu".into(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
+        }
+        Place::Gpu(gpu) => (format!("cuda:{}", gpu.index), None),
+    };
+    Some(Key { device, threads, of: Of::Memory })
+}
+
+/// What the share of arithmetic is of, where there is one.
+pub fn compute_limit(seen: &Observation) -> Option<Key> {
+    compute_of(seen)?;
+    let around = Around::of(seen)?;
+    let unit = around.place.unit(around.facts)?;
+    let (device, threads) = match around.place {
+        Place::Cpu { .. } => ("cpu".into(), Some(unit.threads)),
+        Place::Gpu(gpu) => (format!("cuda:{}", gpu.index), None),
+    };
+    Some(Key { device, threads, of: Of::Unit(unit.unit.clone(), unit.loads) })
 }
 
 fn bandwidth_of(seen: &Observation) -> Option<f64> {
@@ -52,7 +102,7 @@ fn compute_of(seen: &Observation) -> Option<f64> {
     let operations: f64 = sequences.iter().map(|sequence| prefill_operations(around.sizes, sequence)).sum();
     let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max()?;
     let seconds = positive(first_ns, seen.sample.iteration.start_ns)? / 1e9;
-    (operations > 0.0).then_some(operations / seconds / around.place.unit_rate(around.facts)?)
+    (operations > 0.0).then_some(operations / seconds / around.place.unit(around.facts)?.per_second()?)
 }
 
 /// What both shares need, where it is known: of a model whose sizes are known, where limits were probed.
@@ -96,7 +146,7 @@ impl<'a> Place<'a> {
     fn cached_below(&self, cpu: &Cpu) -> f64 {
         match self {
             Self::Cpu { threads, .. } => cached_below(cpu, *threads),
-            Self::Gpu(gpu) => TIMES_THE_CACHE * gpu.l2_bytes.unwrap_or(UNKNOWN_CACHE) as f64,
+            Self::Gpu(gpu) => beyond(gpu.l2_bytes),
         }
     }
 
@@ -107,10 +157,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn unit_rate(&self, facts: &Facts) -> Option<f64> {
+    fn unit(&self, facts: &Facts) -> Option<&'a Operations> {
         match self {
-            Self::Cpu { limits, threads } => unit_rate(limits, *threads, units_for(facts)?),
-            Self::Gpu(gpu) => matrix_rate(gpu, facts.compute_dtype.as_deref()?),
+            Self::Cpu { limits, threads } => fastest(limits, *threads, units_for(facts)?),
+            Self::Gpu(gpu) => matrix(gpu, facts.compute_dtype.as_deref()?),
         }
     }
 }
@@ -128,7 +178,11 @@ pub fn weight_bytes(sizes: &Sizes, dtype: &str) -> Option<f64> {
 
 /// Weights of fewer bytes may be read from caches.
 pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
-    TIMES_THE_CACHE * last_level_cache_bytes(cpu, threads).unwrap_or(UNKNOWN_CACHE) as f64
+    beyond(last_level_cache_bytes(cpu, threads))
+}
+
+fn beyond(cache_bytes: Option<u64>) -> f64 {
+    TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
 }
 
 /// Of all last-level caches that so many threads can be beside; `None` where the machine does not say.
@@ -185,24 +239,29 @@ fn units_for(facts: &Facts) -> Option<Units> {
     }
 }
 
-/// Bytes per second: the best over streams of the most threads that were probed and are no more than these.
+/// The most threads that something was probed with and that are no more than these.
+fn probed_for<T>(probed: &[T], threads_of: fn(&T) -> u32, threads: u32) -> Option<u32> {
+    probed.iter().map(threads_of).filter(|&it| it <= threads).max()
+}
+
+/// Bytes per second: the best over streams.
 fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
-    let most = limits.reads.iter().map(|it| it.threads).filter(|&it| it <= threads).max()?;
+    let most = probed_for(&limits.reads, |it| it.threads, threads)?;
     let rates = limits.reads.iter().filter(|it| it.threads == most).filter_map(Reads::bytes_per_second);
     rates.reduce(f64::max)
 }
 
-/// Operations per second: the best of these units, of the most threads that were probed and are no more than these.
-fn unit_rate(limits: &Limits, threads: u32, units: Units) -> Option<f64> {
-    let most = limits.units.iter().map(|it| it.threads).filter(|&it| it <= threads).max()?;
-    let usable = limits.units.iter().filter(|it| it.threads == most);
+/// The one of these units that does the most.
+fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
+    let most = probed_for(&limits.units, |it| it.threads, threads)?;
+    let usable = limits.units.iter().filter(|it| it.threads == most && it.per_second().is_some());
     let usable = usable.filter(|it| units.contains(&(it.unit.as_str(), it.loads)));
-    usable.filter_map(Operations::per_second).reduce(f64::max)
+    usable.max_by(|one, other| one.per_second().unwrap_or(0.0).total_cmp(&other.per_second().unwrap_or(0.0)))
 }
 
 /// Of the kind of number that it says it computes with: narrower weights are widened before. One that computes f32 in fewer
 /// bits than it says is above its limit.
-fn matrix_rate(gpu: &GpuLimits, dtype: &str) -> Option<f64> {
+fn matrix<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
     let unit = match dtype.to_ascii_lowercase().as_str() {
         "bf16" | "bfloat16" => "cublas_bf16",
         "f16" | "float16" => "cublas_f16",
@@ -210,7 +269,7 @@ fn matrix_rate(gpu: &GpuLimits, dtype: &str) -> Option<f64> {
         "f32" | "float32" => "cublas_f32",
         _ => return None,
     };
-    gpu.matrix.iter().find(|it| it.unit == unit).and_then(Operations::per_second)
+    gpu.matrix.iter().find(|it| it.unit == unit)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::verdicts::Verdicts;
 use super::{Report, Row, notes};
 use crate::agreement;
 use crate::effective::{self, Doubt};
+use crate::metric::limits::limits;
 use crate::plan::Plan;
 use crate::record::RunRecord;
 
@@ -42,6 +43,7 @@ impl Report {
             command: record.header.command.iter().map(|word| line(word)).collect(),
             machine,
             overhead: record.overhead,
+            limits: limits(record),
             mode: plan.mode,
             order: plan.order,
             extents: extents(record),

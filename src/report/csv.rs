@@ -3,6 +3,7 @@
 use super::verdicts::evidence;
 use super::{Engine, Fault, Figure, Format, Report, Resources, Row, View, WallTime};
 use crate::metric::Metric;
+use crate::metric::limits::Limit;
 use crate::record::Overhead;
 use crate::stats::Summary;
 
@@ -84,6 +85,9 @@ fn render(report: &Report, _: &View) -> Vec<u8> {
     if let Some(overhead) = &report.overhead {
         write_overhead(report, overhead, &mut out);
     }
+    for limit in &report.limits {
+        write_limit(report, limit, &mut out);
+    }
     for failed in &report.failed {
         write_fault(names(report, "", "", &failed.engine), &failed.fault, &mut out);
     }
@@ -162,6 +166,21 @@ fn write_overhead(report: &Report, overhead: &Overhead, out: &mut String) {
         fields.resize(COLUMNS.len(), String::new());
         write(fields, out);
     }
+}
+
+/// What the machine can do, of no case and no engine: the best of so many probes, and the range of them.
+fn write_limit(report: &Report, limit: &Limit, out: &mut String) {
+    let (version, device) = (Some(report.orchestrate_version.clone()), Some(limit.key.device.clone()));
+    let threads = limit.key.threads;
+    let itself = Engine { label: "orchestrate".into(), version, device, threads, ..Engine::default() };
+    let mut fields = names(report, "", "", &itself);
+    let best = limit.best().to_string();
+    fields.extend([format!("limit.{}", limit.key.name()), limit.key.unit().into()]);
+    fields.extend([limit.probes.len().to_string(), String::new(), best.clone()]);
+    fields.resize(COMPARISON - 4, String::new());
+    fields.extend([limit.least().to_string(), best]);
+    fields.resize(COLUMNS.len(), String::new());
+    write(fields, out);
 }
 
 /// A line for what is no metric, in the columns of a metric; what nobody knows has none.

@@ -4,6 +4,7 @@
 use super::caption::{caption, falls_short, headlines, several_engines};
 use super::factors::{FACTORS, varies};
 use super::labels::Labels;
+use super::limits;
 use super::outputs;
 use super::safe::shorten;
 use super::verdicts::Judged;
@@ -290,6 +291,8 @@ impl Grid {
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             self.legend.push(why_no_ratios(report));
         }
+        self.legend.extend(limits::legend(report));
+        self.legend.extend(limits::reasons(report));
         self.legend.extend(outputs::legend(report));
         let names = self.cells.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
         let unstated = |(index, column): (usize, &Column)| {

@@ -12,6 +12,7 @@ use crate::agreement::{Agreement, Standing};
 use crate::effective::{About, Doubt};
 use crate::machine::Machine;
 use crate::metric::Better;
+use crate::metric::limits::Limit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::{StoppedBy, Summary, Verdict};
@@ -79,6 +80,20 @@ struct Document<'a> {
     machine: &'a Machine,
     /// What asking costs by itself: null where it was not measured.
     overhead: Option<Overhead>,
+    /// What the machine can do: empty where nothing was probed.
+    limits: Vec<LimitEntry<'a>>,
+}
+
+/// Of memory or of one unit, for one number of threads, or of a GPU, which has none.
+#[derive(Serialize)]
+struct LimitEntry<'a> {
+    device: &'a str,
+    threads: Option<u32>,
+    limit: String,
+    unit: &'static str,
+    best: f64,
+    /// What each probe of the run found.
+    probes: &'a [f64],
 }
 
 #[derive(Serialize)]
@@ -249,7 +264,14 @@ fn document(report: &Report) -> Document<'_> {
         notes: &report.notes,
         machine: &report.machine,
         overhead: report.overhead,
+        limits: report.limits.iter().map(limit).collect(),
     }
+}
+
+fn limit(limit: &Limit) -> LimitEntry<'_> {
+    let Limit { key, probes } = limit;
+    let (device, threads) = (key.device.as_str(), key.threads);
+    LimitEntry { device, threads, limit: key.name(), unit: key.unit(), best: limit.best(), probes }
 }
 
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {

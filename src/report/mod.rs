@@ -12,6 +12,7 @@ mod factors;
 mod grid;
 pub mod json;
 mod labels;
+mod limits;
 pub mod markdown;
 mod notes;
 mod outputs;
@@ -26,6 +27,8 @@ use crate::agreement::Unasked;
 use crate::effective::Doubt;
 use crate::machine::Machine;
 use crate::metric::Metric;
+use crate::metric::limits::{Key, Limit};
+use crate::metric::share::Absent;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::Summary;
@@ -80,6 +83,8 @@ pub struct Report {
     pub machine: Machine,
     /// What asking costs by itself, where it was measured.
     pub overhead: Option<Overhead>,
+    /// What the machine can do, as each probe of the run found it.
+    pub limits: Vec<Limit>,
     pub mode: Mode,
     pub order: Order,
     /// How far each workload was measured, in the plan's order.
@@ -115,6 +120,8 @@ pub struct Row {
     pub launches: usize,
     pub samples: usize,
     pub figures: Vec<Figure>,
+    /// What its headline's share is of, or why it has none, where that is known.
+    pub limit: Result<Option<Key>, Absent>,
     /// What it is compared with: its own label where it is the reference.
     pub reference: Option<String>,
     /// One for each launch that had a warm-up.

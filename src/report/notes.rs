@@ -6,12 +6,13 @@ mod course;
 use std::collections::BTreeMap;
 
 use super::extent::more_blocks;
+use super::limits;
 use super::outputs;
 use super::safe::{line, shorten};
 use super::seen::Seen;
 use super::verdicts::Verdicts;
 use super::{Output, Row};
-use crate::metric::three_digits;
+use crate::metric::{self, three_digits};
 use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, Role, RunRecord, Sample};
 
@@ -31,6 +32,10 @@ pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Ou
         (course::slow_firsts(seen, rows), "rows whose first request is slow"),
         (course::unsteady(rows), "rows that were not steady after their warm-up"),
         (course::outliers(seen, rows), "rows with values far from the others"),
+        (
+            limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
+            "limits that moved",
+        ),
         (prompts(record), "cases whose prompts have another length"),
         (unstated(record), "engines that do not state what they were asked for"),
         (converted(record), "engines that were given a conversion of the model"),

@@ -9,6 +9,8 @@ use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
 use crate::agreement::Agreement;
 use crate::effective::{self, Doubt};
+use crate::metric::limits::Key;
+use crate::metric::share::{self, Absent};
 use crate::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
@@ -66,6 +68,7 @@ impl<'a> Seen<'a> {
             launches: samples.len(),
             samples: samples.values().map(Vec::len).sum(),
             figures,
+            limit: self.limit(case),
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
             wall_time: self.wall_time(case),
@@ -118,6 +121,25 @@ impl<'a> Seen<'a> {
         let launches = self.samples[case].keys().map(|&launch| self.values(case, launch, metric));
         let launches: Vec<Vec<f64>> = launches.collect();
         Some(Figure { metric, summary: Summary::of(&launches)? })
+    }
+
+    /// What the share of the case's headline is of.
+    fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
+        let observed = || {
+            let launches = self.samples[case].iter();
+            let samples = launches.flat_map(|(launch, samples)| samples.iter().map(move |it| (launch, *it)));
+            samples.filter_map(|(launch, it)| Observation::of(&self.around, self.launches.get(launch)?, it))
+        };
+        let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.name);
+        let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
+            Some("decode_rate") => (share::bandwidth_limit, true),
+            // Operations have a limit wherever weights lie: without one, nothing was probed.
+            Some("prefill_rate") => (share::compute_limit, self.record.limits.is_empty()),
+            _ => return Ok(None),
+        };
+        let found = observed().find_map(|it| limit(&it));
+        let reason = || observed().find_map(|it| share::why_absent(&it)).filter(|_| always);
+        found.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {

@@ -1,6 +1,6 @@
 //! The column that says how much of what the machine can do a row is.
 
-use machine_limits::{Limits, Operations, Reads};
+use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
 use super::specimen::*;
 use super::tests::rendered;
@@ -68,4 +68,131 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
     assert_eq!(lines.len(), 2, "{csv}");
     let compared = crate::compare::within(&large(), &[(1, 0)]);
     assert!(!compared.is_empty() && compared.iter().all(|it| !it.metric.is_share()));
+}
+
+/// As large, where every probe of memory found so many GB/s.
+fn probed(gigabytes: &[f64]) -> RunRecord {
+    let mut record = large();
+    let one = record.limits.remove(0).probed;
+    for (block, rate) in gigabytes.iter().enumerate() {
+        let mut probed = one.clone();
+        probed.reads[0].bytes = (rate * 1e9) as u64;
+        // One stream finds less, and is not what a probe's best is.
+        probed.reads.push(Reads { streams: 1, bytes: 20_000_000_000, ..probed.reads[0] });
+        record.limits.push(record::Limits { block: block as u32, probed });
+    }
+    record
+}
+
+/// One whose weights the cache of 32 MiB could keep some of, and of which nothing was probed.
+fn small() -> RunRecord {
+    let mut record = RunRecord { limits: Vec::new(), ..large() };
+    for configuration in &mut record.header.plan.configurations {
+        configuration.model.sizes = Some(Sizes { read_per_token: 30_000_000, ..Sizes::default() });
+    }
+    record
+}
+
+/// As one line, whatever was wrapped.
+fn unwrapped(text: &str) -> String {
+    text.replace("\n  ", " ")
+}
+
+const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-level cache come from it";
+
+#[test]
+fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its_probes() {
+    let record = probed(&[37.0, 36.0, 37.5, 36.9]);
+    let table = rendered(&record, "table", 80);
+    assert!(table.lines().all(|line| super::safe::width(line) <= 80), "{table}");
+    let said = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
+
+    assert_eq!(unwrapped(&table).matches(said).count(), 1, "{table}");
+    assert!(rendered(&record, "markdown", 80).contains(said));
+    assert!(!table.contains("moved during the run"), "{table}");
+}
+
+#[test]
+fn limits_that_moved_during_the_run_are_noted_with_what_their_shares_are_worth() {
+    let table = unwrapped(&rendered(&probed(&[36.0, 64.0, 36.0]), "table", 80));
+    let said = "note: what the machine gives moved during the run, 36.0 to 64.0 GB/s from memory on 2 threads over 3 probes";
+    assert!(table.contains(said) && table.contains("cannot be held against another run's"), "{table}");
+}
+
+#[test]
+fn programs_have_the_best_and_every_probe_of_each_limit() {
+    let record = probed(&[37.0, 36.0]);
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let memory = serde_json::json!({
+        "device": "cpu", "threads": 2, "limit": "memory", "unit": "bytes/s", "best": 37e9, "probes": [37e9, 36e9]
+    });
+    assert_eq!(json["limits"][0], memory);
+    assert_eq!(json["limits"][1]["limit"], "f32_fma");
+    let csv = rendered(&record, "csv", 80);
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let line = csv.lines().find(|line| line.contains(",limit.memory,")).unwrap();
+    let of = |name: &str| line.split(',').nth(header.iter().position(|it| *it == name).unwrap()).unwrap();
+    let found = ["device", "threads", "unit", "n", "estimate", "min", "max"].map(of);
+    assert_eq!(found, ["cpu", "2", "bytes/s", "2", "37000000000", "36000000000", "37000000000"]);
+    assert_eq!(line.split(',').count(), header.len());
+}
+
+#[test]
+fn a_model_that_caches_may_hold_has_no_share_and_one_line_says_why() {
+    let table = rendered(&small(), "table", 80);
+    assert_eq!(table.lines().filter(|line| *line == IN_CACHES).count(), 1, "{table}");
+    assert_eq!(table.matches("of limit").count(), 1, "{table}");
+}
+
+#[test]
+fn beside_a_large_model_the_small_ones_rows_say_n_a_for_the_same_reason() {
+    let mut record = probed(&[37.0, 36.0]);
+    record.header.plan.configurations[1].model.sizes =
+        Some(Sizes { read_per_token: 30_000_000, ..Sizes::default() });
+    let table = rendered(&record, "markdown", 400);
+    assert_eq!(of_limit(&table, "decode", "beacon"), "n/a");
+    assert!(of_limit(&table, "decode", "patient-original").parse::<f64>().is_ok());
+    assert_eq!(table.matches(IN_CACHES).count(), 1, "{table}");
+}
+
+#[test]
+fn where_shares_are_absent_for_other_reasons_nothing_is_said_of_caches() {
+    let unprobed = RunRecord { limits: Vec::new(), ..large() };
+    let mut unknown = small();
+    unknown.header.plan.configurations.iter_mut().for_each(|it| it.model.sizes = None);
+    let mut loads = small();
+    loads.samples.retain(|sample| loads.header.plan.cases[sample.case].workload.scenario == "load");
+    for record in [unprobed, unknown, loads] {
+        let table = rendered(&record, "table", 80);
+        assert!(!table.contains("of limit") && !table.contains("limits:"), "{table}");
+    }
+}
+
+#[test]
+fn rows_on_a_gpu_are_held_against_what_was_asked_of_it_once() {
+    let mut record = large();
+    for launch in &mut record.launches {
+        let facts = &mut launch.loaded.as_mut().unwrap().facts;
+        (facts.device, facts.compute_dtype) = (Some("cuda:0".into()), Some("f32".into()));
+    }
+    let second = 1_000_000_000;
+    let matrix = Operations {
+        unit: "cublas_f32".into(),
+        operations: 60_000_000_000_000,
+        ns: second,
+        ..Operations::default()
+    };
+    let gpu = GpuLimits {
+        l2_bytes: Some(50 << 20),
+        copies: Some(Copies { bytes: 2_900_000_000_000, ns: second }),
+        matrix: vec![matrix],
+        ..GpuLimits::default()
+    };
+    record.limits[0].probed.gpus = vec![gpu];
+    let table = unwrapped(&rendered(&record, "table", 80));
+    let said = "limits: 2900 GB/s copied in memory on cuda:0, 60000 × 10⁹ cublas_f32 operations/s (1 probe)";
+    assert!(table.contains(said), "{table}");
+    assert_eq!(table.matches("limits:").count(), 1, "{table}");
+    let csv = rendered(&record, "csv", 80);
+    assert!(csv.contains(",cuda:0,,,warm,limit.cublas_f32,operations/s,1,,60000000000000,"), "{csv}");
 }

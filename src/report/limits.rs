@@ -1,0 +1,127 @@
+//! The machine's limits that shares are of: what a table says of them, and what speaks against holding one run's shares
+//! against another's.
+
+use super::safe::line;
+use super::{Report, Row};
+use crate::metric::limits::{Key, Limit, Of};
+use crate::metric::share::Absent;
+use crate::metric::{Scale, Unit, three_digits};
+
+/// One line for each device and number of threads: the best of each limit that some row's share is of, and the range of its
+/// memory over the probes.
+pub fn legend(report: &Report) -> Vec<String> {
+    let used = used(&report.limits, report.rows.iter());
+    let mut places: Vec<(&str, Option<u32>)> = used.iter().map(|it| place(&it.key)).collect();
+    places.dedup();
+    places.into_iter().map(|place| of_place(place, &used)).collect()
+}
+
+fn place(key: &Key) -> (&str, Option<u32>) {
+    (&key.device, key.threads)
+}
+
+fn of_place(of: (&str, Option<u32>), used: &[&Limit]) -> String {
+    let here = || used.iter().filter(|it| place(&it.key) == of);
+    let mut parts: Vec<String> = here().map(|it| best(it)).collect();
+    let on = match of {
+        (_, Some(threads)) => format!(" on {}", counted(threads as usize, "thread")),
+        (device, None) => format!(" on {device}"),
+    };
+    if let Some(first) = parts.first_mut() {
+        first.push_str(&on);
+    }
+    // Memory stands first where a row has a share of it.
+    let probes = here().next().map_or_else(String::new, |it| probes(it));
+    format!("limits: {}{probes}", parts.join(", "))
+}
+
+fn best(limit: &Limit) -> String {
+    let rate = rate(limit.best(), &limit.key.of);
+    match &limit.key.of {
+        Of::Memory if limit.key.threads.is_some() => format!("{rate} from memory"),
+        Of::Memory => format!("{rate} copied in memory"),
+        Of::Unit(..) => rate,
+    }
+}
+
+/// `37.5 GB/s`, `236 × 10⁹ f32 operations/s`.
+fn rate(per_second: f64, of: &Of) -> String {
+    match of {
+        Of::Memory => format!("{}/s", Unit::Bytes.show(per_second)),
+        Of::Unit(unit, _) => {
+            let unit = if unit == "f32_fma" { "f32" } else { unit };
+            format!("{} × 10⁹ {} operations/s", three_digits(per_second / 1e9), line(unit))
+        }
+    }
+}
+
+fn probes(limit: &Limit) -> String {
+    let count = counted(limit.probes.len(), "probe");
+    if limit.probes.len() < 2 {
+        return format!(" ({count})");
+    }
+    format!(" ({count}, {})", range(limit))
+}
+
+/// `36.0 to 37.5 GB/s`, and no unit twice.
+fn range(limit: &Limit) -> String {
+    match limit.key.of {
+        Of::Memory => {
+            let scale = Scale::of(Unit::Bytes, [limit.best()]);
+            format!("{} to {} {}/s", scale.write(limit.least()), scale.write(limit.best()), scale.symbol)
+        }
+        Of::Unit(..) => {
+            format!("{} to {}", three_digits(limit.least() / 1e9), rate(limit.best(), &limit.key.of))
+        }
+    }
+}
+
+/// Of limits that moved while the run went on.
+pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
+    let moved = used(limits, rows).into_iter().filter(|it| it.moved());
+    let note = moved.map(|it| {
+        let on = match it.key.threads {
+            Some(threads) => counted(threads as usize, "thread"),
+            None => line(&it.key.device),
+        };
+        let of = if it.key.of == Of::Memory { " from memory" } else { "" };
+        format!(
+            "what the machine gives moved during the run, {}{of} on {on} over {}: a share `of limit` is of the best of it, and \
+             cannot be held against another run's",
+            range(it),
+            counted(it.probes.len(), "probe")
+        )
+    });
+    note.collect()
+}
+
+/// Those that some row's share is of.
+fn used<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>) -> Vec<&'a Limit> {
+    let keys: Vec<&Key> = rows.filter_map(|row| row.limit.as_ref().ok()?.as_ref()).collect();
+    limits.iter().filter(|limit| keys.contains(&&limit.key)).collect()
+}
+
+/// Why rows have none, one line for each reason.
+pub fn reasons(report: &Report) -> Vec<String> {
+    let rows = report.rows.iter().filter(|row| row.fault.is_none());
+    let mut said: Vec<String> = rows.filter_map(|row| row.limit.as_ref().err()).map(reason).collect();
+    said.sort();
+    said.dedup();
+    said
+}
+
+fn reason(absent: &Absent) -> String {
+    match absent {
+        Absent::InCaches { cache_bytes: Some(bytes) } => {
+            let mebibytes = (*bytes as f64 / f64::from(1 << 20)).round();
+            format!("of limit: n/a, weights under 4 times the {mebibytes} MiB last-level cache come from it")
+        }
+        Absent::InCaches { cache_bytes: None } => {
+            "of limit: n/a, weights under 1 GiB may come from caches of unknown size".into()
+        }
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
