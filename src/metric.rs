@@ -185,8 +185,10 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("anonymous memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the process tree held after an answer that no file backs, shared memory among it: it cannot be dropped \
-                and read again. Each page once (Pss_Anon and Pss_Shmem of smaps_rollup).",
+        about: "what no file backs, shared memory among it, of the most that the process tree was seen to hold: it cannot be \
+                dropped and read again. Seen in the sampled pass, whose launch then speaks for the case, or after an answer \
+                where that was more; the peak may lie at load, where nobody looks. Each page once (Pss_Anon and Pss_Shmem of \
+                smaps_rollup).",
         of: resources::memory_anonymous,
     },
     Metric {
@@ -197,9 +199,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("file-backed memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the process tree held after an answer that a file backs: libraries, and weights that are mapped. Each page \
-                once, in full also where an engine beside it maps the same file (Pss_File of smaps_rollup, and no less than \
-                RssFile of one process).",
+        about: "what a file backs, of the same look as anonymous memory: libraries, and weights that are mapped. The peak may \
+                lie at load, where nobody looks. Each page once, in full also where an engine beside it maps the same file \
+                (Pss_File of smaps_rollup, and no less than RssFile of one process).",
         of: resources::memory_file,
     },
     Metric {
@@ -223,7 +225,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "the peak that the engine states of the device's memory, or what the driver counts of its processes while \
-                samplers look on, whichever is more. Not for an engine that computes on the CPU.",
+                samplers look on, whichever is more; where it counts, the launch of that pass speaks for the case. Not for an \
+                engine that computes on the CPU.",
         of: resources::device_memory,
     },
     Metric {

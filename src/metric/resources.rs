@@ -2,19 +2,29 @@
 //! stated; what nobody counted is absent, and what is no more than nothing too.
 
 use super::Observation;
-use crate::record::{Energy, Idle, Pass};
+use crate::record::{Energy, Held, Idle, Pass};
 
 /// The most that was resident, less what was counted more than once.
 pub fn peak_memory(seen: &Observation) -> Vec<f64> {
     above_zero(peak_bytes(seen))
 }
 
+/// The most that was seen at one look: in the sampled pass, or after an answer where that was more. A launch without a pass
+/// has nothing to say where the case has one elsewhere: what is left after an answer is less than what the request took.
+fn held(seen: &Observation) -> Option<Held> {
+    if seen.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
+        return None;
+    }
+    let looks = [seen.pass.and_then(|pass| pass.held), seen.sample.held];
+    looks.into_iter().flatten().max_by_key(|held| held.anonymous_bytes.saturating_add(held.file_bytes))
+}
+
 pub fn memory_anonymous(seen: &Observation) -> Vec<f64> {
-    above_zero(seen.sample.held.map(|held| held.anonymous_bytes as f64))
+    above_zero(held(seen).map(|held| held.anonymous_bytes as f64))
 }
 
 pub fn memory_file(seen: &Observation) -> Vec<f64> {
-    above_zero(seen.sample.held.map(|held| held.file_bytes as f64))
+    above_zero(held(seen).map(|held| held.file_bytes as f64))
 }
 
 /// Where weights lie on a device, the device's memory is what lies over them.
@@ -78,8 +88,12 @@ fn on_device(seen: &Observation) -> bool {
 }
 
 /// What the engine states or what the driver counts of its processes, whichever is more: an engine knows its own allocator, and
-/// the driver also what libraries keep.
+/// the driver also what libraries keep. Where the driver counted in another launch, only that launch knows both.
 fn device_bytes(seen: &Observation) -> Option<f64> {
+    let is_counted = |pass: &Pass| pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some());
+    if seen.pass_elsewhere.is_some_and(is_counted) {
+        return None;
+    }
     let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
     let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
     let gpus = seen.pass.into_iter().flat_map(|pass| &pass.gpus);
@@ -97,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::plan::Mode;
-    use crate::record::{GpuPass, Held, Launch, Sample};
+    use crate::record::{GpuPass, Launch, Sample};
     use crate::scenario::Kind;
 
     const S: u64 = 1_000_000_000;
@@ -127,6 +141,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_request_takes_and_gives_back_counts_and_launches_in_which_nobody_looked_do_not_thin_it() {
+        let (sample, launch) = (sample(), launch("cpu", Some(90)));
+        let looked = |anonymous_bytes, file_bytes| Pass {
+            held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
+            ..Pass::default()
+        };
+        let parts = |seen: &Observation| (memory_anonymous(seen), memory_file(seen));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
+        for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
+            let seen = Observation { pass: Some(pass), ..alone };
+            assert_eq!(parts(&seen), (vec![expected.0], vec![expected.1]), "{pass:?}");
+        }
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&more), ..alone }), (vec![], vec![]));
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&blind), ..alone }), (vec![110.0], vec![30.0]));
+    }
+
+    #[test]
     fn weights_that_were_not_stated_or_are_more_than_is_held_leave_nothing_to_say() {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
@@ -146,6 +178,8 @@ mod tests {
         assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
         let seen = Observation { pass: Some(&pass), ..alone };
         assert_eq!((device_memory(&seen), memory_overhead(&seen)), (vec![600.0], vec![510.0]));
+        let elsewhere = Observation { pass_elsewhere: Some(&pass), ..alone };
+        assert_eq!((device_memory(&elsewhere), memory_overhead(&elsewhere)), (vec![], vec![]));
     }
 
     #[test]
