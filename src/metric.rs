@@ -17,7 +17,7 @@ use crate::scenario::Kind;
 use crate::stats::Quality;
 
 pub use observation::{Observation, Surroundings};
-pub use resources::{idle_watts, weights_bytes};
+pub use resources::{idle_watts, on_device, weights_bytes};
 pub use unit::{Scale, Unit, three_digits};
 
 pub const METRICS: &[Metric] = &[
@@ -237,9 +237,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("energy for each token"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the counters of energy (packages and memory by RAPL, GPUs by NVML) counted over the sampled pass, less \
-                what they count in the same time when nothing runs, over its new tokens: the prompt's share is in it. Only \
-                where there are counters.",
+        about: "what the counters of energy counted over the sampled pass, less what they count in the same time when nothing \
+                runs, over its new tokens: the prompt's share is in it. Processors' packages and their memory (RAPL), and for \
+                an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read.",
         of: resources::joules_per_token,
     },
 ];

@@ -2,7 +2,11 @@
 //! stated; what nobody counted is absent, and what is no more than nothing too.
 
 use super::Observation;
-use crate::record::{Energy, Held, Idle, Pass};
+use super::share::gpu_index;
+use crate::record::{Energy, GpuPass, Held, Idle, Pass};
+
+/// Counters of processors and of their memory begin so.
+const PACKAGES: &str = "package";
 
 /// The most that was resident, less what was counted more than once.
 pub fn peak_memory(seen: &Observation) -> Vec<f64> {
@@ -39,21 +43,40 @@ pub fn device_memory(seen: &Observation) -> Vec<f64> {
 
 pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
     let joules = seen.pass.and_then(|pass| {
-        let drawn = joules_over_idle(pass, seen.idle)?;
+        let drawn = joules_over_idle(seen, pass)?;
         (pass.new_tokens > 0).then(|| drawn / pass.new_tokens as f64)
     });
     above_zero(joules)
 }
 
-/// What all counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked
-/// at before: the sum would lack it.
-fn joules_over_idle(pass: &Pass, idle: &[Idle]) -> Option<f64> {
-    let over = |drawn: &Energy| {
-        let idle = watts(idle_of(idle, &drawn.counter)?)?;
+/// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
+/// now or before, or could not be read: the sum would lack it.
+fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
+    let own: Vec<String> = if on_device(seen) { gpus_of(seen, pass)? } else { Vec::new() };
+    let counts = |counter: &str| counter.starts_with(PACKAGES) || own.iter().any(|gpu| gpu == counter);
+    let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
+    let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
+    let mut wanted = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&own);
+    if !wanted.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
+        return None;
+    }
+    let over = |drawn: &&Energy| {
+        let idle = watts(idle_of(seen.idle, &drawn.counter)?)?;
         Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
     };
-    let each: Option<Vec<f64>> = pass.energy.iter().map(over).collect();
+    let each: Option<Vec<f64>> = drawn.iter().map(over).collect();
     each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
+}
+
+/// The counters of the GPUs that it runs on: those on which the driver saw its processes, else the one that its device names.
+/// Whoever else's there are count for nobody here.
+fn gpus_of(seen: &Observation, pass: &Pass) -> Option<Vec<String>> {
+    let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
+    let mut used: Vec<u32> = pass.gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
+    if used.is_empty() {
+        used.push(gpu_index(&device(seen)?.to_ascii_lowercase())?);
+    }
+    Some(used.into_iter().map(|index| format!("gpu-{index}")).collect())
 }
 
 fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
@@ -80,11 +103,15 @@ pub fn weights_bytes(seen: &Observation) -> Option<f64> {
     stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
-/// By what is in effect; where the engine does not say, by what it was asked for.
-fn on_device(seen: &Observation) -> bool {
+/// Where it computes: not on the CPU, as far as that is known.
+pub fn on_device(seen: &Observation) -> bool {
+    device(seen).is_some_and(|device| !device.to_ascii_lowercase().starts_with("cpu"))
+}
+
+/// What is in effect; where the engine does not say, what it was asked for.
+fn device<'a>(seen: &Observation<'a>) -> Option<&'a str> {
     let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    let asked = || seen.configuration.map(|configuration| configuration.device.as_str());
-    stated.or_else(asked).is_some_and(|device| !device.to_ascii_lowercase().starts_with("cpu"))
+    stated.or_else(|| seen.configuration.map(|configuration| configuration.device.as_str()))
 }
 
 /// What the engine states or what the driver counts of its processes, whichever is more: an engine knows its own allocator, and
@@ -110,8 +137,10 @@ mod tests {
     use protocol::{DeviceMemory, Facts, Loaded};
 
     use super::*;
+    use crate::machine::Machine;
+    use crate::machine::energy::Listed;
     use crate::plan::Mode;
-    use crate::record::{GpuPass, Launch, Sample};
+    use crate::record::{Launch, Sample};
     use crate::scenario::Kind;
 
     const S: u64 = 1_000_000_000;
@@ -190,13 +219,56 @@ mod tests {
         let idle = [Idle {
             energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
         }];
-        let (sample, launch) = (sample(), launch("cpu", None));
+        let (sample, launch) = (sample(), launch("cuda", None));
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
         let joules =
             |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
         assert_eq!(joules(&pass, &idle), [3.0]);
         assert_eq!(idle_watts(&idle), Some(5.0));
         assert_eq!(joules_per_token(&alone), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn the_noise_of_a_gpu_that_an_engine_does_not_use_is_none_of_its_energy() {
+        let drawn =
+            ["package-0", "package-0 dram", "gpu-0", "gpu-1"].map(|name| energy(name, 9_000_000, S)).to_vec();
+        let still = drawn.iter().map(|drawn| energy(&drawn.counter, 0, S)).collect();
+        let (idle, sample) = ([Idle { energy: still }], sample());
+        let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
+        let unseen = vec![gpu(0, None), gpu(1, None)];
+        for (device, gpus, expected) in [
+            ("cpu", unseen.clone(), vec![2.0]),
+            ("cuda:1", unseen.clone(), vec![3.0]),
+            ("cuda:0", vec![gpu(0, None), gpu(1, Some(7))], vec![3.0]),
+            ("cuda:0", vec![gpu(0, Some(7)), gpu(1, Some(7))], vec![4.0]),
+            // Nobody knows which one.
+            ("metal", unseen.clone(), vec![]),
+            ("cuda:2", unseen, vec![]),
+        ] {
+            let launch = launch(device, None);
+            let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
+            assert_eq!(joules_per_token(&seen), expected, "{device} {:?}", pass.gpus);
+        }
+    }
+
+    #[test]
+    fn energy_of_which_a_part_cannot_be_read_is_not_known_and_never_half() {
+        let listed = |name: &str, trouble: Option<&str>| Listed {
+            name: name.into(),
+            trouble: trouble.map(String::from),
+        };
+        let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
+        let half = Machine { energy_counters, ..Machine::default() };
+        let other = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
+        let (sample, launch) = (sample(), launch("cpu", None));
+        let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
+        let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
+        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..seen }), Vec::<f64>::new());
+        assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..seen }), [1.0]);
     }
 
     #[test]
