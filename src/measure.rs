@@ -192,6 +192,7 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         orchestrate_version: env!("CARGO_PKG_VERSION").into(),
         commit: machine::commit(),
         command: std::env::args().collect(),
+        fingerprint: machine.fingerprint(),
         machine,
         plan,
         floors,

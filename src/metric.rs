@@ -18,7 +18,7 @@ use crate::scenario::Kind;
 use crate::stats::Quality;
 
 pub use observation::{Observation, Surroundings};
-pub use resources::{idle_watts, weights_bytes};
+pub use resources::{idle_watts, on_device, weights_bytes};
 pub use unit::{Scale, Unit, three_digits};
 
 pub const METRICS: &[Metric] = &[
@@ -187,8 +187,10 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("anonymous memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the process tree held after an answer that no file backs, shared memory among it: it cannot be dropped \
-                and read again. Each page once (Pss_Anon and Pss_Shmem of smaps_rollup).",
+        about: "what no file backs, shared memory among it, of the most that the process tree was seen to hold: it cannot be \
+                dropped and read again. Seen in the sampled pass, whose launch then speaks for the case, or after an answer \
+                where that was more; the peak may lie at load, where nobody looks. Each page once (Pss_Anon and Pss_Shmem of \
+                smaps_rollup).",
         of: resources::memory_anonymous,
     },
     Metric {
@@ -199,9 +201,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("file-backed memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the process tree held after an answer that a file backs: libraries, and weights that are mapped. Each page \
-                once, in full also where an engine beside it maps the same file (Pss_File of smaps_rollup, and no less than \
-                RssFile of one process).",
+        about: "what a file backs, of the same look as anonymous memory: libraries, and weights that are mapped. The peak may \
+                lie at load, where nobody looks. Each page once, in full also where an engine beside it maps the same file \
+                (Pss_File of smaps_rollup, and no less than RssFile of one process).",
         of: resources::memory_file,
     },
     Metric {
@@ -225,7 +227,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "the peak that the engine states of the device's memory, or what the driver counts of its processes while \
-                samplers look on, whichever is more. Not for an engine that computes on the CPU.",
+                samplers look on, whichever is more; where it counts, the launch of that pass speaks for the case. Not for an \
+                engine that computes on the CPU.",
         of: resources::device_memory,
     },
     Metric {
@@ -236,9 +239,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("energy for each token"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the counters of energy (packages and memory by RAPL, GPUs by NVML) counted over the sampled pass, less \
-                what they count in the same time when nothing runs, over its new tokens: the prompt's share is in it. Only \
-                where there are counters.",
+        about: "what the counters of energy counted over the sampled pass, less what they count in the same time when nothing \
+                runs, over its new tokens: the prompt's share is in it. Processors' packages and their memory (RAPL), and for \
+                an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read.",
         of: resources::joules_per_token,
     },
 ];

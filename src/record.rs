@@ -86,6 +86,9 @@ pub struct Header {
     /// What the user typed.
     pub command: Vec<String>,
     pub machine: Machine,
+    /// What the machine is called, for who looks for records of one: computed when it is written, and never read here.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fingerprint: String,
     pub plan: Plan,
     /// What this machine's calibration knew when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

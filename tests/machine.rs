@@ -77,6 +77,7 @@ fn a_record_says_of_the_machine_what_the_machine_says_of_itself() {
     assert_eq!(here, recorded);
     assert_eq!(page["limits"], Value::Null);
     assert!(page["fingerprint"].as_str().is_some_and(|it| it.len() >= 8), "{page}");
+    assert_eq!(page["fingerprint"], record.0[0]["fingerprint"]);
     assert_eq!(page["orchestrate_version"], env!("CARGO_PKG_VERSION"));
 }
 
@@ -166,8 +167,12 @@ fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
     let scratch = Scratch::new();
     let driver = stand_in(&scratch);
     let engine = fake_engine().to_path_buf();
-    let report = json(measure(&scratch, &engine, &["--blocks", "1"]).env("LD_LIBRARY_PATH", &driver));
+    let mut asked = measure(&scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
+    let report = json(asked.env("LD_LIBRARY_PATH", &driver));
     let record = Record::only_one_in(&scratch.results());
+    let header = &record.0[0];
+    assert_eq!(header["machine"]["energy_counters"][0]["name"], "gpu-0");
+    assert_eq!(header["fingerprint"], report["fingerprint"]);
     let idle = record.entries("idle");
     let counted = |entry: &Value| {
         let energy = entry["energy"].as_array().unwrap().iter();
@@ -190,8 +195,24 @@ fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
     assert_eq!(resources["gpu_percent"], 83.0);
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
     assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
-    // The engine computes on the CPU: whose memory the GPU's is nobody can say.
+    // None of the processes that the driver names is the engine's.
     assert_eq!(resources["device_bytes"], Value::Null);
+}
+
+#[test]
+fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
+    let scratch = Scratch::new();
+    let driver = stand_in(&scratch);
+    let engine = fake_engine().to_path_buf();
+    let report = json(measure(&scratch, &engine, &["--blocks", "1"]).env("LD_LIBRARY_PATH", &driver));
+    let resources = &report["cases"][0]["resources"];
+    for name in ["gpu_percent", "device_bytes"] {
+        assert_eq!(resources[name], Value::Null, "{resources}");
+    }
+    // The machine that this runs on may count what its processors draw.
+    let package =
+        report["machine"]["energy_counters"].as_array().unwrap().iter().any(|it| it["name"] != "gpu-0");
+    assert!(package || resources["joules_per_token"].is_null(), "{resources}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use machine_limits::{Asked, Limits};
 
-use super::page::{Counter, Page};
-use super::{Machine, Quiet, commit, energy, gpu, gpu_limits, memory, versions};
+use super::page::Page;
+use super::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
 use crate::asked::all_threads;
 use crate::cli::machine::{MachineArgs, PageFormat};
 use crate::exit_code::DONE;
@@ -46,19 +46,11 @@ fn gather(arguments: &MachineArgs) -> Page {
         commit: commit(),
         fingerprint: machine.fingerprint(),
         versions,
-        energy: energy::zones_here().iter().map(counter).chain(gpu_counters()).collect(),
+        energy: machine.energy_counters.clone(),
         limits: if arguments.no_probe { None } else { probe(&machine) },
         machine,
         warnings,
     }
-}
-
-fn counter(zone: &energy::Zone) -> Counter {
-    Counter { name: zone.name.clone(), trouble: zone.trouble().map(|kind| kind.to_string()) }
-}
-
-fn gpu_counters() -> impl Iterator<Item = Counter> {
-    gpu::energy().into_iter().map(|(name, _)| Counter { name, trouble: None })
 }
 
 /// With one thread, and with as many as this process may use.
@@ -68,9 +60,27 @@ fn probe(machine: &Machine) -> Option<Limits> {
     let buffer_bytes = machine_limits::buffer_bytes(cache, memory::available_bytes()).unwrap_or(0);
     let threads = BTreeSet::from([1, all]).into_iter().collect();
     let probed = machine_limits::probe(&Asked { threads, buffer_bytes, budget: PROBE });
-    if machine.gpus.is_empty() {
-        return Some(probed);
+    let no_memory = probed.reads.is_empty().then(|| without_memory(buffer_bytes));
+    let asked = if machine.gpus.is_empty() { Limits::default() } else { gpu_limits::ask(&[]) };
+    let absent = no_memory.into_iter().chain(asked.absent).collect();
+    Some(Limits { gpus: asked.gpus, absent, ..probed })
+}
+
+/// Why there is no table of it.
+fn without_memory(buffer_bytes: u64) -> String {
+    match buffer_bytes {
+        0 => "memory: too little of it is available for a buffer that the caches do not hold".into(),
+        bytes => format!("memory: no room for the buffer of {} MiB or for its threads", bytes >> 20),
     }
-    let Limits { gpus, absent, .. } = gpu_limits::ask(&[]);
-    Some(Limits { gpus, absent, ..probed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_memory_that_is_not_there_has_a_reason() {
+        assert!(without_memory(256 << 20).contains("no room for the buffer of 256 MiB"));
+        assert!(without_memory(0).contains("too little of it is available"));
+    }
 }

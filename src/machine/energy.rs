@@ -5,10 +5,29 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::gpu;
 use crate::record::Energy;
 
 const POWERCAP: &str = "/sys/class/powercap";
+
+/// A counter that the machine lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// `package-0`, `package-0 dram`, `gpu-0`.
+    pub name: String,
+    /// Why it cannot be read, where it cannot.
+    #[serde(default)]
+    pub trouble: Option<String>,
+}
+
+/// All counters that this machine lists, also those that cannot be read.
+pub fn listed() -> Vec<Listed> {
+    let zone = |zone: Zone| Listed { trouble: zone.trouble().map(|kind| kind.to_string()), name: zone.name };
+    let gpu = |(name, _)| Listed { name, trouble: None };
+    zones(Path::new(POWERCAP)).into_iter().map(zone).chain(gpu::energy().into_iter().map(gpu)).collect()
+}
 
 /// What the counters said at one time.
 #[derive(Debug, Clone)]
@@ -34,6 +53,7 @@ pub struct Zone {
 }
 
 impl Reading {
+    /// Of those that can be read. Who sums them looks whether all are there that the machine lists.
     pub fn take() -> Self {
         let processors = zones(Path::new(POWERCAP)).into_iter().filter_map(|zone| zone.read().ok());
         let gpus = gpu::energy().into_iter();
@@ -83,10 +103,6 @@ pub fn zones(powercap: &Path) -> Vec<Zone> {
     }
     zones.sort_by(|one, other| one.name.cmp(&other.name));
     zones
-}
-
-pub fn zones_here() -> Vec<Zone> {
-    zones(Path::new(POWERCAP))
 }
 
 fn named(powercap: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {

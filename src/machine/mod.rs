@@ -21,6 +21,7 @@ mod versions;
 use serde::{Deserialize, Serialize};
 
 pub use command::command;
+use container::Allowed;
 pub use cpu::Cpu;
 pub use gpu::Gpu;
 pub use processes::processes_marked;
@@ -38,6 +39,11 @@ pub struct Machine {
     pub cpu_limit_millicpus: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
+    /// Whether there is a limit could not be found out: its absence is no answer. Records of before say nothing of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cpu_limit_unknown: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub memory_limit_unknown: bool,
     /// The distribution, where there is one: `Debian GNU/Linux 12 (bookworm)`.
     pub os: String,
     /// `x86_64`, `aarch64`.
@@ -62,6 +68,9 @@ pub struct Machine {
     pub hardware: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
+    /// Counters of energy, also those that cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub energy_counters: Vec<energy::Listed>,
 }
 
 /// Parameters of the kernel that change what a core does, or which.
@@ -89,11 +98,14 @@ const NONE: &str = "none";
 impl Machine {
     pub fn probe() -> Self {
         let os_release = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
+        let (cpus, memory) = (container::cpu_limit_millicpus(), container::memory_limit_bytes());
         Self {
             cpu: Cpu::probe(),
             memory_bytes: read("/proc/meminfo").and_then(|text| memory::total_bytes(&text)),
-            cpu_limit_millicpus: container::cpu_limit_millicpus(),
-            memory_limit_bytes: container::memory_limit_bytes(),
+            cpu_limit_millicpus: cpus.limit(),
+            memory_limit_bytes: memory.limit(),
+            cpu_limit_unknown: cpus == Allowed::Unknown,
+            memory_limit_unknown: memory == Allowed::Unknown,
             os: os_release
                 .and_then(|text| pretty_name(&text))
                 .unwrap_or_else(|| std::env::consts::OS.to_string()),
@@ -105,6 +117,7 @@ impl Machine {
             kernel_parameters: read("/proc/cmdline").map_or_else(Vec::new, |text| kernel_parameters(&text)),
             hardware: hardware(),
             gpus: gpu::probe(),
+            energy_counters: energy::listed(),
         }
     }
 }
@@ -117,6 +130,8 @@ impl Machine {
         // The kernel keeps a little for itself, more or less from boot to boot.
         let gib = |bytes: u64| format!("{} GiB", (bytes as f64 / f64::from(1 << 30)).round());
         let cpus = |millicpus: u64| format!("{} CPUs", millicpus as f64 / 1000.0);
+        let unlimited = |is_unknown| if is_unknown { unknown() } else { NONE.to_string() };
+        let (cpu_limit, memory_limit) = (self.cpu_limit_millicpus, self.memory_limit_bytes);
         vec![
             ("CPU", self.cpu.model.clone().unwrap_or_else(unknown)),
             // A guest may be denied some that the model has.
@@ -124,8 +139,11 @@ impl Machine {
             ("cores allowed", self.cpu.allowed_cores.map_or_else(unknown, |cores| cores.to_string())),
             ("memory", self.memory_bytes.map_or_else(unknown, gib)),
             ("architecture", self.architecture.clone()),
-            ("the container's CPU limit", self.cpu_limit_millicpus.map_or_else(|| "none".into(), cpus)),
-            ("the container's memory limit", self.memory_limit_bytes.map_or_else(|| "none".into(), gib)),
+            ("the container's CPU limit", cpu_limit.map_or_else(|| unlimited(self.cpu_limit_unknown), cpus)),
+            (
+                "the container's memory limit",
+                memory_limit.map_or_else(|| unlimited(self.memory_limit_unknown), gib),
+            ),
             (GPUS, self.gpus_by_kind()),
         ]
     }
@@ -235,6 +253,11 @@ mod tests {
         assert_eq!(machine.fingerprint(), booted.fingerprint());
         let limited = Machine { cpu_limit_millicpus: Some(1500), ..machine.clone() };
         assert_ne!(machine.fingerprint(), limited.fingerprint());
+        let unread = Machine { cpu_limit_unknown: true, ..machine.clone() };
+        assert_ne!(machine.fingerprint(), unread.fingerprint());
+        let counter = energy::Listed { name: "package-0".into(), trouble: None };
+        let counting = Machine { energy_counters: vec![counter], ..machine.clone() };
+        assert_eq!(machine.fingerprint(), counting.fingerprint());
         let (one, other) = (machine.sameness(), limited.sameness());
         let differing: Vec<_> = one.iter().zip(other).filter(|(one, other)| *one != other).collect();
         let differing: Vec<_> = differing.into_iter().map(|(_, other)| other).collect();

@@ -8,7 +8,7 @@ use machine_limits::Limits;
 use serde::Serialize;
 
 use super::cpu::{Cache, Cpu};
-use super::energy::PERMISSION;
+use super::energy::{Listed, PERMISSION};
 use super::{Gpu, Machine};
 use crate::report::safe::{line, wrap};
 
@@ -25,17 +25,10 @@ pub struct Page {
     pub machine: Machine,
     pub versions: BTreeMap<&'static str, String>,
     /// Counters of energy.
-    pub energy: Vec<Counter>,
+    pub energy: Vec<Listed>,
     /// What it can do at most; absent where nothing was probed.
     pub limits: Option<Limits>,
     pub warnings: Vec<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Counter {
-    pub name: String,
-    /// Why it cannot be read, where it cannot.
-    pub trouble: Option<String>,
 }
 
 impl Page {
@@ -127,13 +120,21 @@ impl Page {
     }
 
     fn container(&self) -> String {
-        let cpu = self.machine.cpu_limit_millicpus.map_or_else(
-            || "no limit on CPUs".into(),
-            |it| format!("at most {} CPUs", f64::from(u32::try_from(it).unwrap_or(u32::MAX)) / 1000.0),
-        );
-        let memory = self.machine.memory_limit_bytes;
-        let memory =
-            memory.map_or_else(|| "none on memory".into(), |it| format!("at most {} of memory", gib(it)));
+        let Machine { cpu_limit_unknown, memory_limit_unknown, .. } = self.machine;
+        let cpu = match self.machine.cpu_limit_millicpus {
+            Some(it) => format!("at most {} CPUs", it as f64 / 1000.0),
+            None if cpu_limit_unknown => "whether CPUs are limited is not known".into(),
+            None => "no limit on CPUs".into(),
+        };
+        let memory = match self.machine.memory_limit_bytes {
+            Some(it) => format!("at most {} of memory", gib(it)),
+            None if memory_limit_unknown => "whether memory is limited is not known".into(),
+            None => "none on memory".into(),
+        };
+        // One word where nothing could be read.
+        if cpu_limit_unknown && memory_limit_unknown {
+            return "limits not known".into();
+        }
         joined([Some(cpu), Some(memory)])
     }
 
@@ -192,7 +193,9 @@ fn cache(cache: &Cache) -> String {
 }
 
 fn clock(cpu: &Cpu) -> String {
-    let now = cpu.mhz.map(|mhz| format!("{mhz} MHz now"));
+    // A guest is told the rate of its time stamp counter, whatever the cores do.
+    let says = if cpu.hypervisor == Some(true) { "as the hypervisor says" } else { "now" };
+    let now = cpu.mhz.map(|mhz| format!("{mhz} MHz {says}"));
     let most = cpu.max_mhz.map(|mhz| format!("{mhz} MHz at most"));
     joined([now, most, cpu.governor.as_ref().map(|governor| format!("governor {governor}"))])
 }

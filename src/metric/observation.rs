@@ -27,6 +27,9 @@ pub struct Observation<'a> {
     pub limits: Option<&'a Limits>,
     /// The pass of its case in its launch, where samplers looked on.
     pub pass: Option<&'a Pass>,
+    /// The pass of its case where that was in another launch: what only samplers see was then seen there, and is not to be
+    /// thinned by launches in which nobody looked.
+    pub pass_elsewhere: Option<&'a Pass>,
     /// What the machine's counters of energy count when nothing runs.
     pub idle: &'a [Idle],
     /// What a sum over the launch's processes counts once too often for pages that they share: the most that was seen.
@@ -40,7 +43,8 @@ pub struct Surroundings<'a> {
     machine: &'a Machine,
     /// One probe is short, and neighbours can only make it slower: what the machine can do is the best that was seen.
     limits: Option<Limits>,
-    passes: HashMap<(u32, usize), &'a Pass>,
+    /// By case.
+    passes: HashMap<usize, Vec<&'a Pass>>,
     idle: &'a [Idle],
     /// By launch: not every sample has a reading of its own.
     counted_twice_bytes: HashMap<u32, u64>,
@@ -52,11 +56,19 @@ impl<'a> Surroundings<'a> {
             plan: &record.header.plan,
             machine: &record.header.machine,
             limits: Limits::best(record.limits.iter().map(|limits| &limits.probed)),
-            passes: record.passes.iter().map(|pass| ((pass.launch, pass.case), pass)).collect(),
+            passes: by_case(&record.passes),
             idle: &record.idle,
             counted_twice_bytes: counted_twice(&record.samples),
         }
     }
+}
+
+fn by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
+    let mut all: HashMap<usize, Vec<&Pass>> = HashMap::new();
+    for pass in passes {
+        all.entry(pass.case).or_default().push(pass);
+    }
+    all
 }
 
 fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
@@ -74,11 +86,15 @@ impl<'a> Observation<'a> {
     /// `None` when the sample's case is not in the plan.
     pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
         let case = around.plan.cases.get(sample.case)?;
+        let passes = around.passes.get(&sample.case).into_iter().flatten().copied();
+        let (here, elsewhere): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.launch == launch.launch);
+        let pass = here.last().copied();
         Some(Self {
             configuration: around.plan.configurations.get(case.configuration),
             machine: Some(around.machine),
             limits: around.limits.as_ref(),
-            pass: around.passes.get(&(launch.launch, sample.case)).copied(),
+            pass,
+            pass_elsewhere: elsewhere.last().copied().filter(|_| pass.is_none()),
             idle: around.idle,
             counted_twice_bytes: around.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
             ..Self::alone(sample, launch, case.workload.kind, around.plan.mode)
@@ -97,6 +113,7 @@ impl<'a> Observation<'a> {
             machine: None,
             limits: None,
             pass: None,
+            pass_elsewhere: None,
             idle: &[],
             counted_twice_bytes: 0,
         }

@@ -2,19 +2,33 @@
 //! stated; what nobody counted is absent, and what is no more than nothing too.
 
 use super::Observation;
-use crate::record::{Energy, Idle, Pass};
+use super::share::gpu_index;
+use crate::record::{Energy, GpuPass, Held, Idle, Pass};
+
+/// Counters of processors and of their memory begin so.
+const PACKAGES: &str = "package";
 
 /// The most that was resident, less what was counted more than once.
 pub fn peak_memory(seen: &Observation) -> Vec<f64> {
     above_zero(peak_bytes(seen))
 }
 
+/// The most that was seen at one look: in the sampled pass, or after an answer where that was more. A launch without a pass
+/// has nothing to say where the case has one elsewhere: what is left after an answer is less than what the request took.
+fn held(seen: &Observation) -> Option<Held> {
+    if seen.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
+        return None;
+    }
+    let looks = [seen.pass.and_then(|pass| pass.held), seen.sample.held];
+    looks.into_iter().flatten().max_by_key(|held| held.anonymous_bytes.saturating_add(held.file_bytes))
+}
+
 pub fn memory_anonymous(seen: &Observation) -> Vec<f64> {
-    above_zero(seen.sample.held.map(|held| held.anonymous_bytes as f64))
+    above_zero(held(seen).map(|held| held.anonymous_bytes as f64))
 }
 
 pub fn memory_file(seen: &Observation) -> Vec<f64> {
-    above_zero(seen.sample.held.map(|held| held.file_bytes as f64))
+    above_zero(held(seen).map(|held| held.file_bytes as f64))
 }
 
 /// Where weights lie on a device, the device's memory is what lies over them.
@@ -29,21 +43,40 @@ pub fn device_memory(seen: &Observation) -> Vec<f64> {
 
 pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
     let joules = seen.pass.and_then(|pass| {
-        let drawn = joules_over_idle(pass, seen.idle)?;
+        let drawn = joules_over_idle(seen, pass)?;
         (pass.new_tokens > 0).then(|| drawn / pass.new_tokens as f64)
     });
     above_zero(joules)
 }
 
-/// What all counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked
-/// at before: the sum would lack it.
-fn joules_over_idle(pass: &Pass, idle: &[Idle]) -> Option<f64> {
-    let over = |drawn: &Energy| {
-        let idle = watts(idle_of(idle, &drawn.counter)?)?;
+/// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
+/// now or before, or could not be read: the sum would lack it.
+fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
+    let own: Vec<String> = if on_device(seen) { gpus_of(seen, pass)? } else { Vec::new() };
+    let counts = |counter: &str| counter.starts_with(PACKAGES) || own.iter().any(|gpu| gpu == counter);
+    let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
+    let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
+    let mut wanted = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&own);
+    if !wanted.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
+        return None;
+    }
+    let over = |drawn: &&Energy| {
+        let idle = watts(idle_of(seen.idle, &drawn.counter)?)?;
         Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
     };
-    let each: Option<Vec<f64>> = pass.energy.iter().map(over).collect();
+    let each: Option<Vec<f64>> = drawn.iter().map(over).collect();
     each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
+}
+
+/// The counters of the GPUs that it runs on: those on which the driver saw its processes, else the one that its device names.
+/// Whoever else's there are count for nobody here.
+fn gpus_of(seen: &Observation, pass: &Pass) -> Option<Vec<String>> {
+    let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
+    let mut used: Vec<u32> = pass.gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
+    if used.is_empty() {
+        used.push(gpu_index(&device(seen)?.to_ascii_lowercase())?);
+    }
+    Some(used.into_iter().map(|index| format!("gpu-{index}")).collect())
 }
 
 fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
@@ -70,16 +103,24 @@ pub fn weights_bytes(seen: &Observation) -> Option<f64> {
     stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
-/// By what is in effect; where the engine does not say, by what it was asked for.
-fn on_device(seen: &Observation) -> bool {
+/// Where it computes: not on the CPU, as far as that is known.
+pub fn on_device(seen: &Observation) -> bool {
+    device(seen).is_some_and(|device| !device.to_ascii_lowercase().starts_with("cpu"))
+}
+
+/// What is in effect; where the engine does not say, what it was asked for.
+fn device<'a>(seen: &Observation<'a>) -> Option<&'a str> {
     let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    let asked = || seen.configuration.map(|configuration| configuration.device.as_str());
-    stated.or_else(asked).is_some_and(|device| !device.to_ascii_lowercase().starts_with("cpu"))
+    stated.or_else(|| seen.configuration.map(|configuration| configuration.device.as_str()))
 }
 
 /// What the engine states or what the driver counts of its processes, whichever is more: an engine knows its own allocator, and
-/// the driver also what libraries keep.
+/// the driver also what libraries keep. Where the driver counted in another launch, only that launch knows both.
 fn device_bytes(seen: &Observation) -> Option<f64> {
+    let is_counted = |pass: &Pass| pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some());
+    if seen.pass_elsewhere.is_some_and(is_counted) {
+        return None;
+    }
     let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
     let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
     let gpus = seen.pass.into_iter().flat_map(|pass| &pass.gpus);
@@ -96,8 +137,10 @@ mod tests {
     use protocol::{DeviceMemory, Facts, Loaded};
 
     use super::*;
+    use crate::machine::Machine;
+    use crate::machine::energy::Listed;
     use crate::plan::Mode;
-    use crate::record::{GpuPass, Held, Launch, Sample};
+    use crate::record::{Launch, Sample};
     use crate::scenario::Kind;
 
     const S: u64 = 1_000_000_000;
@@ -127,6 +170,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_request_takes_and_gives_back_counts_and_launches_in_which_nobody_looked_do_not_thin_it() {
+        let (sample, launch) = (sample(), launch("cpu", Some(90)));
+        let looked = |anonymous_bytes, file_bytes| Pass {
+            held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
+            ..Pass::default()
+        };
+        let parts = |seen: &Observation| (memory_anonymous(seen), memory_file(seen));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
+        for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
+            let seen = Observation { pass: Some(pass), ..alone };
+            assert_eq!(parts(&seen), (vec![expected.0], vec![expected.1]), "{pass:?}");
+        }
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&more), ..alone }), (vec![], vec![]));
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&blind), ..alone }), (vec![110.0], vec![30.0]));
+    }
+
+    #[test]
     fn weights_that_were_not_stated_or_are_more_than_is_held_leave_nothing_to_say() {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
@@ -146,6 +207,8 @@ mod tests {
         assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
         let seen = Observation { pass: Some(&pass), ..alone };
         assert_eq!((device_memory(&seen), memory_overhead(&seen)), (vec![600.0], vec![510.0]));
+        let elsewhere = Observation { pass_elsewhere: Some(&pass), ..alone };
+        assert_eq!((device_memory(&elsewhere), memory_overhead(&elsewhere)), (vec![], vec![]));
     }
 
     #[test]
@@ -156,13 +219,56 @@ mod tests {
         let idle = [Idle {
             energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
         }];
-        let (sample, launch) = (sample(), launch("cpu", None));
+        let (sample, launch) = (sample(), launch("cuda", None));
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
         let joules =
             |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
         assert_eq!(joules(&pass, &idle), [3.0]);
         assert_eq!(idle_watts(&idle), Some(5.0));
         assert_eq!(joules_per_token(&alone), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn the_noise_of_a_gpu_that_an_engine_does_not_use_is_none_of_its_energy() {
+        let drawn =
+            ["package-0", "package-0 dram", "gpu-0", "gpu-1"].map(|name| energy(name, 9_000_000, S)).to_vec();
+        let still = drawn.iter().map(|drawn| energy(&drawn.counter, 0, S)).collect();
+        let (idle, sample) = ([Idle { energy: still }], sample());
+        let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
+        let unseen = vec![gpu(0, None), gpu(1, None)];
+        for (device, gpus, expected) in [
+            ("cpu", unseen.clone(), vec![2.0]),
+            ("cuda:1", unseen.clone(), vec![3.0]),
+            ("cuda:0", vec![gpu(0, None), gpu(1, Some(7))], vec![3.0]),
+            ("cuda:0", vec![gpu(0, Some(7)), gpu(1, Some(7))], vec![4.0]),
+            // Nobody knows which one.
+            ("metal", unseen.clone(), vec![]),
+            ("cuda:2", unseen, vec![]),
+        ] {
+            let launch = launch(device, None);
+            let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
+            assert_eq!(joules_per_token(&seen), expected, "{device} {:?}", pass.gpus);
+        }
+    }
+
+    #[test]
+    fn energy_of_which_a_part_cannot_be_read_is_not_known_and_never_half() {
+        let listed = |name: &str, trouble: Option<&str>| Listed {
+            name: name.into(),
+            trouble: trouble.map(String::from),
+        };
+        let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
+        let half = Machine { energy_counters, ..Machine::default() };
+        let other = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
+        let (sample, launch) = (sample(), launch("cpu", None));
+        let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
+        let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
+        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..seen }), Vec::<f64>::new());
+        assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..seen }), [1.0]);
     }
 
     #[test]

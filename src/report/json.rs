@@ -77,6 +77,8 @@ struct Document<'a> {
     /// Of the warnings: those of engines that state what was not seen.
     doubts: Vec<DoubtEntry<'a>>,
     notes: &'a [String],
+    /// Machines that figures can be compared across have the same.
+    fingerprint: String,
     machine: &'a Machine,
     /// What asking costs by itself: null where it was not measured.
     overhead: Option<Overhead>,
@@ -262,6 +264,7 @@ fn document(report: &Report) -> Document<'_> {
         warnings: &report.warnings,
         doubts: report.doubts.iter().map(doubt).collect(),
         notes: &report.notes,
+        fingerprint: report.machine.fingerprint(),
         machine: &report.machine,
         overhead: report.overhead,
         limits: report.limits.iter().map(limit).collect(),

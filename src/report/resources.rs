@@ -25,7 +25,7 @@ pub struct Resources {
     pub joules_per_token: Option<f64>,
     /// Of the whole machine, when nothing ran.
     pub idle_watts: Option<f64>,
-    /// Of the GPU that was busiest.
+    /// Of the GPU that was busiest; absent for an engine that computes on the CPU.
     pub gpu_percent: Option<f64>,
 }
 
@@ -39,12 +39,20 @@ impl Resources {
         let launches = seen.samples[case].keys().filter_map(|launch| seen.launches.get(launch).copied());
         let plan = seen.plan;
         let kind = plan.cases[case].workload.kind;
-        let weights = launches.zip(&measured).filter_map(|(launch, sample)| {
-            metric::weights_bytes(&Observation::alone(sample, launch, kind, plan.mode))
-        });
+        let asked = plan.configurations.get(plan.cases[case].configuration);
+        let observed: Vec<Observation> = launches
+            .zip(&measured)
+            .map(|(launch, sample)| Observation {
+                configuration: asked,
+                ..Observation::alone(sample, launch, kind, plan.mode)
+            })
+            .collect();
+        let weights = observed.iter().filter_map(metric::weights_bytes);
+        // Of an engine that computes on the CPU it is somebody else's GPU.
+        let on_device = observed.iter().any(metric::on_device);
         let passes: Vec<&Pass> = seen.record.passes.iter().filter(|pass| pass.case == case).collect();
         let busiest = |pass: &&Pass| pass.gpus.iter().filter_map(|gpu| gpu.utilisation_percent).max();
-        let gpu: Vec<f64> = passes.iter().filter_map(busiest).map(f64::from).collect();
+        let gpu: Vec<f64> = passes.iter().filter(|_| on_device).filter_map(busiest).map(f64::from).collect();
         Self {
             peak_bytes: estimate("peak_memory"),
             anonymous_bytes: estimate("memory_anonymous"),

@@ -1,5 +1,5 @@
-/* What a GPU's driver says, said without one: the library that the orchestrator finds under its name is this. The first two
- * questions for energy lie 1.5 J apart, every later one 1000 J further. */
+/* What a GPU's driver says, said without one: the library that the orchestrator finds under its name is this. The first three
+ * questions for energy (what there is, and idle's two) lie 1.5 J apart, every later one 1000 J further. */
 #include <string.h>
 
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
@@ -44,6 +44,6 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
     static unsigned long long questions;
     questions += 1;
-    *millijoules = questions < 3 ? 1500 * questions : 1000000 * questions;
+    *millijoules = questions < 4 ? 1500 * questions : 1000000 * questions;
     return 0;
 }

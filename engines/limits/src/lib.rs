@@ -29,7 +29,7 @@ pub struct Limits {
     /// From `probe_gpus` alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
-    /// Why something of a GPU is not here, for a person.
+    /// Why something is not here, for a person: of a GPU, from `probe_gpus`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }

@@ -16,7 +16,7 @@ pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
 /// buffer was, and a pass is still short: a few milliseconds, which others leave alone more often than many.
 const PASS_BYTES: usize = 64 << 20;
 /// Also of a buffer that is hardly larger.
-const LEAST_WINDOWS: usize = 4;
+const LEAST_WINDOWS: usize = 5;
 /// Caches that hold a quarter of what is read again and again may give some of it from there; less of it they do not.
 const TIMES_THE_CACHE: u64 = 4;
 const LEAST_BUFFER: u64 = 256 << 20;
@@ -37,7 +37,7 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     let parts: Vec<_> = buffer.parts(cores.len()).map(|part| Mutex::new(Some(part))).collect();
     let part_bytes =
         parts.first().and_then(|part| part.lock().ok()?.as_deref().map(size_of_val)).unwrap_or(0);
-    let windows = (part_bytes * cores.len() / PASS_BYTES).max(LEAST_WINDOWS);
+    let windows = windows(part_bytes * cores.len());
     let strides = STREAMS.map(|streams| Stride::of(part_bytes, windows, streams as usize));
     if parts.len() < cores.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
@@ -62,6 +62,12 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
         Some(Reads { threads: u32::try_from(cores.len()).ok()?, streams, bytes, ns })
     });
     reads.collect()
+}
+
+/// An odd number: numbers of streams take turns, and with as many windows as there are turns each would read the same one
+/// again and again, be it near or far.
+fn windows(bytes: usize) -> usize {
+    (bytes / PASS_BYTES).max(LEAST_WINDOWS) | 1
 }
 
 /// How a window is shared by the streams of a thread.
@@ -113,16 +119,31 @@ mod tests {
     }
 
     #[test]
+    fn every_number_of_streams_reads_every_window() {
+        for bytes in [1 << 20, 256 << 20, 512 << 20, 420 << 20, 4 << 30] {
+            let (part, count) = ([0u8; 64], windows(bytes));
+            let stride = Stride { window: 0, each: 0 };
+            let mut place = Place { part: &part, windows: count, window: 0 };
+            let mut read = vec![std::collections::BTreeSet::new(); STREAMS.len()];
+            for pass in 0..count * STREAMS.len() {
+                read[pass % STREAMS.len()].insert(place.window);
+                place.next(stride);
+            }
+            assert!(read.iter().all(|windows| windows.len() == count), "{bytes}: {count} {read:?}");
+        }
+    }
+
+    #[test]
     fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
         for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
             for streams in STREAMS.map(|streams| streams as usize) {
-                let Stride { window, each } = Stride::of(part, 4, streams).unwrap();
+                let Stride { window, each } = Stride::of(part, LEAST_WINDOWS, streams).unwrap();
                 assert_eq!((each / STEP % 2, each % STEP), (1, 0), "{part} {streams}");
-                assert!(each * streams <= window && window * 4 <= part, "{part} {streams}");
+                assert!(each * streams <= window && window * LEAST_WINDOWS <= part, "{part} {streams}");
                 // Next to nothing of a large window is left out.
                 assert!(part < 1 << 20 || each * streams * 100 >= window * 95, "{part} {streams}");
             }
         }
-        assert_eq!(Stride::of(STEP * 31, 4, 8), None);
+        assert_eq!(Stride::of(STEP * 39, LEAST_WINDOWS, 8), None);
     }
 }

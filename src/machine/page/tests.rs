@@ -54,14 +54,14 @@ fn page() -> Page {
         gpus: vec![gpu],
         ..Machine::default()
     };
-    let denied = Counter { name: "package-0".into(), trouble: Some("permission denied".into()) };
+    let denied = Listed { name: "package-0".into(), trouble: Some("permission denied".into()) };
     Page {
         orchestrate_version: "0.1.0".into(),
         commit: Some("32c50c8".into()),
         fingerprint: "a1b2c3".into(),
         machine,
         versions: [("glibc", "2.36".to_string())].into(),
-        energy: vec![denied, Counter { name: "gpu-0".into(), trouble: None }],
+        energy: vec![denied, Listed { name: "gpu-0".into(), trouble: None }],
         limits: None,
         warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; sudo cpupower frequency-set --governor performance".into()],
     }
@@ -91,6 +91,29 @@ fn everything_that_is_known_stands_on_the_page_and_fits_it() {
     ] {
         assert!(whole.contains(said), "{said}\n{text}");
     }
+}
+
+#[test]
+fn a_guests_clock_is_what_the_hypervisor_says() {
+    let mut page = page();
+    page.machine.cpu.hypervisor = Some(true);
+    let text = page.text(200);
+    assert!(text.contains("3751 MHz as the hypervisor says") && !text.contains("MHz now"), "{text}");
+}
+
+#[test]
+fn a_limit_that_could_not_be_read_is_not_called_none() {
+    let mut page = page();
+    page.machine.cpu_limit_millicpus = None;
+    let container = |page: &Page| {
+        let text = page.text(200);
+        text.lines().find_map(|line| line.strip_prefix("container")).unwrap().trim().to_string()
+    };
+    assert_eq!(container(&page), "no limit on CPUs; none on memory");
+    page.machine.memory_limit_unknown = true;
+    assert_eq!(container(&page), "no limit on CPUs; whether memory is limited is not known");
+    page.machine.cpu_limit_unknown = true;
+    assert_eq!(container(&page), "limits not known");
 }
 
 #[test]

@@ -94,7 +94,9 @@ pub(super) fn stalled<T: std::str::FromStr>(pressure: &str, field: &str) -> Opti
 }
 
 fn limited(cpu_stat: &str) -> Option<u64> {
-    cpu_stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.trim().parse().ok())
+    let field = |name: &str| cpu_stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    // Version 1 of cgroups counts nanoseconds.
+    field("throttled_usec ").or_else(|| field("throttled_time ").map(|ns: u64| ns / 1000))
 }
 
 /// Cores of one package all show the package's count; the sum then rises faster than events come, and never without one.
@@ -158,6 +160,7 @@ mod tests {
         assert_eq!((stalled::<f64>("x\n", "avg10="), stalled(pressure, "avg10=")), (None, Some(1.25f64)));
         assert_eq!(stalled(pressure, "total="), Some(9_763_910_u64));
         assert_eq!(limited("usage_usec 5\nnr_throttled 3\nthrottled_usec 1500\n"), Some(1500));
+        assert_eq!(limited("nr_periods 9\nnr_throttled 3\nthrottled_time 1500000\n"), Some(1500));
     }
 
     #[cfg(target_os = "linux")]

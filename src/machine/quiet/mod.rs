@@ -75,7 +75,7 @@ pub(super) fn steal_share() -> Option<f64> {
 fn busy_before(cores: u32, load: f64) -> Option<String> {
     (load > f64::from(cores) / 2.0).then(|| {
         format!(
-            "machine: busy when the run began: a load average of {load:.2} over the last minute on {}; end what runs \
+            "machine: busy before anything was measured: a load average of {load:.2} over the last minute on {}; end what runs \
              besides, or wait (`top` shows it)",
             counted(cores, "core")
         )
@@ -85,7 +85,7 @@ fn busy_before(cores: u32, load: f64) -> Option<String> {
 fn pressed_before(percent: f64) -> Option<String> {
     (percent >= PRESSURE).then(|| {
         format!(
-            "machine: short of memory when the run began: processes waited for it {percent:.1} % of the last ten seconds; \
+            "machine: short of memory before anything was measured: processes waited for it {percent:.1} % of the last ten seconds; \
              end what holds it, or measure a smaller model"
         )
     })

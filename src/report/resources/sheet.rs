@@ -96,7 +96,8 @@ fn written(value: f64, counts: Counts, scale: Scale) -> String {
 }
 
 fn legend(unknown: &[&Kind]) -> Vec<String> {
-    let mut legend = vec!["memory counts the process tree, each page once; energy is over idle".to_string()];
+    let mut legend = vec!["memory counts the process tree, each page once; its peak may lie at load, its parts were seen in requests; energy is \
+         over idle".to_string()];
     if !unknown.is_empty() {
         let titles: Vec<&str> = unknown.iter().map(|kind| kind.title).collect();
         legend.push(format!("n/a in every row: {}", titles.join(", ")));
