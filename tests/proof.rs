@@ -172,7 +172,7 @@ fn without_an_engine_that_vouches_the_witness_that_is_kept_beside_the_model_stan
     // It cannot be asked about anything else.
     let [unproved] = run.record.entries("unproved")[..] else { panic!("{:?}", run.record) };
     assert_eq!(unproved["model"], held_out["model"]);
-    assert!(unproved["reason"].as_str().unwrap().starts_with("the tokens of measured samples: no engine"));
+    assert!(unproved["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
     assert!(unproved["hint"].as_str().unwrap().contains(" setup "), "{unproved}");
     run.measured("one");
 }
