@@ -1,6 +1,6 @@
 //! Figures to a standing, with the reasons.
 
-use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision};
+use super::bounds::{AGREES, Asked, Bounds, EXACT, NEAR_TIE, Precision};
 use super::greedy::{Greedy, Parting};
 use super::opinions::Opinions;
 use super::scores::Scores;
@@ -18,7 +18,7 @@ const TOO_NEAR_FOR_A_TIE: f64 = 1e-4;
 pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let it = &record.header.plan.configurations[configuration];
     let launches = record.launches.iter().filter(|launch| launch.configuration == configuration);
-    let precision = Precision::of(launches, it.dtype.as_deref(), it.model.dtype.as_deref());
+    let precision = Precision::of(launches, &Asked::of(it));
     let mut found = Agreement {
         standing: Standing::Unverified,
         against: Against::Nobody,
