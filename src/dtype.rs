@@ -24,8 +24,23 @@ pub fn bits(dtype: &str) -> Option<f64> {
     Some(named)
 }
 
-/// Of its numbers alone, by the first number in its name: `q4_k`, `bf16`, `float32`, `int8`, `w4a16`.
+/// What the names of dtypes begin with.
+const BEGINNINGS: &[&str] = &[
+    "f", "fp", "float", "bf", "bfloat", "tf", "q", "iq", "tq", "i", "int", "u", "uint", "nf", "mxfp", "nvfp",
+    "w",
+];
+
+/// Of its numbers alone, by the first number in its name: `q4_k`, `bf16`, `float32`, `int8`, `w4a16`. `None` of what is no
+/// dtype's name, whatever number it has.
 pub fn nominal_bits(dtype: &str) -> Option<u32> {
+    let name = dtype.to_ascii_lowercase();
+    if name == "half" {
+        return Some(16);
+    }
+    let beginning: &str = name.split(|char: char| char.is_ascii_digit()).next().unwrap_or_default();
+    if !BEGINNINGS.contains(&beginning) {
+        return None;
+    }
     // It has as many digits as f16, in a name that says 32.
     if dtype.eq_ignore_ascii_case("tf32") {
         return Some(19);

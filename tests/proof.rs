@@ -172,7 +172,7 @@ fn without_an_engine_that_vouches_the_witness_that_is_kept_beside_the_model_stan
     // It cannot be asked about anything else.
     let [unproved] = run.record.entries("unproved")[..] else { panic!("{:?}", run.record) };
     assert_eq!(unproved["model"], held_out["model"]);
-    assert!(unproved["reason"].as_str().unwrap().starts_with("the tokens of measured samples: no engine"));
+    assert!(unproved["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
     assert!(unproved["hint"].as_str().unwrap().contains(" setup "), "{unproved}");
     run.measured("one");
 }
@@ -313,13 +313,132 @@ fn sampled_tokens_are_not_held_against_greedy_ones() {
     run.measured("one");
 }
 
-/// Engines by name with their settings, and an engine that vouches. `--witness-is NAME` in the options makes one of the
+// What is said of it in the end.
+
+/// Beside `decode`.
+const AND_ONE_TOKEN: &[&str] = &["--scenario", "ttft"];
+
+/// Whatever it would have said.
+const GARBLES_ONE_TOKEN: &[&str] = &["|", "sed", "-u", r#"s/"output_ids":\[[0-9]*\]/"output_ids":[77]/"#];
+
+#[test]
+fn garbage_in_requests_of_one_token_alone_is_called_wrong_and_an_honest_engine_beside_it_is_not() {
+    let run = run(&[("liar", GARBLES_ONE_TOKEN), ("honest", &[])], &[("witness", &[])], AND_ONE_TOKEN);
+    let given = |label: &str| -> Vec<(usize, Value)> {
+        let outputs =
+            run.record.samples_of(label).into_iter().map(|it| &it["iteration"]["sequences"][0]["output_ids"]);
+        outputs.map(|ids| (ids.as_array().unwrap().len(), ids.clone())).collect()
+    };
+    for (theirs, honest) in given("liar").iter().zip(&given("honest")) {
+        assert_eq!(theirs == honest, theirs.0 > 1, "{theirs:?} {honest:?}");
+    }
+    assert_eq!(run.standing("liar"), "wrong", "{}", run.report["outputs"]);
+    assert_eq!(run.standing("honest"), "exact", "{}", run.report["outputs"]);
+    assert_eq!(run.outcome.code, Some(4));
+}
+
+#[test]
+fn every_workload_is_judged_where_the_witness_is_no_row() {
+    let run = run(&[("honest", &[])], &[("witness", &[])], AND_ONE_TOKEN);
+    let cases: std::collections::BTreeSet<u64> =
+        run.record.entries("opinion").iter().map(|it| it["case"].as_u64().unwrap()).collect();
+    let measured: std::collections::BTreeSet<u64> =
+        run.record.samples_of("honest").iter().map(|it| it["case"].as_u64().unwrap()).collect();
+    assert!(measured.len() > 1 && cases == measured, "{cases:?} {measured:?}");
+    assert_eq!(run.standing("honest"), "exact", "{}", run.report["outputs"]);
+}
+
+#[test]
+fn where_no_witness_can_run_nothing_good_is_said_of_anybody_and_a_note_says_why() {
+    let scratch = Scratch::new();
+    let model = scratch.join("model");
+    copy(&embedded::folder().unwrap(), &model);
+    let fake = fake_engine();
+    let engine = |name: &str, settings: &str| {
+        scratch.script(name, &format!("exec '{}' --engine {name} {settings}", fake.display()))
+    };
+    let mut command = scratch.orchestrate();
+    command.args(["model", "witness", "--force"]).arg(&model).arg("--witness").arg(engine("sage", ""));
+    assert_eq!(finish(command.env("ORCHESTRATE_WITNESS", "none")).code, Some(0));
+    let mut command = scratch.orchestrate();
+    command.env_remove("ORCHESTRATE_WITNESS").arg("-m").arg(&model).args(RUN);
+    command.arg("-e").arg(engine("turns", &WRONG_LATER.join(" "))).arg("-e").arg(engine("honest", ""));
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let report = serde_json::from_str(&outcome.stdout).unwrap();
+    let run = Run { record: Record::only_one_in(&scratch.results()), report, outcome };
+    assert_eq!(run.record.entries("kept")[0]["by"], "sage 1.2.3");
+    for label in ["turns", "honest"] {
+        assert_eq!((run.standing(label), run.why(label).len()), ("unverified", 1));
+        let why = run.why(label)[0];
+        assert!(
+            why.starts_with("its measured tokens were shown to nobody: no witness can run here"),
+            "{why}"
+        );
+        assert!(why.contains("(hint: ") && why.contains(" setup "), "{why}");
+    }
+    assert!(run.report["notes"].to_string().contains("were shown to nobody"), "{}", run.report["notes"]);
+    run.measured("turns").measured("honest");
+}
+
+#[test]
+fn text_and_samples_are_unverified_and_honest_ids_beside_them_are_exact() {
+    let talks = &["--output", "text", "--capabilities", r#"{"stream":false}"#];
+    let reads = &["--capabilities", r#"{"prompt_ids":false}"#, "--wrong-from", "0"];
+    let engines: &[(&str, &[&str])] = &[("talks", talks), ("reads", reads), ("honest", &[])];
+    let greedy = run(engines, &[("witness", &[])], &[]);
+    assert_eq!((greedy.standing("talks"), greedy.standing("reads")), ("unverified", "unverified"));
+    assert_eq!(greedy.why("talks"), ["gives text, not ids"]);
+    assert!(greedy.why("reads")[0].starts_with("takes text, so its ids"), "{:?}", greedy.why("reads"));
+    assert_eq!(greedy.standing("honest"), "exact", "{}", greedy.report["outputs"]);
+    let sampled = run(&[("honest", &[])], &[("witness", &[])], &["--temperature", "0.8"]);
+    assert_eq!(sampled.standing("honest"), "unverified");
+    assert_eq!(sampled.why("honest"), ["sampled tokens are not compared"]);
+}
+
+#[test]
+fn without_the_long_window_an_engine_is_unverified() {
+    let run = run(&[("narrow", &["--context-tokens", "1000"]), ("honest", &[])], &[("witness", &[])], &[]);
+    assert_eq!(run.standing("narrow"), "unverified");
+    assert_eq!(
+        run.why("narrow"),
+        ["a window of 1152 tokens passes its context of 1000; 512 tokens were scored"]
+    );
+    assert_eq!(run.standing("honest"), "exact", "{}", run.report["outputs"]);
+}
+
+#[test]
+fn a_cache_in_2_bits_that_nobody_asked_for_excuses_no_scores() {
+    let claims = &["--loaded", r#"{"kv_dtype":"q2_k"}"#, "--score-noise", "0.5"];
+    let run = run(&[("claims", claims), ("honest", &[])], &[("witness", &[])], &[]);
+    assert_eq!((run.standing("claims"), run.standing("honest")), ("wrong", "exact"));
+    assert!(run.why("claims")[0].ends_with("16 bits explain 0.10"), "{:?}", run.why("claims"));
+}
+
+#[test]
+fn where_the_witness_does_not_come_to_judge_its_kindest_word_is_unverified() {
+    let hangs = &["--fault", "hangs_in_generate", "--at", "1"];
+    let run = run(&[("turns", WRONG_LATER)], &[("witness", hangs)], &["--timeout", "1"]);
+    assert_eq!(run.standing("turns"), "unverified", "{}", run.report["outputs"]);
+    let why = run.why("turns");
+    assert_eq!(why[0], "its tokens in `decode` were shown to nobody");
+    assert!(why[1].contains("witness (witness): timeout"), "{why:?}");
+    run.measured("turns");
+}
+
+/// Engines by name with their settings, and an engine that vouches. Settings that begin with `|` are a program that gets what
+/// the engine says. `--witness-is NAME` in the options makes one of the
 /// engines that; without any of these whatever is usual vouches.
 fn run(engines: &[(&str, &[&str])], witness: &[(&str, &[&str])], options: &[&str]) -> Run {
     let scratch = Scratch::new();
     let engine = |&(name, settings): &(&str, &[&str])| -> PathBuf {
-        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
-        scratch.script(name, &format!("exec '{}' {}", fake_engine().display(), settings.join(" ")))
+        let pipes = settings.first() == Some(&"|");
+        let settings: Vec<_> = settings.iter().skip(pipes.into()).map(|it| format!("'{it}'")).collect();
+        let (fake, settings) = (fake_engine(), settings.join(" "));
+        let line = match pipes {
+            true => format!("'{}' | {settings}", fake.display()),
+            false => format!("exec '{}' {settings}", fake.display()),
+        };
+        scratch.script(name, &line)
     };
     let mut command = scratch.orchestrate();
     command.env_remove("ORCHESTRATE_WITNESS");
@@ -375,6 +494,19 @@ impl Run {
     fn opinions(&self, label: &str) -> Vec<&Value> {
         let launches: Vec<_> = self.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
         self.record.entries("opinion").into_iter().filter(|it| launches.contains(&&it["launch"])).collect()
+    }
+
+    fn output_of(&self, label: &str) -> &Value {
+        let outputs = self.report["outputs"].as_array().unwrap();
+        outputs.iter().find(|it| it["engine"] == label).unwrap()
+    }
+
+    fn standing(&self, label: &str) -> &str {
+        self.output_of(label)["standing"].as_str().unwrap()
+    }
+
+    fn why(&self, label: &str) -> Vec<&str> {
+        self.output_of(label)["reasons"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect()
     }
 
     fn case_of(&self, label: &str) -> &Value {

@@ -40,6 +40,7 @@
 use serde::Serialize;
 
 use crate::dtype::nominal_bits;
+use crate::plan::Configuration;
 use crate::record::Launch;
 
 /// The most that `exact` may differ by.
@@ -65,6 +66,30 @@ pub enum Precision {
     Bits4,
     /// In fewer.
     Bits3,
+}
+
+/// What excuses an engine before it has said a word: what it was asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    pub dtype: Option<&'a str>,
+    /// The dtype of the model's own numbers.
+    pub model: Option<&'a str>,
+    /// An option of the user's is about the cache of keys and values.
+    pub narrow_cache: bool,
+}
+
+impl<'a> Asked<'a> {
+    pub fn of(configuration: &'a Configuration) -> Self {
+        let is_about_cache = |key: &String| {
+            let key = key.to_ascii_lowercase();
+            key.contains("kv") || key.contains("cache")
+        };
+        Self {
+            dtype: configuration.dtype.as_deref(),
+            model: configuration.model.dtype.as_deref(),
+            narrow_cache: configuration.options.keys().any(is_about_cache),
+        }
+    }
 }
 
 /// What lies beyond is wrong.
@@ -105,29 +130,24 @@ impl Precision {
         }
     }
 
-    /// Of a configuration: by what its launches state, else by what was asked for, else by what the model is.
-    pub fn of<'a>(
-        launches: impl Iterator<Item = &'a Launch>,
-        asked: Option<&str>,
-        model: Option<&str>,
-    ) -> Self {
+    /// Of a configuration: by what its launches state, else by what was asked for, else by what the model is. Of several
+    /// launches the one that has least to excuse it: what it once computed in it could have computed in always.
+    pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, asked: &Asked) -> Self {
         let each = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
             let facts = &loaded.facts;
-            let weights = facts.weights_dtype.as_deref().or(asked).or(model);
-            let kv = facts.kv_dtype.as_deref();
-            Self::of_dtypes(weights, facts.compute_dtype.as_deref(), kv, model)
+            let [weights, compute, kv] = [&facts.weights_dtype, &facts.compute_dtype, &facts.kv_dtype];
+            Self::of_dtypes(weights.as_deref(), compute.as_deref(), kv.as_deref(), asked)
         });
-        each.max().unwrap_or_else(|| Self::of_dtypes(asked.or(model), None, None, model))
+        each.min().unwrap_or_else(|| Self::of_dtypes(None, None, None, asked))
     }
 
-    fn of_dtypes(
-        weights: Option<&str>,
-        compute: Option<&str>,
-        kv: Option<&str>,
-        model: Option<&str>,
-    ) -> Self {
-        let Some(held) = weights.and_then(nominal_bits) else { return Self::Bits6 };
-        let own = weights.zip(model).is_some_and(|(weights, model)| weights.eq_ignore_ascii_case(model));
+    fn of_dtypes(weights: Option<&str>, compute: Option<&str>, kv: Option<&str>, asked: &Asked) -> Self {
+        let model = asked.model;
+        // A name that nobody knows excuses nothing.
+        let known = [weights, asked.dtype, model].into_iter().flatten();
+        let bits = |name| Some((name, nominal_bits(name)?));
+        let Some((weights, held)) = known.filter_map(bits).next() else { return Self::Bits6 };
+        let own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
         let narrowed = match held {
             // As narrow as they are, they are the model's own, and the witness has the same ones. Kernels for them round
             // activations to 8 bits.
@@ -137,7 +157,9 @@ impl Precision {
         };
         // Who is silent on it computes in what its weights are in, and nobody computes in 4 bits.
         let computes = compute.and_then(nominal_bits).unwrap_or(held).max(8);
-        let keeps = kv.and_then(nominal_bits).unwrap_or(32);
+        // Nobody sees what a cache is kept in: narrower than 16 bits is an excuse for whoever was asked for it.
+        let least = if asked.narrow_cache { 0 } else { 16 };
+        let keeps = kv.and_then(nominal_bits).unwrap_or(32).max(least);
         narrowed.max(Self::of_bits(computes)).max(Self::of_bits(keeps))
     }
 
@@ -158,7 +180,8 @@ mod tests {
     use super::*;
 
     fn of(weights: &str, compute: &str, model: &str) -> Precision {
-        Precision::of_dtypes(Some(weights), Some(compute), None, Some(model))
+        let asked = Asked { model: Some(model), ..Asked::default() };
+        Precision::of_dtypes(Some(weights), Some(compute), None, &asked)
     }
 
     #[test]
@@ -182,15 +205,43 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_in_fewer_bits_is_an_excuse_too_and_silence_is_one_up_to_what_was_asked_for() {
-        let kept = |kv| Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), Some("f32"));
-        assert_eq!(["f32", "f16", "q8_0", "q4_0"].map(kept), {
-            use Precision::*;
-            [Full, Bits16, Bits8, Bits4]
-        });
-        assert_eq!(Precision::of(std::iter::empty(), Some("q4_0"), Some("bf16")), Precision::Bits4);
-        assert_eq!(Precision::of(std::iter::empty(), None, Some("bf16")), Precision::Bits16);
-        assert_eq!(Precision::of(std::iter::empty(), None, None), Precision::Bits6);
-        assert_eq!(Precision::of_dtypes(Some("half"), None, None, None), Precision::Bits6);
+    fn a_cache_in_fewer_bits_is_an_excuse_for_whoever_was_asked_for_it() {
+        let kept = |kv, narrow_cache| {
+            let asked = Asked { model: Some("f32"), narrow_cache, ..Asked::default() };
+            Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), &asked)
+        };
+        use Precision::*;
+        let all = ["f32", "f16", "q8_0", "q4_0", "q2_k", "anything"];
+        assert_eq!(all.map(|kv| kept(kv, false)), [Full, Bits16, Bits16, Bits16, Bits16, Full]);
+        assert_eq!(all.map(|kv| kept(kv, true)), [Full, Bits16, Bits8, Bits4, Bits3, Full]);
+        let mut configuration = Configuration::default();
+        assert!(!Asked::of(&configuration).narrow_cache);
+        configuration.options.insert("cache_type_k".into(), "q4_0".into());
+        assert!(Asked::of(&configuration).narrow_cache);
+    }
+
+    #[test]
+    fn silence_and_a_name_that_nobody_knows_excuse_what_was_asked_for_and_no_more() {
+        let of = |weights, dtype, model| {
+            Precision::of_dtypes(weights, None, None, &Asked { dtype, model, narrow_cache: false })
+        };
+        assert_eq!(Precision::of(std::iter::empty(), &Asked::default()), Precision::Bits6);
+        for weights in [None, Some("exotic"), Some("trust-1")] {
+            assert_eq!(of(weights, Some("q4_0"), Some("bf16")), Precision::Bits4);
+            assert_eq!(of(weights, None, Some("bf16")), Precision::Bits16);
+            assert_eq!(of(weights, None, Some("f32")), Precision::Full);
+        }
+    }
+
+    #[test]
+    fn of_several_launches_the_one_with_least_excuse_counts() {
+        let launch = |weights: &str| {
+            let mut launch = Launch::default();
+            launch.loaded.get_or_insert_default().facts.weights_dtype = Some(weights.into());
+            launch
+        };
+        let asked = Asked { model: Some("f32"), ..Asked::default() };
+        let launches = [launch("q4_0"), launch("f32")];
+        assert_eq!(Precision::of(launches.iter(), &asked), Precision::Full);
     }
 }

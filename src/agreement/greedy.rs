@@ -1,7 +1,7 @@
 //! Greedy tokens against the witness's own: the same request, token by token, up to the first difference. What comes after
 //! it follows from another text and says nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use protocol::IgnoreEos;
 use serde::Serialize;
@@ -23,6 +23,9 @@ pub struct Greedy {
     pub first: Option<Parting>,
     #[serde(skip)]
     pub partings: Vec<Parting>,
+    /// Those of which some request was answered as the witness answered it, to the end.
+    #[serde(skip)]
+    pub cases: BTreeSet<usize>,
 }
 
 /// The first token of a text that is not the witness's.
@@ -43,8 +46,15 @@ impl Greedy {
     pub fn of(record: &RunRecord, configuration: usize, witness: &Witness) -> Option<Self> {
         let plan = &record.header.plan;
         let eos = Eos::of(record, configuration, witness.configuration);
-        let mut found =
-            Self { texts: 0, parted: 0, compared: 0, equal: 0, first: None, partings: Vec::new() };
+        let mut found = Self {
+            texts: 0,
+            parted: 0,
+            compared: 0,
+            equal: 0,
+            first: None,
+            partings: Vec::new(),
+            cases: BTreeSet::new(),
+        };
         if let Some(own) = witness.continued() {
             for continued in record.continued.iter().filter(|it| it.configuration == configuration) {
                 found.take(&continued.ids, eos.before(own), Text::HeldOut, None);
@@ -79,6 +89,7 @@ impl Greedy {
         self.compared += own.len();
         self.equal += equal;
         if equal == own.len() {
+            self.cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
             return;
         }
         self.parted += 1;

@@ -1,18 +1,16 @@
 //! Figures to a standing, with the reasons.
 
-use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision};
+use super::bounds::{AGREES, Asked, Bounds, EXACT, NEAR_TIE, Precision};
 use super::greedy::{Greedy, Parting};
 use super::opinions::Opinions;
 use super::scores::Scores;
 use super::tokens::counted_otherwise;
+use super::vouched::{missing, unproved};
 use super::witness::{Against, Witness};
 use super::words::{counted, figures};
 use super::{Agreement, Standing, unasked};
 use crate::record::RunRecord;
-use crate::report::safe::line;
 
-/// So many tokens must have been judged before tokens alone say something.
-const ENOUGH_TOKENS: usize = 32;
 /// Scores that lie nearer than this leave room for so few near ties, about one in a thousand texts, that a token which parts
 /// needs no witness of its own.
 const TOO_NEAR_FOR_A_TIE: f64 = 1e-4;
@@ -20,7 +18,7 @@ const TOO_NEAR_FOR_A_TIE: f64 = 1e-4;
 pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let it = &record.header.plan.configurations[configuration];
     let launches = record.launches.iter().filter(|launch| launch.configuration == configuration);
-    let precision = Precision::of(launches, it.dtype.as_deref(), it.model.dtype.as_deref());
+    let precision = Precision::of(launches, &Asked::of(it));
     let mut found = Agreement {
         standing: Standing::Unverified,
         against: Against::Nobody,
@@ -63,12 +61,15 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let facts = Facts { found: &found, bounds, whom: whom(&witness.against) };
     let mut wrong: Vec<String> = facts.wrong_scores().into_iter().collect();
     wrong.extend(facts.wrong_tokens());
-    let (parted, ties) = facts.partings();
+    let Partings { parted, unasked, tie } = facts.partings();
     wrong.extend(parted);
     wrong.extend(counts);
-    let (standing, reasons) = match wrong.is_empty() {
-        false => (Standing::Wrong, wrong),
-        true => facts.standing(ties, unproved(record, configuration)),
+    let missing: Vec<String> =
+        unasked.into_iter().chain(missing(record, configuration, &witness, &found)).collect();
+    let (standing, reasons) = match &found.scores {
+        _ if !wrong.is_empty() => (Standing::Wrong, wrong),
+        Some(scores) if missing.is_empty() => facts.standing(scores, tie),
+        _ => (Standing::Unverified, missing),
     };
     let opinions = found.opinions.map(Opinions::without_gaps);
     Agreement { standing, reasons, opinions, ..found }
@@ -82,18 +83,15 @@ fn whom(against: &Against) -> String {
     }
 }
 
-/// Why it, or every configuration on its model, was not asked for something.
-fn unproved(record: &RunRecord, configuration: usize) -> Vec<String> {
-    let model = &record.header.plan.configurations[configuration].model.path;
-    let concerns = |it: &&crate::record::Unproved| match it.configuration {
-        Some(of) => of == configuration,
-        None => it.model.as_ref().is_none_or(|of| of == model),
-    };
-    let said = |it: &crate::record::Unproved| match &it.hint {
-        Some(hint) => format!("{} (hint: {})", line(&it.reason), line(hint)),
-        None => line(&it.reason),
-    };
-    record.unproved.iter().filter(concerns).map(said).collect()
+/// Where an engine in f32 parts from the witness.
+#[derive(Default)]
+struct Partings {
+    /// Without a tie.
+    parted: Option<String>,
+    /// Where no tie is likely, and nobody was asked whether there is one.
+    unasked: Option<String>,
+    /// How near the ties were.
+    tie: Option<String>,
 }
 
 struct Facts<'a> {
@@ -180,21 +178,20 @@ impl Facts<'_> {
         }
     }
 
-    /// An engine in f32 that scores as the witness does has no reason to part from it but a near tie: the first place where it
-    /// parts without one, and else how near the ties were.
-    fn partings(&self) -> (Option<String>, Option<String>) {
-        let Some(Greedy { partings, .. }) = &self.found.greedy else { return (None, None) };
+    /// An engine in f32 that scores as the witness does has no reason to part from it but a near tie.
+    fn partings(&self) -> Partings {
+        let mut said = Partings::default();
+        let Some(Greedy { partings, .. }) = &self.found.greedy else { return said };
         let gap = |it: &Parting| self.found.opinions.as_ref()?.gap(it.sample?, it.place);
         let Some(scores) = self.found.scores.as_ref().filter(|it| it.rms <= EXACT) else {
-            return (None, None);
+            return said;
         };
-        let mut nearest: Option<String> = None;
         for parting in partings {
             let (text, place) = (parting.text.name(), parting.place);
             match gap(parting) {
                 Some(gap) if gap <= NEAR_TIE => {
                     let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", figures(gap)) };
-                    nearest.get_or_insert_with(|| {
+                    said.tie.get_or_insert_with(|| {
                         format!("it parts at token {place} of {text}, at a near tie ({gap} between the two)")
                     });
                 }
@@ -205,75 +202,41 @@ impl Facts<'_> {
                         self.whom_asked(),
                         figures(gap)
                     );
-                    return (Some(why), None);
+                    return Partings { parted: Some(why), ..Partings::default() };
                 }
                 None if self.found.precision == Precision::Full && scores.rms <= TOO_NEAR_FOR_A_TIE => {
-                    let why = format!(
-                        "it parts from {} at token {place} of {text}, though its log-probabilities differ by {} only",
-                        self.whom,
-                        figures(scores.rms)
-                    );
-                    return (Some(why), None);
+                    said.unasked.get_or_insert_with(|| {
+                        format!(
+                            "it parts from {} at token {place} of {text}, and nobody was asked about that",
+                            self.whom
+                        )
+                    });
                 }
                 _ => {
-                    nearest.get_or_insert_with(|| format!("it parts at token {place} of {text}"));
+                    said.tie.get_or_insert_with(|| format!("it parts at token {place} of {text}"));
                 }
             }
         }
-        (None, nearest)
+        said
     }
 
-    fn standing(&self, tie: Option<String>, unproved: Vec<String>) -> (Standing, Vec<String>) {
-        let Agreement { scores, greedy, opinions, .. } = self.found;
-        let Some(scores) = scores else { return self.by_tokens(unproved) };
-        let agrees = greedy.as_ref().is_some_and(|it| it.parted == 0);
-        let differing = opinions.as_ref().is_some_and(|it| it.differing > 0);
-        let distance = || format!("{} (root mean square, nats)", figures(scores.rms));
+    fn standing(&self, scores: &Scores, tie: Option<String>) -> (Standing, Vec<String>) {
+        let Agreement { greedy, opinions, .. } = self.found;
+        let parted = greedy.as_ref().is_some_and(|it| it.parted > 0);
+        let differing = opinions.as_ref().filter(|it| it.differing > 0);
         if scores.rms > AGREES {
-            let why = format!("its log-probabilities differ from those of {} by {}", self.whom, distance());
+            let distance = format!("{} (root mean square, nats)", figures(scores.rms));
+            let why = format!("its log-probabilities differ from those of {} by {distance}", self.whom);
             return (Standing::Drifts, vec![why]);
         }
-        if scores.rms <= EXACT && agrees && !differing {
+        if scores.rms <= EXACT && !parted && differing.is_none() {
             return (Standing::Exact, Vec::new());
         }
-        let unseen = || "its log-probabilities are exact; none of its ids could be compared".to_string();
-        let reason = match tie {
-            _ if scores.rms > EXACT => None,
-            Some(tie) => Some(tie),
-            None if greedy.is_none() && !differing => Some(unseen()),
-            None => opinions.as_ref().filter(|it| it.differing > 0).map(|it| {
-                format!("{} of {} tokens are not the witness's", counted(it.differing), counted(it.places))
-            }),
+        let others = || {
+            let it = differing?;
+            Some(format!("{} of {} tokens are not the witness's", counted(it.differing), counted(it.places)))
         };
+        let reason = if scores.rms > EXACT { None } else { tie.or_else(others) };
         (Standing::Agrees, reason.into_iter().collect())
-    }
-
-    /// Without scores: where enough tokens were seen, they speak for themselves.
-    fn by_tokens(&self, unproved: Vec<String>) -> (Standing, Vec<String>) {
-        let Agreement { greedy, opinions, .. } = self.found;
-        let equal = greedy.as_ref().map_or(0, |it| it.equal);
-        let places = opinions.as_ref().map_or(0, |it| it.places);
-        // Who parts, and nobody was asked how far, may be anything from there on.
-        let explained = greedy.as_ref().is_none_or(|it| it.parted == 0) || places > 0;
-        let enough = equal.max(places) >= ENOUGH_TOKENS && explained;
-        let standing = match opinions.as_ref().map_or(0.0, |it| it.mean) {
-            _ if !enough => Standing::Unverified,
-            mean if mean <= AGREES => Standing::Agrees,
-            _ => Standing::Drifts,
-        };
-        let mut reasons = unproved;
-        if standing == Standing::Unverified && reasons.is_empty() {
-            let seen = equal.max(places);
-            reasons.push(match seen {
-                0 => "it gave neither log-probabilities nor ids to compare".into(),
-                seen => format!(
-                    "it gave no log-probabilities, and {} of its tokens could be compared",
-                    counted(seen)
-                ),
-            });
-        } else if standing != Standing::Unverified {
-            reasons.insert(0, format!("by {} of its tokens alone", counted(equal.max(places))));
-        }
-        (standing, reasons)
     }
 }

@@ -5,7 +5,8 @@
 //! did not choose say whether its arithmetic is the model's, token by token and far from any near tie (`scores`); an engine
 //! may give them rightly and still generate something else. The ids that it generated, in the very requests that were
 //! measured, say whether that arithmetic was at work while the clock ran (`greedy`, `opinions`). What counts as near
-//! depends on what it computes in, and was measured (`bounds`).
+//! depends on what it computes in, and was measured (`bounds`). Where either question is open, for a single workload or for the
+//! longest text, nothing good is said of an engine: it is `unverified`, with what is missing (`vouched`).
 
 pub mod bounds;
 mod greedy;
@@ -14,6 +15,7 @@ mod opinions;
 mod places;
 mod scores;
 mod tokens;
+mod vouched;
 mod witness;
 pub mod words;
 
@@ -40,6 +42,7 @@ pub enum Standing {
     Drifts,
     /// Another model's, or none's.
     Wrong,
+    /// Nobody was shown what it gave while it was measured, or what it makes of long texts.
     Unverified,
 }
 

@@ -77,6 +77,11 @@ impl Opinions {
         Self { gaps: BTreeMap::new(), ..self }
     }
 
+    /// Whether the witness saw some of the tokens that this case gave.
+    pub fn is_about(&self, case: usize) -> bool {
+        self.gaps.keys().any(|(_, of, ..)| *of == case)
+    }
+
     /// What a token gives up, where the witness was asked about it.
     pub fn gap(&self, (launch, case, index): (u32, usize, u32), place: usize) -> Option<f64> {
         self.gaps.get(&(launch, case, index, u32::try_from(place).ok()?)).copied()

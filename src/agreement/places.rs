@@ -49,6 +49,6 @@ pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator
     })
 }
 
-fn is_greedy(sampling: &Option<protocol::Sampling>) -> bool {
+pub fn is_greedy(sampling: &Option<protocol::Sampling>) -> bool {
     sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
 }

@@ -1,7 +1,7 @@
 use super::specimen::*;
 use super::*;
 use crate::plan::Configuration;
-use crate::record::{Entry, Kept, Unproved};
+use crate::record::{Entry, Kept, Role, Unproved};
 
 /// How the engine beside the witness stands.
 fn engine(record: &RunRecord) -> Agreement {
@@ -201,15 +201,14 @@ fn an_f32_engine_that_parts_where_there_is_no_tie_is_wrong_and_one_in_bf16_is_no
 }
 
 #[test]
-fn an_f32_engine_that_goes_on_otherwise_is_wrong_where_no_tie_is_possible() {
+fn an_f32_engine_that_parts_where_nobody_was_asked_is_unverified() {
     let mut record = proved();
     go_on(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Wrong);
-    assert!(
-        found.reasons[0].starts_with("it parts from `patient-original` at token 20 of the held-out"),
-        "{found:?}"
-    );
+    assert_eq!(found.standing, Standing::Unverified);
+    let why = "it parts from `patient-original` at token 20 of the held-out prompt's continuation, and nobody was asked about \
+               that";
+    assert_eq!(found.reasons, [why]);
     // As far apart as this, a tie is likely enough.
     score(&mut record, ENGINE, |_| Some(5e-4));
     assert_eq!(engine(&record).standing, Standing::Agrees);
@@ -222,7 +221,7 @@ fn an_engine_that_masks_eos_is_held_to_the_witness_up_to_its_first_eos() {
     for launch in record.launches.iter_mut() {
         launch.loaded.get_or_insert_default().facts.eos_ids = Some(vec![2]);
     }
-    assert_eq!(engine(&record).standing, Standing::Wrong);
+    assert_eq!(engine(&record).standing, Standing::Unverified);
     for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
         launch.hello.get_or_insert_default().capabilities.ignore_eos = protocol::IgnoreEos::Masked;
     }
@@ -250,7 +249,7 @@ fn who_counts_other_prompt_tokens_than_were_sent_is_wrong() {
 // What is not known.
 
 #[test]
-fn an_engine_without_score_stands_by_its_tokens() {
+fn an_engine_without_score_is_unverified_or_wrong() {
     let mut record = proved();
     record.scored.retain(|it| it.configuration != ENGINE);
     record.take(Entry::Unproved(Unproved {
@@ -259,9 +258,8 @@ fn an_engine_without_score_stands_by_its_tokens() {
         ..Unproved::default()
     }));
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Agrees);
-    assert_eq!(found.reasons, ["by 992 of its tokens alone", "offers no `score`"]);
-    assert_eq!(found.cell(), "agrees");
+    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.reasons, ["offers no `score`"]);
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
     assert_eq!(engine(&record).standing, Standing::Wrong);
@@ -276,7 +274,8 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
         sample.iteration.sequences[0].output_ids = None;
     }
-    assert_eq!(engine(&record).reasons, ["it gave neither log-probabilities nor ids to compare"]);
+    let neither = "it gave neither log-probabilities nor ids to compare";
+    assert_eq!(engine(&record).reasons, ["gives text, not ids", neither]);
     record.take(Entry::Unproved(Unproved {
         configuration: Some(ENGINE),
         reason: "gives text\nalone".into(),
@@ -285,7 +284,7 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     }));
     let found = engine(&record);
     assert_eq!((found.standing, found.cell().as_str()), (Standing::Unverified, "unverified"));
-    assert_eq!(found.reasons, ["gives text alone (hint: none)"]);
+    assert_eq!(found.reasons, ["gives text, not ids", "gives text alone (hint: none)"]);
 }
 
 #[test]
@@ -307,8 +306,120 @@ fn only_an_engine_in_f32_is_believed() {
     }));
     let found = Agreement::of(&record);
     let kept = Against::Kept { by: "patient-original 0.1.0".into() };
-    assert_eq!((found[ENGINE].standing, &found[ENGINE].against), (Standing::Exact, &kept));
-    assert_eq!((found[WITNESS].standing, &found[WITNESS].against), (Standing::Exact, &kept));
+    assert_eq!((found[ENGINE].rms(), &found[ENGINE].against), (Some(0.0), &kept));
+    assert_eq!((found[WITNESS].rms(), &found[WITNESS].against), (Some(0.0), &kept));
+    // Of what they gave while they were measured it says nothing.
+    for agreement in &found {
+        assert_eq!(agreement.standing, Standing::Unverified);
+        assert_eq!(agreement.reasons, ["its measured tokens were shown to nobody: no witness ran here"]);
+    }
+}
+
+// What was measured must have been seen.
+
+#[test]
+fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are_judged() {
+    let mut record = proved();
+    record.take(Entry::Kept(Kept {
+        model: "/m".into(),
+        by: "patient-original 0.1.0".into(),
+        logprobs: vec![vec![Some(-2.0); TOKENS]],
+        continued: vec![OWN; 32],
+    }));
+    // Nothing that was measured has the witness's prompt.
+    part_prompts(&mut record);
+    let found = Agreement::of(&record);
+    assert_eq!(found[WITNESS].standing, Standing::Exact, "{:?}", found[WITNESS]);
+    assert_eq!(found[ENGINE].standing, Standing::Unverified);
+    assert_eq!(found[ENGINE].reasons, ["its tokens in `decode` were shown to nobody"]);
+    opine(&mut record, ENGINE, |_| 0.0);
+    assert_eq!(engine(&record).standing, Standing::Exact);
+}
+
+#[test]
+fn one_workload_that_nobody_saw_is_enough_to_be_unverified() {
+    let mut record = proved();
+    let mut other = record.header.plan.cases.iter().find(|it| it.configuration == ENGINE).unwrap().clone();
+    other.workload.label = "ttft".into();
+    let case = record.header.plan.cases.len();
+    record.header.plan.cases.push(other);
+    assert_eq!(engine(&record).standing, Standing::Exact);
+    let mut sample = record.samples.iter().find(|it| it.role == Role::Measured).unwrap().clone();
+    (sample.case, sample.prompt_hash) = (case, "another".into());
+    sample.iteration.sequences[0].output_ids.as_mut().unwrap().fill(77);
+    record.take(Entry::Sample(Box::new(sample)));
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.reasons, ["its tokens in `ttft` were shown to nobody"]);
+    record.take(Entry::Unproved(Unproved {
+        model: Some("/m".into()),
+        reason: "there were 10 s for it".into(),
+        ..Unproved::default()
+    }));
+    assert_eq!(engine(&record).reasons[1..], ["there were 10 s for it"]);
+    opine(&mut record, ENGINE, |_| 6.2);
+    assert_eq!(engine(&record).standing, Standing::Wrong);
+}
+
+#[test]
+fn sampled_tokens_vouch_for_nobody() {
+    let mut record = proved();
+    for case in &mut record.header.plan.cases {
+        case.workload.sampling = Some(protocol::Sampling { temperature: 0.8, ..Default::default() });
+    }
+    let found = Agreement::of(&record);
+    assert_eq!(found[WITNESS].standing, Standing::Exact);
+    assert_eq!(found[ENGINE].standing, Standing::Unverified);
+    assert_eq!(found[ENGINE].reasons, ["sampled tokens are not compared"]);
+    score(&mut record, ENGINE, |_| Some(0.5));
+    assert_eq!(engine(&record).standing, Standing::Wrong);
+}
+
+#[test]
+fn who_takes_text_and_gives_other_ids_is_unverified() {
+    let mut record = proved();
+    generate(&mut record, ENGINE, |_| Some(9));
+    score(&mut record, ENGINE, |_| Some(5e-4));
+    for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
+        launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
+    }
+    let found = engine(&record);
+    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.reasons, ["takes text, so its ids may follow others than the witness was given"]);
+}
+
+#[test]
+fn short_windows_alone_are_not_enough() {
+    let mut record = proved();
+    record.held_out[0].sequences.insert(0, vec![1; 128]);
+    for scored in &mut record.scored {
+        scored.sequence = usize::from(scored.configuration == WITNESS);
+        if scored.configuration == ENGINE {
+            scored.logprobs.truncate(127);
+        }
+    }
+    let mut short = record.scored.iter().find(|it| it.configuration == WITNESS).unwrap().clone();
+    (short.sequence, short.logprobs) = (0, short.logprobs[..127].to_vec());
+    record.take(Entry::Scored(short));
+    let found = engine(&record);
+    assert_eq!((found.standing, found.cell().as_str()), (Standing::Unverified, "unverified"));
+    let why = "its log-probabilities were compared on 127 tokens, and not on the 1,152 of the longest window";
+    assert_eq!(found.reasons, [why]);
+    let why =
+        "its log-probabilities were compared on 128 tokens: 1,152 would take about 30 s, and proof has 10 s";
+    record.take(Entry::Unproved(Unproved {
+        configuration: Some(ENGINE),
+        reason: why.into(),
+        ..Unproved::default()
+    }));
+    assert_eq!(engine(&record).reasons, [why]);
+}
+
+fn part_prompts(record: &mut RunRecord) {
+    let cases = record.header.plan.cases.clone();
+    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
+        sample.prompt_hash.push_str(" of its own");
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ use crate::plan::{Model, Proof};
 use crate::prompts::{self, Which};
 use crate::record::{Entry, Opinion};
 
-/// The witness is asked for a twentieth of what the run took, within these bounds.
+/// The witness is asked for a twentieth of what the run took, or for a part of its budget, within these bounds and for no longer
+/// than it needs: without its word nothing that was measured counts.
 const PART: u32 = 20;
 const LEAST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(60);
@@ -66,7 +67,8 @@ impl Run<'_> {
             return Ok(());
         }
         let Some(witness) = witness else {
-            return self.nobody_vouches(model, "the tokens of measured samples");
+            return self
+                .nobody_vouches(model, "its measured tokens were shown to nobody: no witness can run here");
         };
         if let Some(reason) = self.has_no_room_for(witness) {
             return self.unproved_model(model, reason, None);
@@ -198,9 +200,9 @@ impl Run<'_> {
     }
 
     fn time_of_the_court(&self) -> Duration {
-        let time = (self.began.elapsed() / PART).clamp(LEAST, MOST);
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        budget.map_or(time, |budget| time.min(budget / PART_OF_BUDGET))
+        let part = budget.map_or_else(|| self.began.elapsed() / PART, |budget| budget / PART_OF_BUDGET);
+        part.clamp(LEAST, MOST)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::plan::{Beside, Model};
 use crate::record::{Role, RunRecord, Sample};
 use crate::stats::Random;
 
-/// Of each configuration.
+/// Of each configuration, where it has no more workloads.
 const SAMPLES: usize = 4;
 /// Of each sample.
 const PLACES: usize = 8;
@@ -23,7 +23,8 @@ pub struct Doubt {
     pub differs_at: Option<usize>,
 }
 
-/// Up to so many of each configuration on a model, the first of each before the second of any.
+/// Of each configuration on a model one sample of every workload that is in doubt, in turn, and only then second ones. Where
+/// time runs out, all have had as much of it.
 pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<Doubt> {
     let plan = &record.header.plan;
     let mut by_prompt: HashMap<&str, &[u32]> = HashMap::new();
@@ -42,7 +43,9 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
         let is_asked = matches!(configuration.beside, None | Some(Beside::Baseline { .. }))
             && configuration.model.path == model.path
             && Some(case.configuration) != witness;
-        let Some(ids) = greedy_ids(record, sample).filter(|ids| is_asked && ids.len() > 1) else { continue };
+        let Some(ids) = greedy_ids(record, sample).filter(|ids| is_asked && !ids.is_empty()) else {
+            continue;
+        };
         let vouched = by_prompt.get(&*sample.prompt_hash);
         if vouched.is_some_and(|vouched| *vouched == ids) {
             continue;
@@ -53,8 +56,10 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
         let doubt = Doubt { sample: at, configuration: case.configuration, differs_at };
         of_each.entry(case.configuration).or_default().push(doubt);
     }
-    let chosen: Vec<Vec<Doubt>> = of_each.into_values().map(|doubts| choose(record, doubts)).collect();
-    (0..SAMPLES).flat_map(|turn| chosen.iter().filter_map(move |of| of.get(turn).copied())).collect()
+    let chosen: Vec<Vec<Vec<Doubt>>> = of_each.into_values().map(|doubts| choose(record, doubts)).collect();
+    let in_rounds =
+        (0..SAMPLES).map(|round| chosen.iter().map(move |of| of.get(round).map_or(&[][..], |it| it)));
+    in_rounds.flat_map(|of_round| in_turn(&of_round.collect::<Vec<_>>())).collect()
 }
 
 /// The ids of a measured sample that were to be the likeliest ones.
@@ -65,9 +70,15 @@ pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32
     sequence.output_ids.as_deref().filter(|_| is_greedy)
 }
 
-/// The workloads in turn, those of long outputs first: of each its last sample, then others drawn from as many blocks as
-/// there are. An engine that behaves while it is new, or while it is watched, is not asked about that time alone.
-fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Doubt> {
+/// The first of each, then the second of each, until none has more.
+fn in_turn(orders: &[&[Doubt]]) -> Vec<Doubt> {
+    let longest = orders.iter().map(|of| of.len()).max().unwrap_or(0);
+    (0..longest).flat_map(|turn| orders.iter().filter_map(move |of| of.get(turn).copied())).collect()
+}
+
+/// In rounds, each with a sample of every workload that has one more, those of long outputs first: of each workload its last
+/// sample, then others drawn from as many blocks as there are. An engine that behaves while it is new, or while it is watched, is not asked about that time alone.
+fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Vec<Doubt>> {
     let sample = |doubt: &Doubt| &record.samples[doubt.sample];
     let mut by_case: BTreeMap<usize, Vec<Doubt>> = BTreeMap::new();
     for doubt in doubts {
@@ -88,12 +99,18 @@ fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Doubt> {
     });
     let orders: Vec<Vec<Doubt>> = orders.collect();
     let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-    let in_turn = (0..longest).flat_map(|turn| orders.iter().filter_map(move |of| of.get(turn).copied()));
-    in_turn.take(SAMPLES).collect()
+    let mut room = SAMPLES.max(orders.len());
+    let mut rounds = Vec::new();
+    for turn in 0..longest {
+        let round: Vec<Doubt> = orders.iter().filter_map(|of| of.get(turn).copied()).take(room).collect();
+        room -= round.len();
+        rounds.push(round);
+    }
+    rounds
 }
 
 /// Places in an output of this length: where the witness's row differs, the end, what the witness finds least likely, and
-/// others spread from the beginning to the end.
+/// others spread from the beginning to the end; in this order, for time may run out.
 pub fn places(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) -> Vec<usize> {
     let last = length.saturating_sub(1);
     let mut by_likelihood: Vec<usize> = (0..length.min(likely.len())).collect();
@@ -102,13 +119,13 @@ pub fn places(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) 
     let spread = (0..PLACES).map(|part| last * part / (PLACES - 1));
     // Where these are taken already, all the others.
     let wanted = differs_at.into_iter().chain([last]).chain(by_likelihood.into_iter().take(LEAST_LIKELY));
-    let mut places: BTreeSet<usize> = BTreeSet::new();
+    let mut places: Vec<usize> = Vec::new();
     for place in wanted.chain(spread).chain(0..length).filter(|&place| place < length) {
-        if places.len() < PLACES {
-            places.insert(place);
+        if places.len() < PLACES && !places.contains(&place) {
+            places.push(place);
         }
     }
-    places.into_iter().collect()
+    places
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::stats::FIRM;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// But never fewer than these: one is no median.
 const LEAST_ROUNDS: u32 = 2;
-/// Of one configuration, in which it is asked for proof.
-const PROOF: Duration = Duration::from_secs(60);
+/// Of one configuration, in which it is asked for proof: as long as a slow one needs that is honest.
+const PROOF: Duration = Duration::from_secs(120);
 /// One part in so many of a budget is for proof: what is right and was not measured is no use either.
 const PROOF_PART: u32 = 4;
 /// The warm-up of a case in a launch.

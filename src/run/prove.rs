@@ -77,7 +77,11 @@ impl Run<'_> {
             (Some(kept), _) => self.recorder.take(Entry::Kept(kept))?,
             (None, Some(witness)) if !asked.contains(&witness) => asked.push(witness),
             (None, Some(_)) => {}
-            (None, None) => self.nobody_vouches(model, "what engines say of held-out text")?,
+            (None, None) => {
+                let why =
+                    "what engines say of held-out text: no engine that vouches for outputs can run here";
+                self.nobody_vouches(model, why)?;
+            }
         }
         let patience = self.pace.proof(asked.len());
         for index in asked {
@@ -257,14 +261,13 @@ impl Run<'_> {
     }
 
     /// Of the engine that says what a model's output should be, with how one comes to run here.
-    pub(super) fn nobody_vouches(&mut self, model: &Model, what: &str) -> Result<()> {
+    pub(super) fn nobody_vouches(&mut self, model: &Model, why: &str) -> Result<()> {
         let reference = manifest::embedded().ok().and_then(|all| {
             let found = all.iter().find(|it| it.manifest.reference);
             found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
         let hint = reference.filter(|_| self.plan.proof == Proof::Usual);
-        let reason = format!("{what}: no engine that vouches for outputs can run here");
-        self.unproved_model(model, reason, Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
+        self.unproved_model(model, why.into(), Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
     }
 
     pub(super) fn unproved_model(

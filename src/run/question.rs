@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use protocol::{Generate, Id, IgnoreEos, Score};
 
 use super::launch::Launched;
+use crate::agreement::words::counted;
 use crate::engine::Cause;
 use crate::verify::{Expected, verify_scores};
 
@@ -121,8 +122,16 @@ impl Scoring {
         let is_first = self.tokens == 0;
         (patience.is_over() || (!is_first && estimate > patience.left())).then(|| {
             let (estimate, whole) = (estimate.as_secs_f64(), patience.whole.as_secs_f64());
-            let so_far = self.so_far();
-            format!("`score` of {tokens} tokens would take about {estimate:.0} s, and proof has {whole:.0} s{so_far}")
+            let time =
+                format!("{} would take about {estimate:.0} s, and proof has {whole:.0} s", counted(tokens));
+            match self.tokens {
+                0 => format!(
+                    "its log-probabilities were not asked for: proof has {whole:.0} s, and they were over"
+                ),
+                scored => {
+                    format!("its log-probabilities were compared on {} tokens: {time}", counted(scored))
+                }
+            }
         })
     }
 

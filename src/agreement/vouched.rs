@@ -1,0 +1,127 @@
+//! What is missing before a word on an engine's output is worth anything. Whoever scores well and goes on well may have been
+//! honest for as long as it was asked; what was measured are other requests. So of every workload the witness must have seen
+//! some tokens, and of held-out text the longest window, where errors that grow with the position show.
+
+use super::Agreement;
+use super::places::{greedy_samples, is_greedy};
+use super::witness::Witness;
+use super::words::counted;
+use crate::plan::Case;
+use crate::record::{Role, RunRecord, Unproved};
+use crate::report::safe::line;
+
+/// In sentences about `it`, the gravest first; empty where nothing is missing.
+pub fn missing(
+    record: &RunRecord,
+    configuration: usize,
+    witness: &Witness,
+    found: &Agreement,
+) -> Vec<String> {
+    // Nobody vouches for the witness.
+    if witness.configuration == Some(configuration) {
+        return Vec::new();
+    }
+    let mut missing = tokens(record, configuration, witness, found);
+    for why in window(record, configuration, witness, found) {
+        if !missing.contains(&why) {
+            missing.push(why);
+        }
+    }
+    missing
+}
+
+/// Why it, or every configuration on its model, was not asked for something.
+pub fn unproved(record: &RunRecord, configuration: usize) -> Vec<String> {
+    let of_all = said(record, |it| concerns_all(record, configuration, it));
+    [said(record, |it| it.configuration == Some(configuration)), of_all].concat()
+}
+
+fn concerns_all(record: &RunRecord, configuration: usize, it: &Unproved) -> bool {
+    let model = &record.header.plan.configurations[configuration].model.path;
+    it.configuration.is_none() && it.model.as_ref().is_none_or(|of| of == model)
+}
+
+fn said(record: &RunRecord, of: impl Fn(&Unproved) -> bool) -> Vec<String> {
+    let words = |it: &Unproved| match &it.hint {
+        Some(hint) => format!("{} (hint: {})", line(&it.reason), line(hint)),
+        None => line(&it.reason),
+    };
+    record.unproved.iter().filter(|it| of(it)).map(words).collect()
+}
+
+/// The tokens of workloads that nobody saw.
+fn tokens(record: &RunRecord, configuration: usize, witness: &Witness, found: &Agreement) -> Vec<String> {
+    let plan = &record.header.plan;
+    let compared = |case: usize| found.greedy.as_ref().is_some_and(|greedy| greedy.cases.contains(&case));
+    let judged = |case: usize| found.opinions.as_ref().is_some_and(|opinions| opinions.is_about(case));
+    let measured = |case: usize| record.samples.iter().any(|it| it.case == case && it.role == Role::Measured);
+    let gives_ids = |case: usize| {
+        let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
+        samples.any(|it| it.iteration.sequences.iter().any(|sequence| sequence.output_ids.is_some()))
+    };
+    let takes_ids = record
+        .launches_of(configuration)
+        .any(|launch| launch.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
+    let mut missing: Vec<String> = Vec::new();
+    let mut unseen: Vec<String> = Vec::new();
+    let mut any = false;
+    for (index, case) in plan.cases.iter().enumerate() {
+        if case.configuration != configuration || !measured(index) {
+            continue;
+        }
+        any = true;
+        let why = match case {
+            Case { workload, .. } if !is_greedy(&workload.sampling) => "sampled tokens are not compared",
+            _ if !gives_ids(index) => "gives text, not ids",
+            _ if compared(index) || judged(index) => continue,
+            _ if !takes_ids => "takes text, so its ids may follow others than the witness was given",
+            Case { workload, .. } => {
+                unseen.push(format!("`{}`", line(&workload.label)));
+                continue;
+            }
+        };
+        if !missing.iter().any(|it| it == why) {
+            missing.push(why.into());
+        }
+    }
+    if !any {
+        return vec!["nothing of it was measured".into()];
+    }
+    if unseen.is_empty() {
+        return missing;
+    }
+    let of_all = said(record, |it| concerns_all(record, configuration, it));
+    if witness.configuration.is_some() {
+        missing.push(format!("its tokens in {} were shown to nobody", unseen.join(", ")));
+    } else if of_all.is_empty() {
+        missing.push("its measured tokens were shown to nobody: no witness ran here".into());
+    }
+    [missing, of_all].concat()
+}
+
+/// The longest window, where it was not compared.
+fn window(record: &RunRecord, configuration: usize, witness: &Witness, found: &Agreement) -> Vec<String> {
+    let model = &record.header.plan.configurations[configuration].model.path;
+    let held_out = record.held_out.iter().find(|it| it.model == *model);
+    let windows = held_out.into_iter().flat_map(|it| it.sequences.iter().map(Vec::len).enumerate());
+    let Some((sequence, length)) = windows.max_by_key(|(_, length)| *length) else { return Vec::new() };
+    let scored = record.scored.iter().any(|it| (it.configuration, it.sequence) == (configuration, sequence));
+    if !scored {
+        let own = said(record, |it| it.configuration == Some(configuration));
+        let in_general = || match &found.scores {
+            Some(scores) => format!(
+                "its log-probabilities were compared on {} tokens, and not on the {} of the longest window",
+                counted(scores.tokens),
+                counted(length)
+            ),
+            None if found.greedy.is_none() => "it gave neither log-probabilities nor ids to compare".into(),
+            None => "it gave no log-probabilities to compare".into(),
+        };
+        return if own.is_empty() { vec![in_general()] } else { own };
+    }
+    let by_witness = witness.logprobs(sequence).is_some();
+    (!by_witness)
+        .then(|| format!("the witness did not score the window of {} tokens", counted(length)))
+        .into_iter()
+        .collect()
+}
