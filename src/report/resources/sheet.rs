@@ -96,14 +96,17 @@ fn written(value: f64, counts: Counts, scale: Scale) -> String {
 }
 
 fn legend(unknown: &[&Kind]) -> Vec<String> {
-    let mut legend = vec!["memory counts the process tree, each page once; its peak may lie at load, its parts were seen in requests; energy is \
-         over idle".to_string()];
+    let counted = "memory counts the process tree, each page once; its peak may lie at load, and its parts were seen in \
+                   requests; energy is over idle";
+    let mut legend = vec![counted.to_string()];
     if !unknown.is_empty() {
         let titles: Vec<&str> = unknown.iter().map(|kind| kind.title).collect();
         legend.push(format!("n/a in every row: {}", titles.join(", ")));
     }
     if unknown.iter().any(|kind| kind.counts == Counts::Joules) {
-        legend.push("energy: no counter could be read, or none beyond idle (`orchestrate machine` says which there are)".into());
+        let why = "energy: no counter could be read, or not all of an engine's own, or none beyond idle (`orchestrate machine` \
+                   says which there are)";
+        legend.push(why.into());
     }
     legend
 }
