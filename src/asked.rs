@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::exit_code::Usage;
 use crate::listing;
 use crate::manifest::DEFAULT_PRESET;
-use crate::plan::{Asked, Candidate, Model, Plan, Proof, Sizes};
+use crate::plan::{Asked, Candidate, Model, Plan, Proof, Sizes, Unavailable};
 use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
@@ -204,7 +204,12 @@ fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candida
         return Ok((None, Proof::Off));
     }
     let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
-    Ok((Some(registry.candidate(&found, None)), Proof::Named))
+    let candidate = registry.candidate(&found, None);
+    if let Some(Unavailable { reason, hint }) = &candidate.unavailable {
+        let hint = hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+        return Err(Usage(format!("--witness: `{name}` cannot run here: {reason}{hint}")).into());
+    }
+    Ok((Some(candidate), Proof::Named))
 }
 
 /// What may name it in the environment, for every run of a shell or of a test.

@@ -100,6 +100,7 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verifie
     let mut record = three(0.0);
     let text = rendered(&record, "table", 120);
     assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");
+    assert!(text.contains("; its output is unverified\n"), "{text}");
     let why = "note: `reed` is unverified: its tokens in `decode` were shown to nobody; it gave neither";
     assert!(text.contains(why), "{text}");
     // Two workloads, so that there is a mean.
