@@ -30,8 +30,21 @@ pub struct Manifest {
     pub environment: Option<Environment>,
     #[serde(default)]
     pub needs: Needs,
+    /// By a device's family (`cuda`, which is `cuda:1`'s too): where it is another program, or needs more of the machine.
+    #[serde(default)]
+    pub devices: BTreeMap<String, OnDevice>,
     #[serde(default)]
     pub presets: BTreeMap<String, Preset>,
+}
+
+/// What differs on one family of devices.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OnDevice {
+    /// Absent where the engine's own program serves this device as well.
+    pub binary: Option<String>,
+    pub build: Option<Build>,
+    pub needs: Needs,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -68,6 +81,14 @@ pub struct Environment {
 pub struct Needs {
     /// As `std::env::consts::OS` spells them; empty: any.
     pub os: Vec<String>,
+    /// Whose driver of GPUs it cannot start without.
+    pub driver: Option<Driver>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    Nvidia,
 }
 
 /// Load options under a name.
