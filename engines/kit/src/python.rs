@@ -7,6 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use places::{NoProgram, Python};
 use protocol::{Failed, FailureKind, Message, Request};
 
 use crate::inbox::{Inbox, Line, id_of};
@@ -57,19 +58,30 @@ pub fn host(engine: PythonEngine) -> ExitCode {
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
     let setup = setup_command(engine.name, places::checkout().is_some());
-    let environment = places::environment(engine.name, engine.requirements)
-        .map_err(|error| unavailable(format!("{error:#}")))?;
-    let Some(interpreter) = places::interpreter(&environment) else {
-        let message = format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
-        return Err(unavailable(message).hint(setup));
+    let found = places::python(engine.name, engine.requirements).map_err(no_python)?;
+    let interpreter = match &found {
+        Python::Own(own) => &own.interpreter,
+        Python::Pinned(interpreter) => interpreter,
+        Python::NotSetUp => {
+            let name = engine.name;
+            let message = format!("the Python {} environment of `{name}` is not set up", engine.python);
+            return Err(unavailable(message).hint(setup));
+        }
     };
     let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
-    // The worker's modules are its own folder's and its environment's: nothing of the caller's may come before them.
-    let mut python = duct::cmd!(&interpreter, "-u", "-s", &worker)
-        .env_remove("PYTHONPATH")
-        .env_remove("PYTHONHOME")
+    let mut python = match &found {
+        // By whatever a user's own Python finds its packages, a folder on PYTHONPATH or in the user's home, it finds them here.
+        Python::Own(_) => duct::cmd!(interpreter, "-u", &worker),
+        // The worker's modules are its own folder's and its environment's: nothing of the caller's may come before them.
+        Python::Pinned(_) | Python::NotSetUp => duct::cmd!(interpreter, "-u", "-s", &worker)
+            .env_remove("PYTHONPATH")
+            .env_remove("PYTHONHOME"),
+    };
+    python = python
         .env_remove("PYTHONSTARTUP")
         .env_remove("PYTHONDONTWRITEBYTECODE")
+        // It would keep the worker from the modules beside it.
+        .env_remove("PYTHONSAFEPATH")
         .unchecked();
     // The worker cannot unpack the embedded model, so it is told where that lies. A name that leads nowhere is left to it.
     let named = std::env::var(protocol::environment::MODEL).ok();
@@ -79,9 +91,21 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let ended = python.run().map_err(|error| {
         let message =
             format!("cannot start the Python of `{}` (`{}`): {error}", engine.name, interpreter.display());
-        unavailable(message).hint(setup)
+        unavailable(message).hint(match &found {
+            Python::Own(own) => format!("unset {}", own.variable),
+            _ => setup,
+        })
     })?;
     Ok(ended.status)
+}
+
+/// Why nobody can say which Python it would be.
+fn no_python(error: anyhow::Error) -> Failed {
+    let failed = Failed::new(FailureKind::Unavailable, format!("{error:#}"));
+    match error.downcast_ref::<NoProgram>() {
+        Some(no_program) => failed.hint(no_program.hint()),
+        None => failed,
+    }
 }
 
 /// What sets the environment up, to paste. In a checkout `orchestrate` need not be on PATH.

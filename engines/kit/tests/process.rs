@@ -16,7 +16,7 @@ const ROLE: &str = "KIT_TEST_ROLE";
 /// A "Python" that is a shell: `-u -s FILE` runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
-const TESTS: [(&str, fn()); 9] = [
+const TESTS: [(&str, fn()); 11] = [
     (
         "what_an_engine_prints_goes_to_stderr_and_stdout_is_the_protocols",
         what_an_engine_prints_goes_to_stderr,
@@ -32,6 +32,14 @@ const TESTS: [(&str, fn()); 9] = [
     ("a_worker_file_that_was_changed_is_put_right", a_worker_file_that_was_changed_is_put_right),
     ("a_worker_is_told_where_the_embedded_model_lies", a_worker_is_told_where_the_embedded_model_lies),
     ("modules_of_the_caller_do_not_reach_the_worker", modules_of_the_caller_do_not_reach_the_worker),
+    (
+        "a_python_of_the_users_own_runs_the_worker_and_finds_its_packages_as_it_does_for_the_user",
+        a_python_of_the_users_own_runs_the_worker,
+    ),
+    (
+        "a_variable_that_names_no_program_is_an_answer_and_no_other_python_is_taken",
+        a_variable_that_names_no_program_is_an_answer,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -53,7 +61,7 @@ fn play(role: &str) -> ExitCode {
     let worker = match role {
         "toy" => return engine_kit::serve(Chatty(Toy::new())),
         "echo" => {
-            "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
+            "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
         }
         "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
         "fails" => "exit 3",
@@ -94,13 +102,24 @@ struct Ended {
 
 /// Starts this program in a role and gives it all of its input at once.
 fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Ended {
+    start_with(role, home, model, input, None)
+}
+
+/// The same, with a Python that the user names for this engine.
+fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Ended {
     let mut engine = duct::cmd!(std::env::current_exe().unwrap())
         .env(ROLE, role)
         .env("ORCHESTRATE_HOME", home)
         .env("PYTHONPATH", "/somewhere/else")
+        .env("PYTHONSAFEPATH", "1")
+        .env_remove("ORCHESTRATE_PYTHON")
         .env_remove("ORCHESTRATE_DEVICE")
         .env_remove("ORCHESTRATE_DTYPE")
         .env_remove("ORCHESTRATE_THREADS");
+    engine = match python {
+        Some(python) => engine.env("ORCHESTRATE_PYTHON_SNAKE", python),
+        None => engine.env_remove("ORCHESTRATE_PYTHON_SNAKE"),
+    };
     engine = match model {
         Some(model) => engine.env("ORCHESTRATE_MODEL", model),
         None => engine.env_remove("ORCHESTRATE_MODEL"),
@@ -117,12 +136,14 @@ fn home_with_environment(name: &str) -> PathBuf {
     let digest = places::digest(b"torch==1\n");
     let environment = home.join(format!("environments/snake-{digest}"));
     std::fs::create_dir_all(environment.join("bin")).unwrap();
-    let python = environment.join("bin/python");
-    std::fs::write(&python, SHELL_PYTHON).unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&python, executable).unwrap();
+    write_program(&environment.join("bin/python"), SHELL_PYTHON);
     std::fs::write(environment.join(places::READY_FILE), b"").unwrap();
     home
+}
+
+fn write_program(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 fn what_an_engine_prints_goes_to_stderr() {
@@ -221,4 +242,24 @@ fn a_worker_is_told_where_the_embedded_model_lies() {
     assert_eq!(told(Some(Path::new("embedded"))), told(None));
     assert_eq!(told(Some(&model)), format!("model: {}", model.display()));
     assert_eq!(told(Some(Path::new("/no/such/model"))), "model: /no/such/model");
+}
+
+fn a_python_of_the_users_own_runs_the_worker() {
+    let home = tiny::folder("home-own");
+    let python = home.join("own-python");
+    write_program(&python, "#!/bin/sh\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n");
+    let ended = start_with("echo", &home, None, "x\n", Some(&python));
+    assert!(ended.stderr.contains("own -u /"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("path: /somewhere/else  beside x"), "{}", ended.stderr);
+    assert_eq!((ended.raw.as_str(), ended.code), ("{\"type\":\"bye\"}\n", Some(0)));
+    assert!(!home.join("environments").exists());
+}
+
+fn a_variable_that_names_no_program_is_an_answer() {
+    let home = home_with_environment("home-no-program");
+    let ended = start_with("echo", &home, None, "{\"type\":\"facts\"}", Some(Path::new("/no/such/python")));
+    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
+    assert_eq!(failed.message, "`ORCHESTRATE_PYTHON_SNAKE` names no program: `/no/such/python`");
+    assert_eq!(failed.kind, FailureKind::Unavailable);
+    assert!(failed.hint.as_ref().unwrap().starts_with("unset ORCHESTRATE_PYTHON_SNAKE"), "{failed:?}");
 }

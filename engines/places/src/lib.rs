@@ -1,11 +1,16 @@
 //! Where the orchestrator and the engines find what they share on disk: the data directory, the checkout, the Python
-//! environments. Both sides must give the same answer without asking each other, so the answers stand here once.
+//! environments, and which Python an engine's worker runs in. Both sides must give the same answer without asking each
+//! other, so the answers stand here once.
 //!
 //! Nothing here creates or changes a file.
+
+mod python;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+pub use python::{NoProgram, OwnPython, PYTHON_VARIABLE, Python, own_python, python};
 
 /// Overrides the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";

@@ -1,0 +1,147 @@
+//! Which Python an engine's worker runs in: one of the user's own, where a variable names it, else the pinned environment.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+/// Names the interpreter of every Python engine; with `_` and the engine's name in capitals, of that engine alone.
+pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
+
+/// What runs an engine's worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Python {
+    /// The user's own: what is installed there, and in which versions, is the user's business.
+    Own(OwnPython),
+    /// Of the environment that was made from the engine's pinned requirements.
+    Pinned(PathBuf),
+    /// That environment is not there, or is half made.
+    NotSetUp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnPython {
+    /// The variable that names it.
+    pub variable: String,
+    pub interpreter: PathBuf,
+}
+
+/// A variable that names something else than a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoProgram {
+    pub variable: String,
+    pub value: String,
+}
+
+impl std::fmt::Display for NoProgram {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { variable, value } = self;
+        write!(formatter, "`{variable}` names no program: `{value}`")
+    }
+}
+
+impl std::error::Error for NoProgram {}
+
+impl NoProgram {
+    /// What can be pasted.
+    pub fn hint(&self) -> String {
+        let variable = &self.variable;
+        format!("unset {variable}, or: export {variable}=\"$(which python3)\"")
+    }
+}
+
+/// The Python of `engine`, which has exactly these requirements.
+pub fn python(engine: &str, requirements: &str) -> Result<Python> {
+    if let Some(own) = own_python(engine)? {
+        return Ok(Python::Own(own));
+    }
+    let environment = super::environment(engine, requirements)?;
+    Ok(super::interpreter(&environment).map_or(Python::NotSetUp, Python::Pinned))
+}
+
+/// The interpreter that the user names for this engine, or for all of them.
+pub fn own_python(engine: &str) -> Result<Option<OwnPython>, NoProgram> {
+    named(engine, |name| std::env::var_os(name))
+}
+
+fn named(
+    engine: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<OwnPython>, NoProgram> {
+    let of_this_one = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
+    for name in [of_this_one, PYTHON_VARIABLE.to_string()] {
+        let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
+        return match program(&value, variable("PATH").as_deref()) {
+            Some(interpreter) => Ok(Some(OwnPython { variable: name, interpreter })),
+            None => Err(NoProgram { variable: name, value: value.to_string_lossy().into_owned() }),
+        };
+    }
+    Ok(None)
+}
+
+/// A path, or a name that PATH leads to. Links stay as they are: a virtual environment is found by where its interpreter's
+/// link lies, not by where it leads.
+fn program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    let asked = Path::new(value);
+    let places: Vec<PathBuf> = match asked.components().count() {
+        1 if !value.as_encoded_bytes().contains(&b'/') => {
+            std::env::split_paths(path?).map(|folder| folder.join(asked)).collect()
+        }
+        _ => vec![asked.to_path_buf()],
+    };
+    let absolute = places.into_iter().filter_map(|place| std::path::absolute(place).ok());
+    absolute.into_iter().find(|place| can_be_started(place))
+}
+
+#[cfg(unix)]
+fn can_be_started(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn can_be_started(path: &Path) -> bool {
+    path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(set: &[(&str, &str)]) -> Result<Option<OwnPython>, NoProgram> {
+        let set: Vec<(String, OsString)> =
+            set.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
+        named("snake-charmer", |name| set.iter().find(|(it, _)| it == name).map(|(_, value)| value.clone()))
+    }
+
+    fn found(variable: &str, interpreter: &str) -> Result<Option<OwnPython>, NoProgram> {
+        Ok(Some(OwnPython { variable: variable.into(), interpreter: interpreter.into() }))
+    }
+
+    #[test]
+    fn the_variable_of_the_engine_comes_before_the_one_of_all_and_an_empty_one_names_nothing() {
+        let (all, own) = (("ORCHESTRATE_PYTHON", "/bin/sh"), "ORCHESTRATE_PYTHON_SNAKE_CHARMER");
+        assert_eq!(with(&[]), Ok(None));
+        assert_eq!(with(&[all]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with(&[all, (own, "/bin/cat")]), found(own, "/bin/cat"));
+        assert_eq!(with(&[all, (own, "")]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with(&[("ORCHESTRATE_PYTHON_SNAKE", "/bin/sh")]), Ok(None));
+    }
+
+    #[test]
+    fn a_name_without_a_folder_is_looked_for_on_path() {
+        let name = ("ORCHESTRATE_PYTHON", "sh");
+        assert_eq!(with(&[name, ("PATH", "/no/such:/bin")]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert!(with(&[name, ("PATH", "/no/such")]).is_err());
+        assert!(with(&[name]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_program_is_said_with_the_variable_and_never_passed_over() {
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        for no_program in ["/no/such/python", "/bin", manifest] {
+            let refused = with(&[("ORCHESTRATE_PYTHON", no_program)]).unwrap_err();
+            assert_eq!(refused.to_string(), format!("`ORCHESTRATE_PYTHON` names no program: `{no_program}`"));
+        }
+    }
+}
