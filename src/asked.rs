@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::exit_code::Usage;
 use crate::listing;
 use crate::manifest::DEFAULT_PRESET;
-use crate::plan::{Asked, Candidate, Model, Plan, Proof, Sizes, Unavailable};
+use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes, Unavailable};
 use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
@@ -204,8 +204,8 @@ fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candida
         return Ok((None, Proof::Off));
     }
     let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
-    let candidate = registry.candidate(&found, None);
-    if let Some(Unavailable { reason, hint }) = &candidate.unavailable {
+    let candidate = registry.candidate(&found);
+    if let Some(Unavailable { reason, hint }) = &candidate.on(CPU).unavailable {
         let hint = hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
         return Err(Usage(format!("--witness: `{name}` cannot run here: {reason}{hint}")).into());
     }
@@ -237,7 +237,7 @@ fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
         return Ok(name.into());
     }
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
-    let candidate = registry.candidate(&found, None);
+    let candidate = registry.candidate(&found);
     Ok(name_of(&candidate))
 }
 

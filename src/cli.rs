@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::plan::Mode;
+use crate::plan::{CPU, Mode};
 use crate::{exit_code, report, scenario};
 pub use judge::{BaselineArgs, BaselineCommand, CompareArgs, ExtentArgs, JudgeArgs};
 
@@ -98,7 +98,7 @@ pub struct RunArgs {
     #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,
     /// Devices to run on; a comma list makes the cross product
-    #[arg(long, value_delimiter = ',', default_value = "cpu")]
+    #[arg(long, value_delimiter = ',', default_value = CPU)]
     pub device: Vec<String>,
     /// Dtypes to load in; each engine's own default unless given
     #[arg(long, value_delimiter = ',')]
@@ -172,6 +172,9 @@ pub struct SetupArgs {
     /// Remove an engine's environment
     #[arg(long, conflicts_with = "list")]
     pub remove: bool,
+    /// Devices to make it ready for, as a comma list: an engine may be another program on each
+    #[arg(long, value_delimiter = ',', default_value = CPU, conflicts_with_all = ["list", "remove"])]
+    pub device: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -184,6 +187,9 @@ pub struct RequestArgs {
     pub text: bool,
     #[arg(short, long)]
     pub model: Option<String>,
+    /// The device that `load` names
+    #[arg(long, default_value = CPU)]
+    pub device: String,
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
@@ -196,6 +202,9 @@ pub struct CheckArgs {
     /// A model folder or file; the default is the embedded one
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
+    /// The device to check it on; the CPU, or the first of those that it says it has
+    #[arg(long)]
+    pub device: Option<String>,
     /// Seconds that one answer or one load may take
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,

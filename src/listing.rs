@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use crate::exit_code::DONE;
-use crate::manifest::{Engine, SetUp};
+use crate::manifest::{Engine, Program, SetUp};
 use crate::metric::METRICS;
 use crate::output;
-use crate::registry::{Registry, State};
+use crate::own_python;
+use crate::plan::Unavailable;
+use crate::registry::{Registry, State, missing, without_driver};
 use crate::scenario::{SCENARIOS, SUITES};
 use crate::shell::megabytes;
 
@@ -17,26 +19,40 @@ pub fn engines() -> Result<u8> {
     let mut text = String::new();
     for engine in &registry.engines {
         let manifest = &engine.manifest;
-        let state = registry.state(engine);
-        let (word, missing) = match &state {
-            State::Ready(_) => ("ready".to_string(), None),
-            state => {
-                let missing = registry.missing(engine, state);
-                (missing.reason.clone(), missing.hint)
-            }
-        };
+        let (word, hint) = standing(&registry, engine.own_program());
         let reference = if manifest.reference { " (the reference)" } else { "" };
         writeln!(text, "{}{reference}: {word}\n    {}", manifest.name, manifest.about)?;
+        if let Some(own) = own_python::of(engine) {
+            writeln!(text, "    in `{}` ({})", own.interpreter.display(), own.variable)?;
+        }
         for (name, preset) in &manifest.presets {
             writeln!(text, "    :{name}  {}", preset.about)?;
         }
-        if let Some(hint) = missing {
+        let mut hints = Vec::from_iter(hint);
+        for family in manifest.devices.keys() {
+            let (word, hint) = standing(&registry, engine.on(family));
+            writeln!(text, "    on {family}: {word}")?;
+            // The same command helps on every device that is served by the same program.
+            hints.extend(hint.filter(|hint| !hints.contains(hint)));
+        }
+        for hint in hints {
             writeln!(text, "    hint: {hint}")?;
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
     output::print(text.as_bytes())?;
     Ok(DONE)
+}
+
+/// Where a program stands, and the command that changes that. That a machine has no such device asks for nothing.
+fn standing(registry: &Registry, program: Program) -> (String, Option<String>) {
+    match registry.state(program) {
+        State::Ready(_) => ("ready".into(), None),
+        state => {
+            let Unavailable { reason, hint } = missing(program, &state);
+            (reason, hint.filter(|_| without_driver(program).is_none()))
+        }
+    }
 }
 
 pub fn scenarios() -> Result<u8> {
@@ -76,34 +92,50 @@ pub fn metrics() -> Result<u8> {
 pub fn set_ups(registry: &Registry) -> Result<u8> {
     let mut text = String::new();
     for engine in &registry.engines {
-        writeln!(text, "{}: {}", engine.manifest.name, set_up(registry, engine)?)?;
+        writeln!(text, "{}: {}", engine.manifest.name, built(registry, engine.own_program()))?;
+        for family in engine.manifest.devices.keys() {
+            let program = engine.on(family);
+            if program.only_for.is_some() {
+                writeln!(text, "    for {family}: {}", built(registry, program))?;
+            } else if let Some(no_driver) = without_driver(program) {
+                writeln!(text, "    for {family}: {}", no_driver.reason)?;
+            }
+        }
+        if let Some(environment) = environment(engine)? {
+            writeln!(text, "    environment: {environment}")?;
+        }
     }
     output::print(text.as_bytes())?;
     Ok(DONE)
 }
 
-fn set_up(registry: &Registry, engine: &Engine) -> Result<String> {
-    let manifest = &engine.manifest;
-    let built = match registry.state(engine) {
-        State::Never(unavailable) => return Ok(unavailable.reason),
-        State::NotBuilt => "not built",
-        _ => "built",
+/// Whether a program is there, whether it can run, and how long building it takes.
+fn built(registry: &Registry, program: Program) -> String {
+    let (built, note) = match registry.made(program) {
+        State::Never(unavailable) => return unavailable.reason,
+        State::NotBuilt => ("not built", program.build.and_then(|build| build.note.as_ref())),
+        State::NoEnvironment | State::Ready(_) => ("built", None),
     };
-    let (Some(environment), Some(folder)) = (&manifest.environment, engine.environment()) else {
-        return Ok(format!("{built}; needs no environment"));
+    let note = note.map_or_else(String::new, |note| format!(" ({note})"));
+    let no_driver = without_driver(program).map_or_else(String::new, |it| format!("; {}", it.reason));
+    format!("{built}{note}{no_driver}")
+}
+
+fn environment(engine: &Engine) -> Result<Option<String>> {
+    let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
+        return Ok(None);
     };
+    if let Some(own) = own_python::of(engine) {
+        return Ok(Some(format!("none of ours: `{}` ({})", own.interpreter.display(), own.variable)));
+    }
     let folder = folder?;
-    let size = format!(
-        "{} to download, {} installed",
-        megabytes(environment.download_mb),
-        megabytes(environment.installed_mb)
-    );
-    let when = match manifest.setup {
-        SetUp::Auto => "a run sets it up by itself",
-        SetUp::Request => "set up on request",
+    if places::interpreter(&folder).is_some() {
+        return Ok(Some(folder.display().to_string()));
+    }
+    let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
+    let when = match engine.manifest.setup {
+        SetUp::Auto => "a run makes it",
+        SetUp::Request => "on request",
     };
-    Ok(match places::interpreter(&folder) {
-        Some(_) => format!("{built}; its environment stands in {}", folder.display()),
-        None => format!("{built}; its environment is not there: {size}; {when}"),
-    })
+    Ok(Some(format!("not there: {download} to download, {installed} installed; {when}")))
 }

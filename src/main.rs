@@ -23,6 +23,7 @@ mod model;
 mod null_engine;
 mod output;
 mod overhead;
+mod own_python;
 mod plan;
 mod progress;
 mod prompts;

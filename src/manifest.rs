@@ -109,10 +109,56 @@ pub struct Engine {
     pub requirements: Option<String>,
 }
 
+/// What is started for an engine on a device, and what that needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a> {
+    pub engine: &'a Engine,
+    pub binary: &'a str,
+    pub build: Option<&'a Build>,
+    /// The family of devices that it is for; `None` of the engine's own, which serves all others.
+    pub only_for: Option<&'a str>,
+    /// The device's, beside those of the engine.
+    more_needs: Option<&'a Needs>,
+}
+
+impl<'a> Program<'a> {
+    pub fn needs(&self) -> impl Iterator<Item = &'a Needs> {
+        std::iter::once(&self.engine.manifest.needs).chain(self.more_needs)
+    }
+}
+
+/// What `cuda:1` and `cuda` have in common.
+pub fn family(device: &str) -> &str {
+    device.split(':').next().unwrap_or_default()
+}
+
 impl Engine {
+    /// What is started on every device of which the manifest says nothing.
+    pub fn own_program(&self) -> Program<'_> {
+        let Manifest { binary, build, .. } = &self.manifest;
+        Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }
+    }
+
+    pub fn on(&self, device: &str) -> Program<'_> {
+        let own = self.own_program();
+        let Some((family, there)) = self.manifest.devices.get_key_value(family(device)) else { return own };
+        let more_needs = Some(&there.needs);
+        match &there.binary {
+            Some(binary) => {
+                Program { binary, build: there.build.as_ref(), only_for: Some(family), more_needs, ..own }
+            }
+            None => Program { more_needs, ..own },
+        }
+    }
+
     /// The folder of its Python environment, if it has one.
     pub fn environment(&self) -> Option<Result<PathBuf>> {
         self.requirements.as_ref().map(|requirements| places::environment(&self.manifest.name, requirements))
+    }
+
+    /// What its worker runs in, if it has one.
+    pub fn python(&self) -> Option<Result<places::Python>> {
+        self.requirements.as_ref().map(|requirements| places::python(&self.manifest.name, requirements))
     }
 
     /// A preset by its name, or the default one.
@@ -159,6 +205,7 @@ pub fn engine(manifest: &str, requirements: Option<&str>) -> Result<Engine> {
             environment.requirements
         );
     }
+    check_devices(&manifest)?;
     let requirements = match &manifest.environment {
         Some(_) => {
             Some(requirements.context("`environment` without a `requirements.txt` beside it")?.to_string())
@@ -166,6 +213,32 @@ pub fn engine(manifest: &str, requirements: Option<&str>) -> Result<Engine> {
         None => None,
     };
     Ok(Engine { manifest, requirements })
+}
+
+/// What would be passed over in silence, or would build one program over another, is refused.
+fn check_devices(manifest: &Manifest) -> Result<()> {
+    let mut binaries = vec![&manifest.binary];
+    for (name, device) in &manifest.devices {
+        let is_family =
+            !name.is_empty() && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+        if !is_family {
+            bail!("`devices.{name}`: expected a family of devices such as `cuda`, found `{name}`");
+        }
+        match &device.binary {
+            None if device.build.is_some() => {
+                bail!(
+                    "`devices.{name}.build` without `devices.{name}.binary`: nothing is started that it builds"
+                );
+            }
+            Some(binary) if binaries.contains(&binary) => {
+                bail!(
+                    "`devices.{name}.binary`: `{binary}` is another device's program: expected a name of its own"
+                );
+            }
+            binary => binaries.extend(binary),
+        }
+    }
+    Ok(())
 }
 
 /// The engines that were in the tree when this program was built.
@@ -182,6 +255,41 @@ mod tests {
         let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
         assert!(engine(manifest, None).is_ok());
         assert!(engine(&format!("nmae = 1\n{manifest}"), None).is_err());
+    }
+
+    const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
+
+    #[test]
+    fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() {
+        let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
+        let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), None).unwrap();
+        for device in ["cuda", "cuda:1"] {
+            let program = toy.on(device);
+            assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
+            assert!(program.needs().any(|it| it.driver.is_some()));
+            assert!(program.needs().any(|it| !it.os.is_empty()), "the engine's needs hold on every device");
+        }
+        for device in ["cpu", "metal", "cudax", ""] {
+            let program = toy.on(device);
+            assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
+            assert!(program.needs().all(|it| it.driver.is_none()));
+        }
+        let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), None).unwrap();
+        let program = shared.on("cuda:0");
+        assert_eq!((program.binary, program.only_for), ("toy-engine", None));
+        assert!(program.needs().any(|it| it.driver.is_some()));
+    }
+
+    #[test]
+    fn what_a_manifest_says_of_devices_in_vain_is_refused() {
+        let refused = |devices: &str| engine(&format!("{TOY}{devices}"), None).unwrap_err().to_string();
+        let said = refused("[devices.\"cuda:1\"]\nbinary = \"x\"\n");
+        assert_eq!(said, "`devices.cuda:1`: expected a family of devices such as `cuda`, found `cuda:1`");
+        let said = refused("[devices.cuda.build]\npackage = \"toy\"\n");
+        assert!(said.starts_with("`devices.cuda.build` without `devices.cuda.binary`"), "{said}");
+        let said = refused("[devices.cuda]\nbinary = \"toy-engine\"\n");
+        assert!(said.contains("`toy-engine` is another device's program"), "{said}");
+        assert!(refused("[devices.cuda.needs]\ndriver = \"other\"\n").contains("unknown variant `other`"));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::interrupts::Interrupts;
 use crate::listing;
 use crate::machine::{self, Machine};
 use crate::output;
-use crate::plan::{Asked, Candidate, Mode, Plan};
+use crate::own_python;
+use crate::plan::{Asked, Candidate, Mode, Plan, Start};
 use crate::progress::{Display, Progress};
 use crate::record::{self, End, Entry, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
 use crate::registry::{Found, Registry};
@@ -94,13 +95,13 @@ pub fn run<P: Into<Planned>>(
     let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
     let mut progress = Progress::new(display(arguments));
     let mut listener = |event| progress.event(event);
-    let (candidates, mut warnings) =
-        prepare(&registry, &asked_for, arguments.no_setup, &keeper, &mut listener);
+    let (candidates, mut warnings) = prepare(&registry, &asked_for, arguments, &keeper, &mut listener);
     warnings.extend(asked::identify(&mut models, &mut listener));
     let asked = asked::asked(arguments, &registry, candidates, models, scenarios)?;
     interrupts.keep();
     let planned: Planned = plan(&asked)?.into();
     warnings.extend(planned.warnings);
+    warnings.extend(own_python::warnings(&registry, &planned.plan));
     let (header, unreadable) = header(id, planned.plan);
     warnings.extend(unreadable.map(|message| Warning { configuration: None, message }));
     let mut recorder = Recorder::create(&directory, header)?;
@@ -119,7 +120,7 @@ pub fn run<P: Into<Planned>>(
 pub fn dry_run<P: Into<Planned>>(arguments: &RunArgs, plan: impl FnOnce(&Asked) -> Result<P>) -> Result<u8> {
     let registry = Registry::open()?;
     let asked_for = asked::engines(&registry, arguments)?;
-    let candidates = asked_for.iter().map(|found| registry.candidate(found, None)).collect();
+    let candidates = asked_for.iter().map(|found| registry.candidate(found)).collect();
     let scenarios = asked::scenarios(&arguments.scenarios)?;
     let asked = asked::asked(arguments, &registry, candidates, asked::models(&arguments.models)?, scenarios)?;
     let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
@@ -146,23 +147,26 @@ async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Opti
 fn prepare(
     registry: &Registry,
     asked_for: &[Found],
-    no_setup: bool,
+    arguments: &RunArgs,
     keeper: &Keeper,
     listener: &mut dyn FnMut(crate::event::Event),
 ) -> (Vec<Candidate>, Vec<Warning>) {
-    let mut setting_up = SettingUp { registry, mark: keeper.mark(), listener, warnings: Vec::new() };
-    let mut prepared: std::collections::BTreeMap<&str, Option<_>> = std::collections::BTreeMap::new();
+    let mut setting_up = SettingUp::new(registry, keeper.mark(), listener);
     let mut candidates = Vec::new();
     for found in asked_for {
-        let trouble = match found {
-            // Presets of one engine share its build.
-            Found::Engine(engine, _) if !no_setup => prepared
-                .entry(&engine.manifest.name)
-                .or_insert_with(|| setting_up.prepare(engine).err())
-                .clone(),
-            _ => None,
-        };
-        candidates.push(registry.candidate(found, trouble));
+        let mut troubles = Vec::new();
+        if let Found::Engine(engine, _) = found
+            && !arguments.no_setup
+        {
+            for device in &arguments.device {
+                troubles.extend(setting_up.prepare(engine.on(device)).err().map(|trouble| (device, trouble)));
+            }
+        }
+        let mut candidate = registry.candidate(found);
+        for (device, trouble) in troubles {
+            candidate.start_on(device, Start::never(trouble));
+        }
+        candidates.push(candidate);
     }
     (candidates, setting_up.warnings)
 }
@@ -286,18 +290,22 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
     let mut listener = |event| progress.event(event);
     let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
     let mark = keeper.mark();
-    SettingUp { registry: &registry, mark, listener: &mut listener, warnings: Vec::new() }.set_up(engine)?;
-    output::print(format!("`{name}` is ready\n").as_bytes())?;
+    let mut setting_up = SettingUp::new(&registry, mark, &mut listener);
+    let mut said = String::new();
+    for device in &arguments.device {
+        said.push_str(&setting_up.set_up(engine, device)?);
+    }
+    output::print(said.as_bytes())?;
     Ok(DONE)
 }
 
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
-    let run = RunArgs { seed: arguments.seed, device: vec!["cpu".into()], ..RunArgs::default() };
+    let run = RunArgs { seed: arguments.seed, device: vec![arguments.device.clone()], ..RunArgs::default() };
     let scenarios = asked::scenarios(std::slice::from_ref(&arguments.scenario))?;
     let models = vec![asked::model(arguments.model.as_deref())?];
-    let asked = asked::asked(&run, &registry, vec![registry.candidate(&found, None)], models, scenarios)?;
+    let asked = asked::asked(&run, &registry, vec![registry.candidate(&found)], models, scenarios)?;
     debug_assert_eq!(asked.mode, Mode::Warm);
     if asked.candidates.is_empty() {
         bail!("nothing to ask");

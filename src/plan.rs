@@ -2,7 +2,7 @@
 
 mod beside;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use protocol::Sampling;
@@ -217,10 +217,43 @@ pub struct Candidate {
     pub engine: String,
     pub preset: Option<String>,
     pub options: Map<String, Value>,
-    pub command: Vec<String>,
-    pub unavailable: Option<Unavailable>,
+    /// On every device of which `devices` says nothing.
+    pub own: Start,
+    /// By a device's family, where its manifest says something of that.
+    pub devices: BTreeMap<String, Start>,
     pub alone: bool,
 }
+
+/// How an engine is started on a device, or why it cannot be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    pub command: Vec<String>,
+    pub unavailable: Option<Unavailable>,
+}
+
+impl Start {
+    pub fn by(program: impl AsRef<Path>) -> Self {
+        Self { command: vec![program.as_ref().to_string_lossy().into_owned()], unavailable: None }
+    }
+
+    pub fn never(unavailable: Unavailable) -> Self {
+        Self { command: Vec::new(), unavailable: Some(unavailable) }
+    }
+}
+
+impl Candidate {
+    pub fn on(&self, device: &str) -> &Start {
+        self.devices.get(manifest::family(device)).unwrap_or(&self.own)
+    }
+
+    /// What was known of a device is no longer so.
+    pub fn start_on(&mut self, device: &str, start: Start) {
+        *self.devices.get_mut(manifest::family(device)).unwrap_or(&mut self.own) = start;
+    }
+}
+
+/// The device that every machine has, and that a witness computes on.
+pub const CPU: &str = "cpu";
 
 /// What the command line asks for, names resolved. Lists make the cross product.
 #[derive(Debug, Clone)]
@@ -250,12 +283,9 @@ pub struct Asked {
 impl Asked {
     /// A row may be the witness itself.
     fn vouched_by(&self, candidate: &Candidate, device: &str, dtype: Option<&str>) -> bool {
-        let is_it = |it: &Candidate| {
-            (&it.engine, &it.preset, &it.command)
-                == (&candidate.engine, &candidate.preset, &candidate.command)
-        };
-        self.witness.as_ref().is_some_and(is_it)
-            && device == "cpu"
+        let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
+        self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
+            && device == CPU
             && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
     }
 }
@@ -374,20 +404,21 @@ fn configuration(
     }
     let mut options = candidate.options.clone();
     options.extend(asked.options.clone());
+    let start = candidate.on(device).clone();
     Configuration {
         label,
         engine: candidate.engine.clone(),
         preset: candidate.preset.clone(),
-        command: candidate.command.clone(),
+        command: start.command,
         model: model.clone(),
         device: device.to_string(),
         dtype: dtype.clone(),
         threads,
         options,
-        unavailable: candidate.unavailable.clone(),
+        unavailable: start.unavailable,
         beside: None,
         // What a device holds is not freed by stopping its process.
-        alone: candidate.alone || device != "cpu",
+        alone: candidate.alone || manifest::family(device) != CPU,
         vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
     }
 }

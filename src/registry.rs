@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use places::Python;
 
-use crate::manifest::{self, DEFAULT_PRESET, Engine, Preset};
-use crate::plan::{Candidate, Unavailable};
+use crate::machine::driver;
+use crate::manifest::{self, DEFAULT_PRESET, Driver, Engine, Preset, Program};
+use crate::plan::{CPU, Candidate, Start, Unavailable};
 use crate::shell::{megabytes, this_program};
 
 /// What stands between an engine and its first launch.
@@ -76,84 +78,129 @@ impl Registry {
     /// The engine whose word on a model's output is taken, where it is ready to run: nothing is set up for that.
     pub fn witness(&self) -> Option<Candidate> {
         let found = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&found, None)).filter(|it| it.unavailable.is_none())
+        Some(self.candidate(&found)).filter(|it| it.on(CPU).unavailable.is_none())
     }
 
-    pub fn state(&self, engine: &Engine) -> State {
-        let manifest = &engine.manifest;
-        let os = std::env::consts::OS;
-        if !manifest.needs.os.is_empty() && !manifest.needs.os.iter().any(|needed| needed == os) {
-            return never(format!("needs {}, this is {os}", manifest.needs.os.join(" or ")), None);
+    /// Before a run: a machine on which it cannot start is asked for nothing else.
+    pub fn state(&self, program: Program) -> State {
+        let never = foreign(program).or_else(|| without_driver(program));
+        never.map_or_else(|| self.made(program), State::Never)
+    }
+
+    /// Whether it is there, wherever it could run: a program can be built for another machine.
+    pub fn made(&self, program: Program) -> State {
+        let engine = program.engine;
+        let python = engine.python();
+        match (foreign(program), &python) {
+            (Some(foreign), _) => return State::Never(foreign),
+            (None, Some(Err(error))) => {
+                let hint = error.downcast_ref().map(places::NoProgram::hint);
+                return never(format!("{error:#}"), hint);
+            }
+            _ => {}
         }
-        let Some(binary) = self.binary(engine) else {
-            return match &self.root {
-                Some(_) => State::NotBuilt,
-                None => {
-                    let reason = format!(
-                        "no `{}` beside this program or on PATH; a checkout of the source installs it",
-                        manifest.binary
-                    );
-                    never(reason, Some(format!("cargo install --locked --path engines/{}", manifest.name)))
+        match (self.binary(program), python) {
+            (Some(_), Some(Ok(Python::NotSetUp))) => State::NoEnvironment,
+            (Some(binary), _) => State::Ready(binary),
+            (None, _) if self.root.is_some() => State::NotBuilt,
+            (None, _) => {
+                let (binary, name) = (program.binary, &engine.manifest.name);
+                match program.only_for {
+                    None => never(
+                        format!(
+                            "no `{binary}` beside this program or on PATH; a checkout of the source installs it"
+                        ),
+                        Some(format!("cargo install --locked --path engines/{name}")),
+                    ),
+                    Some(family) => never(
+                        format!(
+                            "no `{binary}` beside this program or on PATH; a checkout of the source builds it"
+                        ),
+                        Some(format!("cargo run --release -- setup {name} --device {family}")),
+                    ),
                 }
-            };
-        };
-        match engine.environment() {
-            Some(Ok(environment)) if places::interpreter(&environment).is_none() => State::NoEnvironment,
-            Some(Err(error)) => never(format!("{error:#}"), None),
-            _ => State::Ready(binary),
+            }
         }
     }
 
     /// Where cargo put it, beside this program, or on PATH.
-    fn binary(&self, engine: &Engine) -> Option<PathBuf> {
-        let name = &engine.manifest.binary;
+    pub fn binary(&self, program: Program) -> Option<PathBuf> {
+        let name = program.binary;
         let built = self.root.as_ref().map(|root| target_dir(root).join("release").join(name));
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
         let found = built.into_iter().chain(beside).find(|path| path.is_file());
         found.or_else(|| which::which(name).ok())
     }
 
-    /// An engine as the plan wants it: ready to be started, or with the reason why not.
-    pub fn candidate(&self, found: &Found, trouble: Option<Unavailable>) -> Candidate {
+    /// An engine as the plan wants it: ready to be started on each device, or with the reason why not.
+    pub fn candidate(&self, found: &Found) -> Candidate {
         match found {
             Found::Program(path) => Candidate {
                 engine: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-                command: vec![path.to_string_lossy().into_owned()],
+                own: Start::by(path),
                 ..Candidate::default()
             },
             Found::Engine(engine, (preset, settings)) => {
-                let (command, unavailable) = match (trouble, self.state(engine)) {
-                    (Some(trouble), _) => (Vec::new(), Some(trouble)),
-                    (None, State::Ready(path)) => (vec![path.to_string_lossy().into_owned()], None),
-                    (None, state) => (Vec::new(), Some(self.missing(engine, &state))),
-                };
+                let families = engine.manifest.devices.keys();
                 Candidate {
                     engine: engine.manifest.name.clone(),
                     preset: (preset != DEFAULT_PRESET).then(|| preset.clone()),
                     options: settings.options.clone(),
-                    command,
-                    unavailable,
+                    own: self.start(engine.own_program()),
+                    devices: families.map(|family| (family.clone(), self.start(engine.on(family)))).collect(),
                     alone: engine.manifest.alone,
                 }
             }
         }
     }
 
-    /// Why an engine in this state cannot be started, and the command that changes it.
-    pub fn missing(&self, engine: &Engine, state: &State) -> Unavailable {
-        let hint = Some(format!("{} setup {}", this_program(), engine.manifest.name));
-        match state {
-            State::Never(unavailable) => unavailable.clone(),
-            State::NotBuilt | State::Ready(_) => Unavailable { reason: "not built".into(), hint },
-            State::NoEnvironment => {
-                let size =
-                    engine.manifest.environment.as_ref().map_or(0, |environment| environment.download_mb);
-                Unavailable {
-                    reason: format!("its environment is not set up ({} to download)", megabytes(size)),
-                    hint,
-                }
+    fn start(&self, program: Program) -> Start {
+        match self.state(program) {
+            State::Ready(path) => Start::by(path),
+            state => Start::never(missing(program, &state)),
+        }
+    }
+}
+
+/// Why a program in this state cannot be started, and the command that changes it.
+pub fn missing(program: Program, state: &State) -> Unavailable {
+    let manifest = &program.engine.manifest;
+    match state {
+        State::Never(unavailable) => unavailable.clone(),
+        State::NotBuilt | State::Ready(_) => {
+            Unavailable { reason: "not built".into(), hint: Some(set_up_command(program)) }
+        }
+        State::NoEnvironment => {
+            let size = manifest.environment.as_ref().map_or(0, |environment| environment.download_mb);
+            Unavailable {
+                reason: format!("its environment is not set up ({} to download)", megabytes(size)),
+                hint: Some(set_up_command(program)),
             }
         }
+    }
+}
+
+/// The command that builds it and sets it up.
+pub fn set_up_command(program: Program) -> String {
+    let device = program.only_for.map_or_else(String::new, |family| format!(" --device {family}"));
+    format!("{} setup {}{device}", this_program(), program.engine.manifest.name)
+}
+
+/// Another system than it needs: it cannot be built here either.
+fn foreign(program: Program) -> Option<Unavailable> {
+    let here = std::env::consts::OS;
+    let needed = program
+        .needs()
+        .map(|needs| &needs.os)
+        .find(|os| !os.is_empty() && !os.iter().any(|it| it == here))?;
+    Some(Unavailable { reason: format!("needs {}, this is {here}", needed.join(" or ")), hint: None })
+}
+
+/// The driver that it cannot start without, where that is not there.
+pub fn without_driver(program: Program) -> Option<Unavailable> {
+    let asked = program.needs().find_map(|needs| needs.driver)?;
+    match asked {
+        Driver::Nvidia => driver::nvidia().err(),
     }
 }
 
@@ -222,8 +269,8 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_built_is_a_candidate_with_its_reason_and_a_hint() {
         let registry = registry();
-        let candidate = registry.candidate(&registry.find("toy").unwrap(), None);
-        let unavailable = candidate.unavailable.unwrap();
+        let candidate = registry.candidate(&registry.find("toy").unwrap());
+        let unavailable = candidate.own.unavailable.unwrap();
         assert_eq!(unavailable.reason, "not built");
         assert!(unavailable.hint.unwrap().ends_with("setup toy"));
     }

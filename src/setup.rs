@@ -1,19 +1,23 @@
 //! Building engines and creating their environments. The only code that installs anything, and it says first how large
 //! that is. Each step is one command; its output goes to the displays line by line.
 
-use std::fs::File;
+mod environment;
+
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use nix::sys::statvfs::statvfs;
 
 use crate::event::{Event, Listener};
-use crate::manifest::{Engine, SetUp};
-use crate::plan::Unavailable;
+use crate::manifest::{Engine, Program, SetUp, family};
+use crate::own_python;
+use crate::plan::{CPU, Unavailable};
 use crate::record::Warning;
-use crate::registry::{Registry, State};
-use crate::shell::{megabytes, pasteable, this_program};
+use crate::registry::{self, Registry, State, set_up_command};
+use crate::shell::pasteable;
+
+pub use environment::remove;
 
 /// Lines of a failed command's output that are shown.
 const LAST_LINES: usize = 6;
@@ -22,58 +26,105 @@ const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", 
 
 /// What set-up needs to know of its surroundings.
 pub struct SettingUp<'a> {
-    pub registry: &'a Registry,
+    registry: &'a Registry,
     /// A variable that marks every process of this run, so that none is left behind.
-    pub mark: (&'static str, &'a str),
-    pub listener: Listener<'a>,
+    mark: (&'static str, &'a str),
+    listener: Listener<'a>,
     /// What a reader of the record should know.
     pub warnings: Vec<Warning>,
+    /// By engine and binary: presets share a program, and so may devices.
+    prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
 }
 
-impl SettingUp<'_> {
-    /// Before a run: builds the engine, and sets it up where its manifest lets a run do so.
-    pub fn prepare(&mut self, engine: &Engine) -> Result<(), Unavailable> {
-        if let Err(error) = self.build(engine) {
-            let trouble = self.unavailable(engine, "it does not build", &error);
-            if matches!(self.registry.state(engine), State::NotBuilt) {
+impl<'a> SettingUp<'a> {
+    pub fn new(registry: &'a Registry, mark: (&'static str, &'a str), listener: Listener<'a>) -> Self {
+        Self { registry, mark, listener, warnings: Vec::new(), prepared: BTreeMap::new() }
+    }
+
+    /// Before a run: builds a program, and sets its engine up where its manifest lets a run do so. For one that cannot start
+    /// on this machine nothing is done, and its row says why.
+    pub fn prepare(&mut self, program: Program) -> Result<(), Unavailable> {
+        if matches!(self.registry.state(program), State::Never(_)) {
+            return Ok(());
+        }
+        let which = (program.engine.manifest.name.clone(), program.binary.to_string());
+        if let Some(prepared) = self.prepared.get(&which) {
+            return prepared.clone();
+        }
+        let prepared = self.prepare_once(program);
+        self.prepared.insert(which, prepared.clone());
+        prepared
+    }
+
+    fn prepare_once(&mut self, program: Program) -> Result<(), Unavailable> {
+        let engine = program.engine;
+        if let Err(error) = self.build(program) {
+            let trouble = unavailable(program, "it does not build", &error);
+            if matches!(self.registry.made(program), State::NotBuilt) {
                 return Err(trouble);
             }
             let (name, reason) = (&engine.manifest.name, trouble.reason);
+            let on = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
             let message = format!(
-                "`{name}` is measured as it was built before; now {reason} (`--no-setup` builds nothing)"
+                "`{name}` is measured{on} as it was built before; now {reason} (`--no-setup` builds nothing)"
             );
             let warning = Warning { configuration: None, message };
             (self.listener)(Event::Warned(warning.clone()));
             self.warnings.push(warning);
         }
-        match self.registry.state(engine) {
+        match self.registry.made(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
                 let made = self.environment(engine);
-                made.map_err(|error| self.unavailable(engine, "its environment cannot be set up", &error))
+                made.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
             }
             _ => Ok(()),
         }
     }
 
-    /// On request: builds the engine and sets it up.
-    pub fn set_up(&mut self, engine: &Engine) -> Result<()> {
-        if let State::Never(unavailable) = self.registry.state(engine) {
+    /// On request: builds what an engine is on a device, and sets it up. Gives what there is to say.
+    pub fn set_up(&mut self, engine: &Engine, device: &str) -> Result<String> {
+        let (name, program) = (&engine.manifest.name, engine.on(device));
+        if let State::Never(unavailable) = self.registry.made(program) {
             let hint = unavailable.hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
-            bail!("`{}` cannot run here: {}{hint}", engine.manifest.name, unavailable.reason);
+            bail!("`{name}` cannot run here: {}{hint}", unavailable.reason);
         }
-        self.build(engine)?;
-        match self.registry.state(engine) {
-            State::NoEnvironment => self.environment(engine),
-            _ => Ok(()),
+        self.build(program)?;
+        let no_driver = registry::without_driver(program);
+        match self.registry.made(program) {
+            State::NotBuilt => bail!("its build ended well, and there is no `{}` now", program.binary),
+            // A program can be carried to another machine, an environment cannot.
+            State::NoEnvironment if no_driver.is_none() => self.environment(engine)?,
+            _ => {}
         }
+        Ok(match no_driver {
+            Some(unavailable) => self.built_alone(program, device, &unavailable.reason),
+            None => {
+                let on = if device == CPU { String::new() } else { format!(" on {}", family(device)) };
+                format!("`{name}` is ready{on}\n{}", in_own_python(engine))
+            }
+        })
+    }
+
+    /// Of a program that this machine has no driver for.
+    fn built_alone(&self, program: Program, device: &str, why: &str) -> String {
+        let name = &program.engine.manifest.name;
+        let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
+        // Its own program runs here, only not there.
+        let shared = program.only_for.is_none() && device != CPU;
+        let there = if shared { format!(" on {}", family(device)) } else { String::new() };
+        let path = self.registry.binary(program).unwrap_or_default();
+        let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
+        let mut said =
+            format!("`{name}` is built{built_for} ({});\nit cannot run{there} here: {why}\n", path.display());
+        if matches!(self.registry.made(program), State::NoEnvironment) {
+            said.push_str("where it can run, its environment is made by the same command\n");
+        }
+        said
     }
 
     /// Cargo knows better than this program whether anything is to be done; it says so within a moment.
-    fn build(&mut self, engine: &Engine) -> Result<()> {
-        let (Some(root), Some(build)) = (&self.registry.root, &engine.manifest.build) else { return Ok(()) };
-        if matches!(self.registry.state(engine), State::Never(_)) {
-            return Ok(());
-        }
+    fn build(&mut self, program: Program) -> Result<()> {
+        let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {
             Some(package) => {
                 let mut command: Vec<String> =
@@ -83,83 +134,15 @@ impl SettingUp<'_> {
                 }
                 command
             }
-            None => build.command.clone(),
+            None => in_checkout(root, &build.command),
         };
         let root = root.clone();
-        match self.registry.state(engine) {
-            State::NotBuilt => self.step(engine, "building", build.note.clone(), &command, &root),
-            _ => self.step(engine, "bringing its build up to date", None, &command, &root),
-        }
-    }
-
-    fn environment(&mut self, engine: &Engine) -> Result<()> {
-        let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
-            return Ok(());
+        let of_device = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
+        let (what, note) = match self.registry.made(program) {
+            State::NotBuilt => (format!("building{of_device}"), build.note.clone()),
+            _ => (format!("bringing its build{of_device} up to date"), None),
         };
-        let folder = folder?;
-        let parent = folder.parent().context("an environment lies in a folder")?;
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
-        // Two runs at once: the second waits here and finds the work done.
-        let lock =
-            File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
-        lock.lock().context("cannot lock the environment")?;
-        if places::interpreter(&folder).is_some() {
-            return Ok(());
-        }
-        let (download, installed) = (environment.download_mb, environment.installed_mb);
-        check_space(parent, download + installed)?;
-        // Said before anything is fetched.
-        let note = format!(
-            "{} to download, {} installed in {}",
-            megabytes(download),
-            megabytes(installed),
-            folder.display()
-        );
-        let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
-        (self.listener)(Event::SetUpStarted { engine: name, what, note: Some(note) });
-        let uv = self.uv(engine, parent)?;
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let requirements = folder.with_extension("requirements.txt");
-        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
-        let venv = ["venv", "--clear", "--python", &environment.python, &text(&folder)];
-        self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
-        let python = text(&folder.join("bin/python"));
-        let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
-        self.step(engine, "setting up its packages", None, &command(&uv, &install), parent)?;
-        // Written last: an environment without it is half made.
-        std::fs::write(folder.join(places::READY_FILE), "")?;
-        Ok(())
-    }
-
-    /// `uv` from PATH, else our own, from PyPI by the machine's Python.
-    fn uv(&mut self, engine: &Engine, parent: &Path) -> Result<PathBuf> {
-        if let Ok(uv) = which::which("uv") {
-            return Ok(uv);
-        }
-        let tools = places::data_dir()?.join("tools/uv");
-        let uv = tools.join("bin/uv");
-        if !uv.is_file() {
-            let python = which::which("python3")
-                .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
-            let target = tools.to_string_lossy().into_owned();
-            let arguments = [
-                "-m",
-                "pip",
-                "install",
-                "--disable-pip-version-check",
-                "--upgrade",
-                "--target",
-                &target,
-                "uv",
-            ];
-            let installed = self.step(engine, "installing uv", None, &command(&python, &arguments), parent);
-            if let Err(error) = installed {
-                let said = format!("{error:#}");
-                let said = said.split("\nhint:").next().unwrap_or_default();
-                bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
-            }
-        }
-        Ok(uv)
+        self.step(program.engine, &what, note, &command, &root)
     }
 
     /// Runs one command, and tells the displays every line of it.
@@ -195,17 +178,34 @@ impl SettingUp<'_> {
             None => Ok(()),
         }
     }
+}
 
-    fn unavailable(&self, engine: &Engine, what: &str, error: &anyhow::Error) -> Unavailable {
-        let text = format!("{error:#}");
-        let said = text.split("\nhint:").next().unwrap_or_default();
-        let (mut cause, lower) = (cause(said).to_string(), said.to_ascii_lowercase());
-        if NO_NETWORK.iter().any(|sign| lower.contains(sign)) {
-            cause.push_str(" (is there a network?)");
-        }
-        let hint = Some(format!("{} setup {}", this_program(), engine.manifest.name));
-        Unavailable { reason: format!("{what}: {cause}"), hint }
+/// A command whose program lies in the checkout is found there, wherever this program was started.
+fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
+    let mut command = command.to_vec();
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        *program = root.join(&*program).to_string_lossy().into_owned();
     }
+    command
+}
+
+/// Why an engine has no environment of ours.
+fn in_own_python(engine: &Engine) -> String {
+    let said = own_python::of(engine).map(|own| {
+        let interpreter = own.interpreter.display();
+        format!("it runs in `{interpreter}` ({}), so no environment is made for it\n", own.variable)
+    });
+    said.unwrap_or_default()
+}
+
+fn unavailable(program: Program, what: &str, error: &anyhow::Error) -> Unavailable {
+    let text = format!("{error:#}");
+    let said = text.split("\nhint:").next().unwrap_or_default();
+    let (mut cause, lower) = (cause(said).to_string(), said.to_ascii_lowercase());
+    if NO_NETWORK.iter().any(|sign| lower.contains(sign)) {
+        cause.push_str(" (is there a network?)");
+    }
+    Unavailable { reason: format!("{what}: {cause}"), hint: Some(set_up_command(program)) }
 }
 
 /// The line of a tool's last words that says why. Tools say the cause in their first line of an error, and advice after
@@ -221,51 +221,9 @@ fn cause(said: &str) -> &str {
     }
 }
 
-/// Removes every environment that was made for an engine, older requirements included. Gives the folders.
-pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
-    let environments = places::data_dir()?.join("environments");
-    let prefix = format!("{}-", engine.manifest.name);
-    let mut removed = Vec::new();
-    for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        // What follows the name is a digest: `toy-fast-0123...` is no environment of `toy`.
-        let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest))
-        else {
-            continue;
-        };
-        if digest.len() != 16 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            continue;
-        }
-        let path = entry.path();
-        let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        gone.with_context(|| format!("cannot remove `{}`", path.display()))?;
-        if !name.contains('.') {
-            removed.push(path);
-        }
-    }
-    Ok(removed)
-}
-
-fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
-    let Ok(stat) = statvfs(dir) else { return Ok(()) };
-    let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
-    if free_mb < needed_mb {
-        let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
-        let home = places::HOME_VARIABLE;
-        bail!("`{}` has {free} free, {needed} are needed\nhint: export {home}=/a/larger/disk", dir.display());
-    }
-    Ok(())
-}
-
-fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
-    std::iter::once(program.to_string_lossy().into_owned())
-        .chain(arguments.iter().map(|it| it.to_string()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::cause;
+    use super::*;
 
     #[test]
     fn the_cause_is_the_first_line_that_a_tool_calls_an_error() {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::{library, store};
+use crate::own_python;
 use crate::plan::Configuration;
 use crate::registry::Registry;
 
@@ -54,6 +55,8 @@ pub enum LeansOn {
     Named,
     /// The folder of an engine's Python packages.
     Environment,
+    /// The interpreter of a user's own in which an engine's worker ran; its packages are wherever it finds them.
+    Python,
     /// A shared library that lies where the program looks and the system does not.
     Library,
 }
@@ -64,6 +67,7 @@ impl LeansOn {
             Self::Interpreter => "the interpreter",
             Self::Named => "the file that it starts or reads,",
             Self::Environment => "the Python environment",
+            Self::Python => "the user's own Python",
             Self::Library => "the library",
         }
     }
@@ -87,6 +91,17 @@ impl Leaning {
 }
 
 impl Program {
+    /// A worker runs in what the environment names now, and not in what it ran in then.
+    pub fn runs_elsewhere(&self, engine: &str) -> Option<String> {
+        let own = |leaning: &&Leaning| leaning.what == LeansOn::Python;
+        let then = self.leans_on.iter().find(own).map(|it| it.path.clone());
+        let now = python_of(engine).filter(|it| own(&it)).map(|it| it.path);
+        let words = |path: &Option<String>| {
+            path.as_ref().map_or("its pinned environment".into(), |path| format!("`{path}`"))
+        };
+        (then != now).then(|| format!("it ran in {}, and would run in {} now", words(&then), words(&now)))
+    }
+
     /// What a user should know about what was kept.
     pub fn warnings(&self, label: &str) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -154,26 +169,27 @@ fn changed_since(about: &std::fs::Metadata, began: &str) -> bool {
 }
 
 fn leans_on(path: &Path, about: &std::fs::Metadata, engine: &str) -> Vec<Leaning> {
-    let environment = environment_of(engine).map(|environment| Leaning {
-        what: LeansOn::Environment,
-        path: environment.to_string_lossy().into_owned(),
-        digest: None,
-    });
     let script = (about.len() <= LARGEST_SCRIPT).then(|| std::fs::read_to_string(path).ok()).flatten();
     let mut found: Vec<_> = match script.as_deref().filter(|text| text.starts_with("#!")) {
         Some(text) => named_in(text),
         None => library::own(path).iter().map(|it| Leaning::file(LeansOn::Library, it)).collect(),
     };
-    found.extend(environment);
+    found.extend(python_of(engine));
     found
 }
 
-/// The Python environment of an engine whose manifest says that it has one. Its worker's own files are compiled into its
-/// program (`engine_kit::python`), and are kept with that.
-fn environment_of(engine: &str) -> Option<PathBuf> {
+/// What the worker of an engine runs in, where its manifest says that it has one. The worker's own files are compiled into
+/// its program (`engine_kit::python`), and are kept with that.
+fn python_of(engine: &str) -> Option<Leaning> {
     let registry = Registry::open().ok()?;
-    let engine = registry.engines.iter().find(|it| it.manifest.name == engine)?;
-    engine.environment()?.ok()
+    let engine = own_python::engine_called(&registry, engine)?;
+    match own_python::of(engine) {
+        Some(own) => Some(Leaning::file(LeansOn::Python, &own.interpreter)),
+        None => {
+            let path = engine.environment()?.ok()?.to_string_lossy().into_owned();
+            Some(Leaning { what: LeansOn::Environment, path, digest: None })
+        }
+    }
 }
 
 /// A script's interpreter, and the files that it names in full. What it finds in other ways is not seen.

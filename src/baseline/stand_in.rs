@@ -50,6 +50,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
             ..old.clone()
         };
         let mut doubts: Vec<_> = kept.program.leans_on.iter().filter_map(|it| it.doubt()).collect();
+        doubts.extend(kept.program.runs_elsewhere(&kept.engine));
         let identities = old.model.identity.as_ref().zip(row.model.identity.as_ref());
         if identities.is_some_and(|(then, now)| then != now) {
             doubts.push(format!("the model `{}` is another now", old.model.name));

@@ -73,7 +73,8 @@ fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
 
 fn plan_of_what_is_ready(asked: &Asked) -> Result<Plan> {
     let mut ready = asked.clone();
-    ready.candidates.retain(|candidate| candidate.unavailable.is_none());
+    let devices = &asked.devices;
+    ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
     if ready.candidates.is_empty() {
         let hint = "`-e NAME` builds and sets up one; `orchestrate engines` lists them";
         return Err(Usage(format!("no engine is ready to be calibrated\nhint: {hint}")).into());

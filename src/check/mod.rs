@@ -27,7 +27,7 @@ use crate::engine::Keeper;
 use crate::exit_code::{DONE, FAILED_CASES, Usage};
 use crate::measure;
 use crate::output;
-use crate::plan::Configuration;
+use crate::plan::{CPU, Configuration};
 use crate::registry::Registry;
 use subject::Subject;
 
@@ -103,6 +103,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model).as_bytes())?;
     let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
+    subject.device_is_asked_for = arguments.device.is_some();
     let mut told = Told::default();
     for (group, checks) in GROUPS {
         if subject.blocked().is_none() {
@@ -181,11 +182,13 @@ impl Told {
     }
 }
 
-/// The engine as a run would start it, on the CPU unless it says that it has none.
+/// The engine as a run would start it, on the CPU unless another device is asked for, or it says that it has none.
 fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
-    let candidate = registry.candidate(&found, None);
+    let candidate = registry.candidate(&found);
+    let device = arguments.device.as_deref().unwrap_or(CPU);
+    let start = candidate.on(device).clone();
     let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
     Ok(Configuration {
         beside: None,
@@ -194,13 +197,13 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         label: format!("{}{preset}", candidate.engine),
         engine: candidate.engine,
         preset: candidate.preset,
-        command: candidate.command,
+        command: start.command,
         model: asked::model(arguments.model.as_deref())?,
-        device: "cpu".into(),
+        device: device.into(),
         dtype: None,
         threads: asked::all_threads(),
         options: candidate.options,
-        unavailable: candidate.unavailable,
+        unavailable: start.unavailable,
     })
 }
 

@@ -26,6 +26,8 @@ pub struct Subject {
     wire: Option<Wire>,
     runtime: Runtime,
     pub configuration: Configuration,
+    /// It is not changed to one that the engine says it has.
+    pub device_is_asked_for: bool,
     pub deadlines: Deadlines,
     pub tokenizer: Option<Tokenizer>,
     run: String,
@@ -69,6 +71,7 @@ impl Subject {
             wire: None,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             configuration,
+            device_is_asked_for: false,
             deadlines,
             tokenizer: tokenizer.ok(),
             run,
@@ -382,7 +385,8 @@ impl Subject {
     /// An engine without a CPU is asked for what it has, from its next process on.
     fn settle_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
-        if !devices.is_empty() && !devices.contains(&self.configuration.device) {
+        let has_it = devices.is_empty() || devices.contains(&self.configuration.device);
+        if !has_it && !self.device_is_asked_for {
             self.configuration.device.clone_from(&devices[0]);
         }
     }

@@ -4,7 +4,7 @@ use protocol::{HelloFacts, Iteration, Sequence, Stamp};
 use serde_json::Map;
 
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof};
+use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start};
 use crate::record::{End, Entry, Header, Launch, RECORD_VERSION, RunRecord, Sample};
 use crate::stats::Random;
 
@@ -12,11 +12,8 @@ pub const MS: f64 = 1e6;
 
 /// Engines called so, of which the first is the reference, in these scenarios; as many blocks as they need.
 pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
-    let candidate = |name: &&str| Candidate {
-        engine: name.to_string(),
-        command: vec![name.to_string()],
-        ..Candidate::default()
-    };
+    let candidate =
+        |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
     Asked {
         witness: None,
         proof: Proof::Off,

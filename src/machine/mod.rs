@@ -7,6 +7,7 @@ pub mod busy;
 mod command;
 pub mod container;
 pub mod cpu;
+pub mod driver;
 pub mod energy;
 pub mod gpu;
 pub mod gpu_limits;

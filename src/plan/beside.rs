@@ -1,6 +1,6 @@
 //! Which configurations are compared, and what is measured beside a row for what it says about it.
 
-use super::{Asked, Beside, Configuration, Model, Order, Plan, WITNESS_DTYPE};
+use super::{Asked, Beside, CPU, Configuration, Model, Order, Plan, WITNESS_DTYPE};
 use crate::stats::FIRM;
 
 impl Plan {
@@ -46,9 +46,10 @@ impl Plan {
             engine: candidate.engine.clone(),
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
-            command: candidate.command.clone(),
+            // Whatever devices were asked for.
+            command: candidate.on(CPU).command.clone(),
             model: model.clone(),
-            device: "cpu".into(),
+            device: CPU.into(),
             dtype: Some(WITNESS_DTYPE.into()),
             threads: asked.threads.iter().copied().max().unwrap_or(1),
             beside: Some(Beside::Witness),

@@ -2,7 +2,7 @@ use super::*;
 
 fn asked() -> Asked {
     let candidate =
-        |name: &str| Candidate { engine: name.into(), command: vec![name.into()], ..Default::default() };
+        |name: &str| Candidate { engine: name.into(), own: Start::by(name), ..Default::default() };
     Asked {
         candidates: vec![candidate("a"), candidate("b")],
         witness: None,
@@ -33,6 +33,43 @@ fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
     let labels: Vec<_> = rows.map(|configuration| configuration.label.as_str()).collect();
     assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
     assert_eq!(plan.cases.len(), (4 + 2) * 6);
+}
+
+#[test]
+fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there() {
+    let mut asked = asked();
+    (asked.devices, asked.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);
+    asked.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
+    let missing = Unavailable { reason: "no driver".into(), hint: None };
+    asked.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::never(missing.clone()))]);
+    let plan = Plan::new(&asked);
+    let of = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
+    let started = |label: &str| of(label).command.first().map(String::as_str);
+    assert_eq!(
+        ["a cpu", "a cuda:1", "a metal", "b cpu", "b cuda:1"].map(started),
+        [Some("a"), Some("a-cuda"), Some("a"), Some("b"), None]
+    );
+    assert_eq!((&of("b cuda:1").unavailable, &of("b cpu").unavailable), (&Some(missing), &None));
+    // What a device holds is not freed by stopping its process.
+    assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| of(label).alone), [false, true, true]);
+}
+
+#[test]
+fn the_witness_is_the_engines_own_program_on_the_cpu_in_f32_whatever_devices_were_asked_for() {
+    let mut asked = asked();
+    (asked.devices, asked.threads) = (vec!["cuda".into()], vec![2]);
+    asked.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
+    asked.witness = Some(asked.candidates[0].clone());
+    let plan = Plan::new(&asked);
+    let witness = &plan.configurations[plan.witness_of(&asked.models[0]).unwrap()];
+    assert_eq!(witness.beside, Some(Beside::Witness));
+    assert_eq!((witness.device.as_str(), witness.dtype.as_deref()), ("cpu", Some("f32")));
+    assert_eq!(witness.command, ["a"]);
+    // On the CPU the row is the witness itself, and no other is asked.
+    asked.devices.push("cpu".into());
+    let plan = Plan::new(&asked);
+    let witness = &plan.configurations[plan.witness_of(&asked.models[0]).unwrap()];
+    assert_eq!((witness.label.as_str(), witness.beside), ("a cpu", None));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::Map;
 
 use super::extent::extents;
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Unavailable};
+use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start, Unavailable};
 use crate::record::{
     Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
 };
@@ -60,11 +60,8 @@ pub const REED: Invented = Invented {
 };
 
 pub fn asked(names: &[&str]) -> Asked {
-    let candidate = |name: &&str| Candidate {
-        engine: name.to_string(),
-        command: vec![name.to_string()],
-        ..Candidate::default()
-    };
+    let candidate =
+        |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
     Asked {
         witness: None,
         proof: Proof::Off,

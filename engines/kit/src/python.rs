@@ -73,9 +73,9 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         // By whatever a user's own Python finds its packages, a folder on PYTHONPATH or in the user's home, it finds them here.
         Python::Own(_) => duct::cmd!(interpreter, "-u", &worker),
         // The worker's modules are its own folder's and its environment's: nothing of the caller's may come before them.
-        Python::Pinned(_) | Python::NotSetUp => duct::cmd!(interpreter, "-u", "-s", &worker)
-            .env_remove("PYTHONPATH")
-            .env_remove("PYTHONHOME"),
+        Python::Pinned(_) | Python::NotSetUp => {
+            duct::cmd!(interpreter, "-u", "-s", &worker).env_remove("PYTHONPATH").env_remove("PYTHONHOME")
+        }
     };
     python = python
         .env_remove("PYTHONSTARTUP")

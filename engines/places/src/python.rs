@@ -64,10 +64,7 @@ pub fn own_python(engine: &str) -> Result<Option<OwnPython>, NoProgram> {
     named(engine, |name| std::env::var_os(name))
 }
 
-fn named(
-    engine: &str,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Option<OwnPython>, NoProgram> {
+fn named(engine: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<OwnPython>, NoProgram> {
     let of_this_one = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
     for name in [of_this_one, PYTHON_VARIABLE.to_string()] {
         let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::GpuPass;
 
-pub use nvml::{energy, look, probe};
+pub use nvml::{counted, energy, look, probe};
 
 /// What one GPU says of itself. An absent fact is not known: on a part of a GPU (MIG) several are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
@@ -121,6 +122,14 @@ pub fn energy() -> Vec<(String, u64)> {
         Some((format!("gpu-{index}"), millijoules.checked_mul(1000)?))
     });
     drawn.collect()
+}
+
+/// How many GPUs the driver counts, or why its library says nothing.
+pub fn counted() -> Result<u32, NvmlError> {
+    match session() {
+        Some(nvml) => nvml.device_count(),
+        None => Nvml::init().and_then(|nvml| nvml.device_count()),
+    }
 }
 
 /// 12080 is 12.8.

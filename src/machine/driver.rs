@@ -1,0 +1,151 @@
+//! Whether there is a driver for GPUs, as an engine that cannot start without one will find it: asked before anything is
+//! built for it, and told in words that help. Where signs are mixed, nothing is refused here: the engine has the last word.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use nvml_wrapper::error::NvmlError;
+
+use super::gpu;
+use crate::plan::Unavailable;
+
+/// What a kernel with NVIDIA's driver shows: the module's own file, or the devices that a container or a sandbox was given.
+const LOADED: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];
+/// What every program on CUDA opens.
+const LIBRARY: &str = "libcuda.so.1";
+/// Under WSL the driver is that of Windows, and Linux sees no module: it has this library, and the device `/dev/dxg`.
+const OF_WSL: &str = "usr/lib/wsl/lib";
+const LIBRARIES: [&str; 8] = [
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/local/nvidia/lib64",
+    "usr/local/cuda/compat",
+    "run/opengl-driver/lib",
+    OF_WSL,
+];
+
+/// `Ok` where an engine on CUDA may be started.
+pub fn nvidia() -> Result<(), Unavailable> {
+    static ASKED: OnceLock<Result<(), Unavailable>> = OnceLock::new();
+    let asked = ASKED.get_or_init(|| {
+        let folders = std::env::var_os("LD_LIBRARY_PATH");
+        judge(gpu::counted(), || Signs::under(Path::new("/"), folders.as_deref()))
+    });
+    asked.clone()
+}
+
+/// What can be seen of the driver without opening a library of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Signs {
+    loaded: bool,
+    has_library: bool,
+}
+
+impl Signs {
+    fn under(root: &Path, library_path: Option<&OsStr>) -> Self {
+        let is_there = |folder: &Path| folder.join(LIBRARY).exists();
+        let on_path: Vec<PathBuf> = library_path.iter().flat_map(std::env::split_paths).collect();
+        let usual = LIBRARIES.map(|folder| root.join(folder));
+        // The loader's cache is no text, and the names in it are.
+        let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
+        let in_cache = cache.windows(LIBRARY.len()).any(|bytes| bytes == LIBRARY.as_bytes());
+        let of_windows = root.join("dev/dxg").exists() && is_there(&root.join(OF_WSL));
+        Self {
+            loaded: of_windows || LOADED.iter().any(|sign| root.join(sign).exists()),
+            has_library: in_cache || on_path.iter().chain(&usual).any(|folder| is_there(folder)),
+        }
+    }
+}
+
+/// From what the driver's management library says, and where that says nothing, from what else can be seen: a container may
+/// be given a GPU to compute on without that library.
+fn judge(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
+    let (reason, hint) = match counted {
+        Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists those that it finds"),
+        Ok(_) => return Ok(()),
+        Err(NvmlError::LibRmVersionMismatch) => (
+            "the NVIDIA driver and its library are of two versions",
+            "start the machine anew; `nvidia-smi` says the same until then",
+        ),
+        Err(NvmlError::DriverNotLoaded) => NO_DRIVER,
+        Err(_) => match signs() {
+            Signs { loaded: false, .. } => NO_DRIVER,
+            Signs { has_library: true, .. } => return Ok(()),
+            Signs { has_library: false, .. } => (
+                "an NVIDIA driver, but no `libcuda.so.1` of it",
+                "`find / -name libcuda.so.1`; its folder belongs on LD_LIBRARY_PATH",
+            ),
+        },
+    };
+    Err(Unavailable { reason: reason.into(), hint: Some(hint.into()) })
+}
+
+const NO_DRIVER: (&str, &str) =
+    ("no NVIDIA driver found", "`nvidia-smi` lists a GPU where there is one; a container needs `--gpus all`");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(counted: Result<u32, NvmlError>, loaded: bool, has_library: bool) -> Option<String> {
+        judge(counted, || Signs { loaded, has_library }).err().map(|unavailable| unavailable.reason)
+    }
+
+    #[test]
+    fn what_the_drivers_own_library_says_is_believed() {
+        assert_eq!(reason(Ok(8), false, false), None);
+        assert_eq!(reason(Ok(0), true, true).unwrap(), "the NVIDIA driver finds no GPU");
+        let without = reason(Err(NvmlError::DriverNotLoaded), true, true);
+        assert_eq!(without.unwrap(), "no NVIDIA driver found");
+        let updated = reason(Err(NvmlError::LibRmVersionMismatch), true, true);
+        assert_eq!(updated.unwrap(), "the NVIDIA driver and its library are of two versions");
+    }
+
+    #[test]
+    fn without_that_library_a_gpu_that_can_be_computed_on_is_not_refused() {
+        let silent = || Err(NvmlError::Unknown);
+        assert_eq!(reason(silent(), true, true), None);
+        assert!(reason(silent(), true, false).unwrap().contains("no `libcuda.so.1`"));
+        assert_eq!(reason(silent(), false, false).unwrap(), "no NVIDIA driver found");
+        // The library alone comes with many an image.
+        assert_eq!(reason(silent(), false, true).unwrap(), "no NVIDIA driver found");
+    }
+
+    #[test]
+    fn a_driver_is_seen_on_bare_metal_in_a_container_and_under_windows() {
+        let root = std::env::temp_dir().join(format!("orchestrate-driver-{}", std::process::id()));
+        let plant = |machine: &str, files: &[&str]| {
+            let root = root.join(machine);
+            for file in files {
+                let path = root.join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, "0 libcuda.so.1 0").unwrap();
+            }
+            let signs = Signs::under(&root, Some(OsStr::new("/no/such/folder")));
+            (signs.loaded, signs.has_library)
+        };
+        let library = "usr/lib/x86_64-linux-gnu/libcuda.so.1";
+        assert_eq!(plant("nothing", &["dev/null", "etc/hosts"]), (false, false));
+        assert_eq!(plant("metal", &["proc/driver/nvidia/version", library]), (true, true));
+        assert_eq!(plant("cached", &["proc/driver/nvidia/version", "etc/ld.so.cache"]), (true, true));
+        assert_eq!(plant("sandbox", &["dev/nvidiactl", "usr/local/nvidia/lib64/libcuda.so.1"]), (true, true));
+        assert_eq!(plant("half", &["dev/nvidia0"]), (true, false));
+        assert_eq!(plant("image", &[library]), (false, true));
+        assert_eq!(plant("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), (true, true));
+        assert_eq!(plant("other-gpu", &["dev/dxg"]), (false, false));
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn no_line_of_it_is_wider_than_a_terminal() {
+        let silent = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
+        for counted in std::iter::once(Ok(0)).chain(silent.map(Err)) {
+            let unavailable = judge(counted, || Signs { loaded: true, has_library: false }).unwrap_err();
+            let hint = format!("hint: {}", unavailable.hint.unwrap());
+            assert!(unavailable.reason.len() <= 72 && hint.len() <= 80, "{hint}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Python environments of engines: made from pinned requirements, removed on request.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::statvfs::statvfs;
+
+use super::SettingUp;
+use crate::event::Event;
+use crate::manifest::Engine;
+use crate::shell::megabytes;
+
+impl SettingUp<'_> {
+    pub(super) fn environment(&mut self, engine: &Engine) -> Result<()> {
+        let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
+            return Ok(());
+        };
+        let folder = folder?;
+        let parent = folder.parent().context("an environment lies in a folder")?;
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
+        // Two runs at once: the second waits here and finds the work done.
+        let lock =
+            File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
+        lock.lock().context("cannot lock the environment")?;
+        if places::interpreter(&folder).is_some() {
+            return Ok(());
+        }
+        let (download, installed) = (environment.download_mb, environment.installed_mb);
+        check_space(parent, download + installed)?;
+        // Said before anything is fetched.
+        let note = format!(
+            "{} to download, {} installed in {}",
+            megabytes(download),
+            megabytes(installed),
+            folder.display()
+        );
+        let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
+        (self.listener)(Event::SetUpStarted { engine: name, what, note: Some(note) });
+        let uv = self.uv(engine, parent)?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let requirements = folder.with_extension("requirements.txt");
+        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
+        let venv = ["venv", "--clear", "--python", &environment.python, &text(&folder)];
+        self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
+        let python = text(&folder.join("bin/python"));
+        let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
+        self.step(engine, "setting up its packages", None, &command(&uv, &install), parent)?;
+        // Written last: an environment without it is half made.
+        std::fs::write(folder.join(places::READY_FILE), "")?;
+        Ok(())
+    }
+
+    /// `uv` from PATH, else our own, from PyPI by the machine's Python.
+    fn uv(&mut self, engine: &Engine, parent: &Path) -> Result<PathBuf> {
+        if let Ok(uv) = which::which("uv") {
+            return Ok(uv);
+        }
+        let tools = places::data_dir()?.join("tools/uv");
+        let uv = tools.join("bin/uv");
+        if !uv.is_file() {
+            let python = which::which("python3")
+                .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
+            let target = tools.to_string_lossy().into_owned();
+            let arguments = [
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--upgrade",
+                "--target",
+                &target,
+                "uv",
+            ];
+            let installed = self.step(engine, "installing uv", None, &command(&python, &arguments), parent);
+            if let Err(error) = installed {
+                let said = format!("{error:#}");
+                let said = said.split("\nhint:").next().unwrap_or_default();
+                bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
+            }
+        }
+        Ok(uv)
+    }
+}
+
+/// Removes every environment that was made for an engine, older requirements included. Gives the folders.
+pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
+    let environments = places::data_dir()?.join("environments");
+    let prefix = format!("{}-", engine.manifest.name);
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // What follows the name is a digest: `toy-fast-0123...` is no environment of `toy`.
+        let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest))
+        else {
+            continue;
+        };
+        if digest.len() != 16 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let path = entry.path();
+        let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        gone.with_context(|| format!("cannot remove `{}`", path.display()))?;
+        if !name.contains('.') {
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
+    let Ok(stat) = statvfs(dir) else { return Ok(()) };
+    let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
+    if free_mb < needed_mb {
+        let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
+        let home = places::HOME_VARIABLE;
+        bail!("`{}` has {free} free, {needed} are needed\nhint: export {home}=/a/larger/disk", dir.display());
+    }
+    Ok(())
+}
+
+fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
+    std::iter::once(program.to_string_lossy().into_owned())
+        .chain(arguments.iter().map(|it| it.to_string()))
+        .collect()
+}
