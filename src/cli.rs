@@ -6,7 +6,7 @@ pub mod model;
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValue;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::plan::{CPU, Mode};
@@ -98,7 +98,7 @@ pub struct RunArgs {
     #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,
     /// Devices to run on; a comma list makes the cross product
-    #[arg(long, value_delimiter = ',', default_value = CPU)]
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = NonEmptyStringValueParser::new())]
     pub device: Vec<String>,
     /// Dtypes to load in; each engine's own default unless given
     #[arg(long, value_delimiter = ',')]
@@ -173,7 +173,7 @@ pub struct SetupArgs {
     #[arg(long, conflicts_with = "list")]
     pub remove: bool,
     /// Devices to make it ready for, as a comma list: an engine may be another program on each
-    #[arg(long, value_delimiter = ',', default_value = CPU, conflicts_with_all = ["list", "remove"])]
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = NonEmptyStringValueParser::new(), conflicts_with_all = ["list", "remove"])]
     pub device: Vec<String>,
 }
 
@@ -188,7 +188,7 @@ pub struct RequestArgs {
     #[arg(short, long)]
     pub model: Option<String>,
     /// The device that `load` names
-    #[arg(long, default_value = CPU)]
+    #[arg(long, default_value = CPU, value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -203,7 +203,7 @@ pub struct CheckArgs {
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
     /// The device to check it on; the CPU, or the first of those that it says it has
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub device: Option<String>,
     /// Seconds that one answer or one load may take
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]

@@ -32,7 +32,7 @@ pub struct SettingUp<'a> {
     listener: Listener<'a>,
     /// What a reader of the record should know.
     pub warnings: Vec<Warning>,
-    /// By engine and binary: presets share a program, and so may devices.
+    /// By engine and binary.
     prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
 }
 
@@ -47,12 +47,11 @@ impl<'a> SettingUp<'a> {
         if matches!(self.registry.state(program), State::Never(_)) {
             return Ok(());
         }
-        let which = (program.engine.manifest.name.clone(), program.binary.to_string());
-        if let Some(prepared) = self.prepared.get(&which) {
+        if let Some(prepared) = self.prepared.get(&which(program)) {
             return prepared.clone();
         }
         let prepared = self.prepare_once(program);
-        self.prepared.insert(which, prepared.clone());
+        self.prepared.insert(which(program), prepared.clone());
         prepared
     }
 
@@ -88,10 +87,15 @@ impl<'a> SettingUp<'a> {
             let hint = unavailable.hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
             bail!("`{name}` cannot run here: {}{hint}", unavailable.reason);
         }
-        self.build(program)?;
+        if !self.prepared.contains_key(&which(program)) {
+            self.build(program)?;
+            self.prepared.insert(which(program), Ok(()));
+        }
         let no_driver = registry::without_driver(program);
         match self.registry.made(program) {
-            State::NotBuilt => bail!("its build ended well, and there is no `{}` now", program.binary),
+            State::NotBuilt => {
+                bail!("`{name}`: its build ended well, and there is no `{}` in `release/`", program.binary)
+            }
             // A program can be carried to another machine, an environment cannot.
             State::NoEnvironment if no_driver.is_none() => self.environment(engine)?,
             _ => {}
@@ -99,8 +103,14 @@ impl<'a> SettingUp<'a> {
         Ok(match no_driver {
             Some(unavailable) => self.built_alone(program, device, &unavailable.reason),
             None => {
-                let on = if device == CPU { String::new() } else { format!(" on {}", family(device)) };
-                format!("`{name}` is ready{on}\n{}", in_own_python(engine))
+                let ready = match family(device) {
+                    CPU => "is ready".into(),
+                    family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
+                    family => {
+                        format!("is ready; whether it runs on {family}, it says itself when it is asked")
+                    }
+                };
+                format!("`{name}` {ready}\n{}", in_own_python(engine))
             }
         })
     }
@@ -178,6 +188,11 @@ impl<'a> SettingUp<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// One program may serve several devices, and presets share theirs.
+fn which(program: Program) -> (String, String) {
+    (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 
 /// A command whose program lies in the checkout is found there, wherever this program was started.

@@ -7,6 +7,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use support::root;
 use support::tree::{
     Source, engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
 };
@@ -168,8 +169,13 @@ fn only_the_engine_room_spawns_engines_and_only_few_ask_questions_of_programs() 
 
 #[test]
 fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
-    let rooms =
-        ["src/record.rs", "src/output.rs", "src/setup.rs", "src/baseline/store.rs", "src/calibrate/store.rs"];
+    let rooms = [
+        "src/record.rs",
+        "src/output.rs",
+        "src/setup/environment.rs",
+        "src/baseline/store.rs",
+        "src/calibrate/store.rs",
+    ];
     for file in sources("src/").iter().filter(|file| !rooms.contains(&&*file.path)) {
         for writes in [
             "fs::write",
@@ -182,7 +188,7 @@ fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
         ] {
             file.refuse(
                 writes,
-                "files are written by record.rs (results), output.rs (--json), setup.rs (environments), baseline/store.rs and calibrate/store.rs",
+                "files are written by record.rs (results), output.rs (--json), setup/environment.rs, baseline/store.rs and calibrate/store.rs",
             );
         }
     }
@@ -208,9 +214,13 @@ fn nothing_sleeps_in_order_to_be_right() {
 
 #[test]
 fn no_engine_is_named_in_the_orchestrator() {
-    let names: BTreeSet<String> = manifests()
-        .flat_map(|(_, manifest)| ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string()))
-        .collect();
+    let programs = |(_, manifest): (String, toml::Table)| {
+        let devices = devices(&manifest);
+        let others = devices.filter_map(|(_, device)| Some(device.get("binary")?.as_str()?.to_string()));
+        let own = ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string());
+        own.into_iter().chain(others).collect::<Vec<_>>()
+    };
+    let names: BTreeSet<String> = manifests().flat_map(programs).collect();
     assert!(!names.is_empty());
     // Tests too: theirs are invented names.
     for path in tracked().iter().filter(|path| path.starts_with("src/") && path.ends_with(".rs")) {
@@ -267,16 +277,23 @@ fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_it
 }
 
 #[test]
-fn a_manifest_that_builds_a_package_names_one_of_the_workspace() {
+fn what_a_manifest_builds_with_is_in_the_tree() {
     let workspace = Workspace::read();
     for (folder, manifest) in manifests() {
-        let Some(package) = manifest.get("build").and_then(|build| build.get("package")?.as_str()) else {
-            continue;
-        };
-        assert!(
-            workspace.direct.contains_key(package),
-            "engines/{folder}/engine.toml: no package `{package}`"
-        );
+        let own = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
+        let of_devices = devices(&manifest).filter_map(|(name, device)| {
+            Some((format!("devices.{name}.build"), device.get("build")?.clone()))
+        });
+        for (table, build) in own.into_iter().chain(of_devices) {
+            let place = format!("engines/{folder}/engine.toml: `{table}`");
+            if let Some(package) = build.get("package").and_then(toml::Value::as_str) {
+                assert!(workspace.direct.contains_key(package), "{place}: no package `{package}`");
+            }
+            let command = build.get("command").and_then(|it| it.as_array()?.first()?.as_str());
+            if let Some(program) = command.filter(|program| program.contains('/')) {
+                assert!(root().join(program).is_file(), "{place}: no `{program}` in the checkout");
+            }
+        }
     }
 }
 
@@ -322,6 +339,11 @@ fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
     assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
     let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
     assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
+}
+
+fn devices(manifest: &toml::Table) -> impl Iterator<Item = (String, toml::Value)> {
+    let table = manifest.get("devices").and_then(toml::Value::as_table).cloned();
+    table.unwrap_or_default().into_iter()
 }
 
 fn assert_no_tensors(package: &str, reached: &BTreeSet<String>) {

@@ -1,6 +1,7 @@
 """The engine `pytorch-baseline`: the model in eager PyTorch, one request at a time, the whole sequence for every token."""
 
 import importlib.metadata
+import sys
 
 import engine_kit
 from engine_kit import Failed
@@ -13,8 +14,9 @@ class PyTorchBaseline(engine_kit.Engine):
         try:
             version = importlib.metadata.version("torch")
         except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup pytorch-baseline"
-            raise Failed("unavailable", "PyTorch is not installed in this engine's environment", hint) from None
+            hint = "orchestrate setup pytorch-baseline; a Python that ORCHESTRATE_PYTHON names needs its own"
+            message = f"no PyTorch in the Python that this engine runs in (`{sys.executable}`)"
+            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "pytorch-baseline",
             "version": version,

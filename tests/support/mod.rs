@@ -4,6 +4,7 @@
 
 pub mod agreement;
 pub mod baselines;
+pub mod driver;
 pub mod engine;
 pub mod forms;
 pub mod hub;
@@ -123,7 +124,7 @@ impl Scratch {
     /// Any program, in the environment that the orchestrator gets.
     pub fn marked(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = command(program);
-        for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH"] {
+        for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH", "PYTHON"] {
             command.env_remove(format!("ORCHESTRATE_{name}"));
         }
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
