@@ -79,6 +79,8 @@ struct Counts {
     to_device: u64,
     to_host: u64,
     events: u64,
+    /// What the host has not waited for at the end.
+    pending: u64,
 }
 
 impl Counts {
@@ -86,7 +88,14 @@ impl Counts {
         let text = std::fs::read_to_string(path).unwrap();
         let mut numbers = text.split(' ').map(|number| number.parse().unwrap());
         let mut next = || numbers.next().unwrap();
-        Self { kernels: next(), products: next(), to_device: next(), to_host: next(), events: next() }
+        Self {
+            kernels: next(),
+            products: next(),
+            to_device: next(),
+            to_host: next(),
+            events: next(),
+            pending: next(),
+        }
     }
 
     fn less(self, other: Self) -> Self {
@@ -96,6 +105,7 @@ impl Counts {
             to_device: self.to_device - other.to_device,
             to_host: self.to_host - other.to_host,
             events: self.events - other.events,
+            pending: 0,
         }
     }
 }
@@ -148,6 +158,13 @@ fn a_load_states_bf16_the_device_its_libraries_and_the_memory_that_it_took() {
 }
 
 #[test]
+fn a_load_ends_when_the_device_has_done_all_that_it_was_given() {
+    let (_, counts) = StandIn::new().answers(&[], &[load(json!({}))]);
+    assert!(counts.to_device > 0 && counts.kernels > 0, "{counts:?}");
+    assert_eq!(counts.pending, 0, "{counts:?}");
+}
+
+#[test]
 fn the_second_load_counts_its_own_memory_alone() {
     let loads = [load(json!({"dtype": "f32"})), load(json!({}))];
     let (answers, _) = StandIn::new().answers(&[], &loads);
@@ -167,7 +184,7 @@ fn a_token_of_a_llama_costs_the_launches_that_the_readme_counts() {
     let (layers, repeated) = (4, 2 * 2);
     assert_eq!(token.products, layers * 9 + 1, "{token:?}");
     assert_eq!(token.kernels, layers * (18 + repeated) + 4, "{token:?}");
-    assert_eq!(token.to_host, 1, "the id alone: {token:?}");
+    assert_eq!((token.to_device, token.to_host), (3, 1), "back comes the id alone: {token:?}");
 }
 
 #[test]

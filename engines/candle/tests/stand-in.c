@@ -11,7 +11,7 @@ enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_SUPPORTED =
 enum { MAJOR = 75, MINOR = 76, MEMORY_POOLS = 115 };
 enum { RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
 
-static uint64_t used, most, kernels, products, to_device, to_host, events;
+static uint64_t used, most, kernels, products, to_device, to_host, events, pending;
 static void *current;
 static int the_context, the_pool, a_module, a_function;
 
@@ -22,7 +22,7 @@ static uint64_t number(const char *name, uint64_t otherwise) {
 __attribute__((destructor)) static void end(void) {
     FILE *counts = getenv("STAND_IN_COUNTS") ? fopen(getenv("STAND_IN_COUNTS"), "w") : NULL;
     if (!counts) return;
-    fprintf(counts, "%lu %lu %lu %lu %lu", kernels, products, to_device, to_host, events);
+    fprintf(counts, "%lu %lu %lu %lu %lu %lu", kernels, products, to_device, to_host, events, pending);
     fclose(counts);
 }
 
@@ -42,8 +42,8 @@ int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &th
 int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
 int cuCtxGetCurrent(void **context) { return *context = current, 0; }
 int cuCtxSetCurrent(void *context) { return current = context, 0; }
-int cuCtxSynchronize(void) { return 0; }
-int cuStreamSynchronize(void *stream) { return 0; }
+int cuCtxSynchronize(void) { return pending = 0; }
+int cuStreamSynchronize(void *stream) { return pending = 0; }
 int cuGetErrorString(int code, const char **text) { return *text = code == OUT_OF_MEMORY ? "out of memory" : "in words", 0; }
 
 int cuMemGetInfo_v2(size_t *free_, size_t *total) {
@@ -75,16 +75,16 @@ int cuMemPoolSetAttribute(void *pool, int attribute, uint64_t *value) {
     return most = used, 0;
 }
 int cuMemcpyHtoDAsync_v2(uintptr_t to, const void *from, size_t bytes, void *stream) {
-    return to_device++, memcpy((void *)to, from, bytes), 0;
+    return to_device++, pending++, memcpy((void *)to, from, bytes), 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uintptr_t from, size_t bytes, void *stream) {
     return to_host++, memcpy(to, (void *)from, bytes), 0;
 }
 int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, void *stream) {
-    return kernels++, memcpy((void *)to, (void *)from, bytes), 0;
+    return kernels++, pending++, memcpy((void *)to, (void *)from, bytes), 0;
 }
 int cuMemsetD8Async(uintptr_t to, unsigned char value, size_t bytes, void *stream) {
-    return kernels++, memset((void *)to, value, bytes), 0;
+    return kernels++, pending++, memset((void *)to, value, bytes), 0;
 }
 int cuEventCreate(void **event, unsigned flags) { return events++, *event = &events, 0; }
 int cuEventDestroy_v2(void *event) { return 0; }
@@ -92,13 +92,13 @@ int cuModuleLoadData(void **module, const void *image) { return *module = &a_mod
 int cuModuleUnload(void *module) { return 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &a_function, 0; }
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, void *stream, void **arguments, void **more) { return kernels++, 0; }
+                   unsigned shared, void *stream, void **arguments, void **more) { return kernels++, pending++, 0; }
 
 int cublasCreate_v2(void **handle) { return *handle = &products, 0; }
 int cublasDestroy_v2(void *handle) { return 0; }
 int cublasSetStream_v2(void *handle, void *stream) { return 0; }
 int cublasGetVersion_v2(void *handle, int *version) { return *version = 130100, 0; }
-int cublasGemmStridedBatchedEx() { return products++, 0; }
+int cublasGemmStridedBatchedEx() { return products++, pending++, 0; }
 int curandCreateGenerator(void **generator, int kind) { return *generator = &events, 0; }
 int curandDestroyGenerator(void *generator) { return 0; }
 int curandSetPseudoRandomGeneratorSeed(void *generator, unsigned long long seed) { return 0; }
