@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use candle_core::Device;
 use protocol::{Capabilities, HelloFacts};
 
 use crate::architectures::ARCHITECTURES;
+use crate::{device, safetensors};
 
 /// The release of candle-core, candle-nn and candle-transformers that Cargo.lock names; a test compares.
 pub const CANDLE: &str = "0.11.1";
@@ -15,12 +17,12 @@ pub fn hello() -> HelloFacts {
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let mut hello = engine_kit::hello("candle", CANDLE);
     if let Some(build) = &mut hello.build {
-        let switched_on = [("gemm/x86-v4", cfg!(target_arch = "x86_64")), ("cuda", cfg!(feature = "cuda"))];
-        build.features.extend(switched_on.iter().filter(|(_, on)| *on).map(|(name, _)| name.to_string()));
+        build.features.extend(cfg!(target_arch = "x86_64").then(|| "gemm/x86-v4".to_string()));
+        build.features.extend(device::build_features());
     }
     hello.capabilities = Capabilities {
-        devices: names(crate::device::NAMES),
-        dtypes: crate::safetensors::DTYPES.iter().map(|(name, _)| name.to_string()).collect(),
+        devices: names(device::NAMES),
+        dtypes: safetensors::dtypes(),
         formats: names(&["safetensors", "gguf"]),
         architectures: names(&ARCHITECTURES.map(|architecture| architecture.name)),
         use_cache_toggle: true,
@@ -31,9 +33,10 @@ pub fn hello() -> HelloFacts {
     hello
 }
 
-/// Releases, as `loaded` states them.
-pub fn libraries() -> BTreeMap<String, String> {
+/// Releases, as `loaded` states them; those of the device's own libraries are what is loaded in fact.
+pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     let candle = ["candle-core", "candle-nn", "candle-transformers"].map(|name| (name, CANDLE));
     let all = candle.into_iter().chain([("gemm", GEMM)]);
-    all.map(|(name, release)| (name.to_string(), release.to_string())).collect()
+    let named = all.map(|(name, release)| (name.to_string(), release.to_string()));
+    named.chain(device::libraries(device)).collect()
 }

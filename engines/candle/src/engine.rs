@@ -5,6 +5,7 @@ use model_files::{Format, ModelFolder};
 use protocol::{Facts, Failed, HelloFacts, Load};
 
 use crate::architectures::Architecture;
+use crate::failure::computing;
 use crate::model::LoadedModel;
 use crate::network::Network;
 use crate::{about, device, gguf, safetensors, threads};
@@ -37,7 +38,7 @@ impl Engine for CandleEngine {
             use_cache: Some(true),
             vocabulary_size: Some(folder.config.vocabulary_size),
             prefix_cache: Some(false),
-            libraries: about::libraries(),
+            libraries: about::libraries(&device),
             ..Facts::default()
         };
         let weights = match folder.format {
@@ -45,6 +46,8 @@ impl Engine for CandleEngine {
             Format::Gguf => gguf::load,
         };
         let decoder = weights(architecture, folder, load, &device, phases, &mut facts)?;
+        // A GPU copies and widens while the host goes on. What is under way belongs to this load, not to the first request.
+        device.synchronize().map_err(|error| computing("loading", &error, &device))?;
         Ok(LoadedModel { network: Network { device, decoder, own_pool }, facts })
     }
 }

@@ -1,8 +1,13 @@
 //! candle's errors and a model's faults, in the words of the protocol.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
+use candle_core::{Device, Error};
 use protocol::{Failed, FailureKind};
+
+use crate::device::{explained, trouble};
+use crate::network::{Built, Decoder};
 
 /// The model's files are not what they claim, or not what candle reads: which file, and what of it.
 pub fn model(file: &Path, what: impl std::fmt::Display) -> Failed {
@@ -14,18 +19,65 @@ pub fn unsupported(what: impl Into<String>) -> Failed {
     Failed::new(FailureKind::Unsupported, what)
 }
 
-/// An error out of candle while a request was computed.
-pub fn computing(what: &str, error: &candle_core::Error) -> Failed {
-    let text = first_line(error);
-    let kind = match text.to_ascii_lowercase() {
-        text if text.contains("out of memory") || text.contains("out_of_memory") => FailureKind::OutOfMemory,
-        text if text.contains("cuda") || text.contains("cublas") => FailureKind::Device,
-        _ => FailureKind::Internal,
+/// Builds a decoder; what goes wrong is the model's fault unless a device's libraries name it as theirs.
+pub fn building(
+    file: &Path,
+    device: &Device,
+    build: impl FnOnce() -> Built,
+) -> Result<Box<dyn Decoder>, Failed> {
+    let failed = |text: String| {
+        let text = explained(device, text);
+        trouble::failed(&text, FailureKind::Model, format!("`{}`: {text}", file.display()))
     };
-    Failed::new(kind, format!("{what}: {text}"))
+    match catch_unwind(AssertUnwindSafe(build)) {
+        Ok(built) => built.map_err(|error| failed(first_line(&error))),
+        // candle's llama unwraps what its layers return, a device's errors among them. Any other panic goes its way.
+        Err(panic) => match panic.downcast_ref::<String>().filter(|text| trouble::in_words(text).is_some()) {
+            Some(text) => Err(failed(text.chars().take_while(|char| *char != '\n').take(200).collect())),
+            None => resume_unwind(panic),
+        },
+    }
+}
+
+/// An error out of candle while a request was computed.
+pub fn computing(what: &str, error: &Error, device: &Device) -> Failed {
+    let text = explained(device, first_line(error));
+    trouble::failed(&text, FailureKind::Internal, format!("{what}: {text}"))
 }
 
 /// candle appends a backtrace where one is switched on; it belongs on stderr, not in a row of a table.
-pub fn first_line(error: &candle_core::Error) -> String {
+pub fn first_line(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or("no message").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built_by(build: impl FnOnce() -> Built) -> Failed {
+        building(Path::new("m"), &Device::Cpu, build).err().unwrap()
+    }
+
+    #[test]
+    fn a_device_without_memory_is_not_the_models_fault() {
+        let text = r#"DriverError(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")"#;
+        let said = built_by(|| candle_core::bail!("{text}"));
+        assert_eq!(said.kind, FailureKind::OutOfMemory);
+        assert_eq!(said.message, format!("`m`: {text}"));
+        // As candle's llama says it.
+        let panicked = built_by(|| Err::<(), _>(text).map(|()| unreachable!()).unwrap());
+        assert_eq!(panicked.kind, FailureKind::OutOfMemory);
+        assert!(panicked.message.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{panicked:?}");
+    }
+
+    #[test]
+    fn what_is_no_devices_error_is_the_models() {
+        assert_eq!(built_by(|| candle_core::bail!("cannot find tensor x")).kind, FailureKind::Model);
+    }
+
+    #[test]
+    #[should_panic(expected = "candle is at its end")]
+    fn a_panic_that_is_no_devices_goes_its_way() {
+        built_by(|| panic!("{} is at its end", "candle"));
+    }
 }

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::architectures::Architecture;
 use crate::config::Feature;
-use crate::failure::{first_line, model, unsupported};
+use crate::device;
+use crate::failure::{building, first_line, model, unsupported};
 use crate::network::{Built, Decoder};
 use crate::sizes::{Longest, Sizes, config_path};
 
@@ -79,12 +80,15 @@ pub fn load(
     // The header is read in pieces of a few bytes, a vocabulary's every length among them.
     let mut reader = BufReader::new(File::open(&path).map_err(|error| model(&path, error))?);
     let content = Content::read(&mut reader).map_err(fault)?;
-    let decoder = (recipe.build)(Source { content, reader, device, context_tokens }).map_err(fault)?;
+    let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(loaded));
+    device::expect_room(device, weights_bytes)?;
+    let decoder =
+        building(&path, device, || (recipe.build)(Source { content, reader, device, context_tokens }))?;
 
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     facts.context_tokens = Some(context_tokens);
     facts.parameters = Some(parameters);
-    facts.weights_bytes = Some(resident_bytes(folder, folder.tensors.iter().filter(loaded)));
+    facts.weights_bytes = Some(weights_bytes);
     facts.weights_dtype = Some(weights_dtype);
     facts.compute_dtype = Some("f32".into());
     facts.kv_dtype = Some("f32".into());

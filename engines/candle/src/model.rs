@@ -4,6 +4,7 @@ use candle_transformers::generation::{LogitsProcessor, Sampling as Picking};
 use engine_kit::{Flow, Job, Model, Tokens, sampling};
 use protocol::{Facts, Failed, Sampling};
 
+use crate::device;
 use crate::failure::{computing, unsupported};
 use crate::network::Network;
 
@@ -15,7 +16,7 @@ pub struct LoadedModel {
 
 impl Model for LoadedModel {
     fn facts(&self) -> Facts {
-        self.facts.clone()
+        Facts { device_memory: device::memory(&self.network.device), ..self.facts.clone() }
     }
 
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
@@ -26,11 +27,14 @@ impl Model for LoadedModel {
         }
         for (index, prompt) in job.prompts.iter().enumerate() {
             let mut picker = picker(job.sampling);
+            let device = self.network.device.clone();
             let mut sequence = self.network.start(job.use_cache);
             let mut input = prompt.clone();
             loop {
-                let logits = sequence.feed(&input).map_err(|error| computing("forward pass", &error))?;
-                let id = picker.sample(&logits).map_err(|error| computing("picking a token", &error))?;
+                let logits =
+                    sequence.feed(&input).map_err(|error| computing("forward pass", &error, &device))?;
+                let id =
+                    picker.sample(&logits).map_err(|error| computing("picking a token", &error, &device))?;
                 if tokens.push(index, id) == Flow::Done {
                     break;
                 }
@@ -42,6 +46,7 @@ impl Model for LoadedModel {
 
     /// Id by id through the cache: candle's models answer with the logits of the last position alone.
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        let device = self.network.device.clone();
         let mut sequence = self.network.start(true);
         let step = |pair: &[u32]| {
             let logits = sequence.feed(&pair[..1])?.to_vec1::<f32>()?; // [vocabulary]
@@ -50,7 +55,7 @@ impl Model for LoadedModel {
         ids.windows(2)
             .map(step)
             .collect::<candle_core::Result<_>>()
-            .map_err(|error| computing("scoring", &error))
+            .map_err(|error| computing("scoring", &error, &device))
     }
 }
 

@@ -9,12 +9,25 @@ use protocol::{Facts, Failed, FailureKind, Load};
 
 use crate::architectures::Architecture;
 use crate::config::Fields;
-use crate::failure::{first_line, model, unsupported};
+use crate::device;
+use crate::failure::{building, first_line, model, unsupported};
 use crate::network::{Built, Decoder};
 use crate::sizes::Longest;
 
-/// The dtypes that weights can be loaded in, the default first.
-pub const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
+/// The dtypes that weights can be loaded in.
+const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
+
+/// Their names as hello states them: first what a load on the first device gets.
+pub fn dtypes() -> Vec<String> {
+    let default = default_dtype(device::NAMES[0] == "cuda", false);
+    let others = DTYPES.map(|(name, _)| name).into_iter().filter(|name| *name != default);
+    std::iter::once(default).chain(others).map(String::from).collect()
+}
+
+/// A GPU multiplies bf16 at its full speed; candle's products on the CPU widen it, and are faster in f32.
+fn default_dtype(on_gpu: bool, rounds_positions: bool) -> &'static str {
+    if on_gpu && !rounds_positions { "bf16" } else { "f32" }
+}
 
 /// How candle loads a model whose config has been found to be computed right.
 pub struct Recipe {
@@ -34,7 +47,7 @@ pub fn load(
     facts: &mut Facts,
 ) -> Result<Box<dyn Decoder>, Failed> {
     let recipe = (architecture.safetensors)(&Fields { folder })?;
-    let (name, dtype) = dtype(load.dtype.as_deref(), architecture, &recipe)?;
+    let (name, dtype) = dtype(load.dtype.as_deref(), device.is_cuda(), architecture, &recipe)?;
     let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
     expect_floats(folder)?;
@@ -42,12 +55,14 @@ pub fn load(
     phases.begin("weights");
     let fault = |error: candle_core::Error| model(&folder.path, first_line(&error));
     let tensors = map(folder, dtype, device).map_err(fault)?;
-    let decoder = (recipe.build)(tensors, context_tokens as usize).map_err(fault)?;
-
     let parameters: u64 = parts.iter().map(Part::elements).sum();
+    let weights_bytes = parameters * dtype.size_in_bytes() as u64;
+    device::expect_room(device, weights_bytes)?;
+    let decoder = building(&folder.path, device, || (recipe.build)(tensors, context_tokens as usize))?;
+
     facts.context_tokens = Some(context_tokens);
     facts.parameters = Some(parameters);
-    facts.weights_bytes = Some(parameters * dtype.size_in_bytes() as u64);
+    facts.weights_bytes = Some(weights_bytes);
     for fact in [&mut facts.weights_dtype, &mut facts.compute_dtype, &mut facts.kv_dtype] {
         *fact = Some(name.into());
     }
@@ -57,10 +72,11 @@ pub fn load(
 /// The dtype of this name, if candle computes the model in it.
 fn dtype(
     name: Option<&str>,
+    on_gpu: bool,
     architecture: &Architecture,
     recipe: &Recipe,
 ) -> Result<(&'static str, DType), Failed> {
-    let name = name.unwrap_or(DTYPES[0].0);
+    let name = name.unwrap_or(default_dtype(on_gpu, recipe.rounds_positions));
     let Some(&(name, dtype)) = DTYPES.iter().find(|(known, _)| *known == name) else {
         let known = DTYPES.map(|(known, _)| known).join("`, `");
         return Err(unsupported(format!(
@@ -95,4 +111,24 @@ fn map(folder: &ModelFolder, dtype: DType, device: &Device) -> candle_core::Resu
     // SAFETY: a mapped file must not change. The map lives until the layers are built, in which time each tensor is
     // copied out of it; a model whose files are written to meanwhile is broken for every engine.
     unsafe { VarBuilder::from_mmaped_safetensors(&folder.weights, dtype, device) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_gets_bf16_unless_candle_would_round_positions_in_it() {
+        assert_eq!(default_dtype(true, false), "bf16");
+        assert_eq!(default_dtype(true, true), "f32");
+        assert_eq!((default_dtype(false, false), default_dtype(false, true)), ("f32", "f32"));
+    }
+
+    #[test]
+    fn hello_names_every_dtype_once_and_the_default_first() {
+        let mut names = dtypes();
+        assert_eq!(names[0], if cfg!(feature = "cuda") { "bf16" } else { "f32" });
+        names.sort();
+        assert_eq!(names, ["bf16", "f16", "f32"]);
+    }
 }

@@ -1,0 +1,111 @@
+//! What kernels were compiled for, and which GPUs can run them. build.rs reads this file too.
+
+use std::fmt;
+
+/// A compute capability as nvcc names it: `sm_86`, `sm_90a`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arch {
+    /// 90 is 9.0.
+    number: u32,
+    suffix: Option<Suffix>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suffix {
+    /// `a`: instructions of this capability alone.
+    Alone,
+    /// `f`: of this one and later ones of its family.
+    Family,
+}
+
+impl Arch {
+    /// From `CUDA_COMPUTE_CAP`: `86`, `8.6`, `90a`, `sm_90a`. Where it names no suffix, candle's build (by `cudaforge`)
+    /// adds one from 90 on.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_ascii_lowercase();
+        let text = text.strip_prefix("sm_").unwrap_or(&text);
+        let (digits, suffix) = match text.strip_suffix(['a', 'f']) {
+            Some(digits) if text.ends_with('a') => (digits, Some(Suffix::Alone)),
+            Some(digits) => (digits, Some(Suffix::Family)),
+            None => (text, None),
+        };
+        let digits = match digits.split_once('.') {
+            Some((major, minor)) if minor.len() == 1 => format!("{major}{minor}"),
+            Some(_) => return None,
+            None => digits.to_string(),
+        };
+        let plain = (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number: u32 = digits.parse().ok().filter(|_| plain)?;
+        let usual = match number {
+            121.. => Some(Suffix::Family),
+            90.. => Some(Suffix::Alone),
+            _ => None,
+        };
+        Some(Self { number, suffix: suffix.or(usual) })
+    }
+
+    /// Whether a GPU of this capability runs all of them. Kernels compiled to machine code run on later minor releases of
+    /// the same major one, unless a suffix binds them closer; some of candle's are machine code alone.
+    pub fn runs_on(self, (major, minor): (u32, u32)) -> bool {
+        let own = (self.number / 10, self.number % 10);
+        match self.suffix {
+            Some(Suffix::Alone) => (major, minor) == own,
+            Some(Suffix::Family) | None => major == own.0 && minor >= own.1,
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = match self.suffix {
+            Some(Suffix::Alone) => "a",
+            Some(Suffix::Family) => "f",
+            None => "",
+        };
+        write!(formatter, "sm_{}{suffix}", self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> String {
+        Arch::parse(text).map_or_else(|| "none".into(), |arch| arch.to_string())
+    }
+
+    #[test]
+    fn a_capability_is_named_as_candles_build_names_it() {
+        let each = ["75", "8.6", "89", "90", "sm_90a", " 9.0\n", "100", "120", "121", "90f"];
+        let expected = [
+            "sm_75", "sm_86", "sm_89", "sm_90a", "sm_90a", "sm_90a", "sm_100a", "sm_120a", "sm_121f",
+            "sm_90f",
+        ];
+        assert_eq!(each.map(named), expected);
+    }
+
+    #[test]
+    fn what_is_no_capability_is_none() {
+        for text in
+            ["", "a", "9", "9.", "9.00", ".9", "-90", "+90", "native", "1000", "90b", "9.0.1", "[N/A]"]
+        {
+            assert_eq!(named(text), "none", "{text}");
+        }
+    }
+
+    #[test]
+    fn kernels_for_a_hopper_run_on_no_other() {
+        let hopper = Arch::parse("90").unwrap();
+        assert!(hopper.runs_on((9, 0)));
+        assert!(!hopper.runs_on((8, 0)) && !hopper.runs_on((9, 1)) && !hopper.runs_on((10, 0)));
+    }
+
+    #[test]
+    fn kernels_for_an_ampere_run_on_later_ones_of_its_kind() {
+        let ampere = Arch::parse("8.6").unwrap();
+        assert!(ampere.runs_on((8, 6)) && ampere.runs_on((8, 9)));
+        assert!(!ampere.runs_on((8, 0)) && !ampere.runs_on((9, 0)) && !ampere.runs_on((7, 5)));
+        let family = Arch::parse("100f").unwrap();
+        assert!(family.runs_on((10, 3)) && !family.runs_on((12, 0)));
+    }
+}

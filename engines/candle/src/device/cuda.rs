@@ -1,0 +1,163 @@
+//! The one file that speaks to CUDA, through candle's own handle to it (cudarc), and only about what candle does not say:
+//! which GPU this is, what its libraries are, and how much of its memory this process has.
+//!
+//! candle allocates every tensor in stream order (`cuMemAllocAsync`), from the device's default pool. So that pool knows
+//! what is in use and what was at most, of this process alone. CUDA's context, the code of kernels and cuBLAS's own
+//! workspace are not in it; what the whole process holds is for the driver to say.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+
+use candle_core::Device;
+use candle_core::cuda_backend::CudaDevice;
+use candle_core::cuda_backend::cudarc::cublas::sys as cublas;
+use candle_core::cuda_backend::cudarc::driver::result::{device as devices, mem_pool};
+use candle_core::cuda_backend::cudarc::driver::sys::{self, CUmemPool_attribute as Pool, CUmemoryPool};
+use candle_core::cuda_backend::cudarc::driver::{CudaContext, DriverError};
+use protocol::{DeviceMemory, Failed, FailureKind};
+
+use super::arch::Arch;
+use super::room::Room;
+use super::trouble;
+use crate::failure::first_line;
+
+/// What this build can open; the first is what a load without a device gets.
+pub const NAMES: &[&str] = &["cuda", "cpu"];
+
+/// What the kernels were compiled for, by build.rs.
+const ARCH: &str = env!("CANDLE_CUDA_ARCH");
+
+pub fn build_features() -> Vec<String> {
+    vec!["cuda".into(), ARCH.into()]
+}
+
+/// Opens the GPU that CUDA gives this number, if the kernels in this program can run on it.
+pub fn open(number: usize) -> Result<Device, Failed> {
+    let name = format!("cuda:{number}");
+    let cannot = |text: String| {
+        trouble::failed(&text, FailureKind::Unavailable, format!("cannot open `{name}`: {text}"))
+    };
+    let count = CudaContext::device_count().map_err(|error| cannot(error.to_string()))?;
+    if number >= usize::try_from(count).unwrap_or(0) {
+        let what = format!("no `{name}`: CUDA sees {count} GPUs here, the first is `cuda:0`");
+        return Err(
+            Failed::new(FailureKind::Unavailable, what).hint("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")
+        );
+    }
+    let device = Device::new_cuda(number).map_err(|error| cannot(first_line(&error)))?;
+    let cuda = device.as_cuda_device().map_err(|error| cannot(first_line(&error)))?;
+    let stream = cuda.cuda_stream();
+    let gpu = stream.context();
+    let (major, minor) = gpu.compute_capability().map_err(|error| cannot(error.to_string()))?;
+    let capability = (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0));
+    if !Arch::parse(ARCH).is_some_and(|arch| arch.runs_on(capability)) {
+        let gpu = gpu.name().unwrap_or_else(|_| "GPU".into());
+        return Err(trouble::other_gpu(&name, &gpu, capability, ARCH));
+    }
+    // The most that this load needs, not one before it. A pool that cannot forget is a worse fact, and no failure.
+    let _ = pool(cuda).and_then(|pool| forget_peaks(pool).ok());
+    Ok(device)
+}
+
+/// Refuses weights that cannot fit before any of them is copied: candle's llama panics where memory runs out.
+pub fn expect_room(device: &Device, weights_bytes: u64) -> Result<(), Failed> {
+    let room = device.as_cuda_device().ok().and_then(room);
+    room.map_or(Ok(()), |room| room.expect(&super::name(device), weights_bytes))
+}
+
+/// What the pool says of this process. Asks the driver's book-keeping alone, and waits for nothing.
+pub fn memory(device: &Device) -> Option<DeviceMemory> {
+    let pool = pool(device.as_cuda_device().ok()?)?;
+    let read = |attribute| read(pool, attribute).ok();
+    Some(DeviceMemory {
+        in_use_bytes: read(Pool::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+        peak_bytes: read(Pool::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
+        reserved_bytes: read(Pool::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH),
+    })
+}
+
+/// The driver, and the libraries that this process has in fact loaded.
+pub fn libraries(device: &Device) -> BTreeMap<String, String> {
+    let Ok(cuda) = device.as_cuda_device() else { return BTreeMap::new() };
+    // Each counts in its own way: 13000 is 13.0 to the driver and the runtime, 130100 is 13.1.0 to cuBLAS.
+    let dotted = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
+    let of_cublas =
+        |version: c_int| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
+    let named = [
+        ("cuda-driver", driver_version().map(dotted)),
+        ("cuda-runtime", runtime_version().map(dotted)),
+        ("cublas", cublas_version(cuda).map(of_cublas)),
+    ];
+    named.into_iter().filter_map(|(name, version)| Some((name.to_string(), version?))).collect()
+}
+
+/// CUDA does not say how much was asked for where there was too little; what there is stands beside.
+pub fn explained(device: &Device, said: String) -> String {
+    let short = matches!(trouble::in_words(&said), Some((FailureKind::OutOfMemory, _)));
+    match device.as_cuda_device().ok().filter(|_| short).and_then(room) {
+        Some(room) => format!("{said}: `{}` has {room}", super::name(device)),
+        None => said,
+    }
+}
+
+fn room(device: &CudaDevice) -> Option<Room> {
+    let (free, total) = device.cuda_stream().context().mem_get_info().ok()?;
+    Some(Room { free: free as u64, total: total as u64 })
+}
+
+/// The device's default pool, where tensors come from it.
+#[expect(unsafe_code, reason = "the pool is reached by CUDA's own handle of the device")]
+fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
+    let stream = device.cuda_stream();
+    let context = stream.context();
+    // Without pools candle allocates by `cuMemAlloc`, of which CUDA keeps no account for a process.
+    let pooled = context.has_async_alloc() && context.bind_to_thread().is_ok();
+    // SAFETY: the handle is that of the open context, which the device keeps.
+    pooled.then(|| unsafe { devices::get_default_mem_pool(context.cu_device()) }.ok()).flatten()
+}
+
+#[expect(unsafe_code, reason = "attributes of a pool are read through a pointer")]
+fn read(pool: CUmemoryPool, attribute: Pool) -> Result<u64, DriverError> {
+    let mut bytes = 0_u64;
+    // SAFETY: a device's default pool lives as long as the driver; each attribute asked for here is a cuuint64_t.
+    unsafe { mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) }?;
+    Ok(bytes)
+}
+
+#[expect(unsafe_code, reason = "attributes of a pool are set through a pointer")]
+fn forget_peaks(pool: CUmemoryPool) -> Result<(), DriverError> {
+    for peak in [Pool::CU_MEMPOOL_ATTR_USED_MEM_HIGH, Pool::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH] {
+        let mut zero = 0_u64;
+        // SAFETY: as in `read`; zero is the one value that CUDA takes for these, and means what is there now.
+        unsafe { mem_pool::set_attribute(pool, peak, (&raw mut zero).cast()) }?;
+    }
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "the driver's version comes through a pointer")]
+fn driver_version() -> Option<c_int> {
+    let mut version = 0;
+    // SAFETY: writes one int, and needs no context.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().ok().map(|()| version)
+}
+
+#[expect(unsafe_code, reason = "cudarc leaves out the runtime that candle's own kernels are linked to")]
+fn runtime_version() -> Option<c_int> {
+    unsafe extern "C" {
+        fn cudaRuntimeGetVersion(version: *mut c_int) -> c_int;
+    }
+    let mut version = 0;
+    // SAFETY: as CUDA's runtime declares it; writes one int, and needs no device.
+    let status = unsafe { cudaRuntimeGetVersion(&raw mut version) };
+    (status == 0).then_some(version)
+}
+
+#[expect(unsafe_code, reason = "cuBLAS's version comes through a pointer")]
+fn cublas_version(device: &CudaDevice) -> Option<c_int> {
+    let mut version = 0;
+    // SAFETY: the handle is candle's own, which the device keeps; writes one int.
+    unsafe { cublas::cublasGetVersion_v2(*device.cublas_handle().handle(), &raw mut version) }
+        .result()
+        .ok()?;
+    Some(version)
+}

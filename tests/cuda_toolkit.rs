@@ -1,0 +1,232 @@
+//! scripts/cuda-toolkit, with a stand-in for the installer: what it downloads is a toolkit of a few bytes, so that no network
+//! is needed. The real one is put to work by scripts/check-cuda.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Outcome, Running, Scratch, finish, root};
+
+/// Unpacks what wheels hold, as far as the script looks at it, without permission to execute; and says that it was asked.
+const UNPACKS: &str = r#"
+echo "$*" >>"$ASKED"
+while [ "$1" != --target ]; do shift; done
+cu=$2/nvidia/cu13
+mkdir -p "$cu/bin" "$cu/nvvm/bin" "$cu/lib" "$cu/include"
+echo '#!/bin/sh' | tee "$cu/bin/nvcc" >"$cu/nvvm/bin/cicc"
+for library in cublas.so.13 cublasLt.so.13 cudart.so.13 curand.so.10 nvrtc.so.13; do : >"$cu/lib/lib$library"; done
+echo 'CUresult cuInit(unsigned Flags); #define cuMemAlloc cuMemAlloc_v2' >"$cu/include/cuda.h"
+echo 'CUresult cuProfilerStart(void);' >"$cu/include/cudaProfiler.h""#;
+
+const OFFLINE: &str = r#"
+echo "error: Failed to fetch: \`nvidia-cublas\`" >&2
+echo "  Caused by: error sending request: client error (Connect): dns error: failed to lookup address" >&2
+exit 2"#;
+
+/// A machine on which `uv` does this, and where nobody has set a toolkit up.
+fn machine(uv: &str) -> Scratch {
+    let scratch = Scratch::outside();
+    std::fs::create_dir_all(scratch.join("path")).unwrap();
+    scratch.script("path/uv", uv);
+    scratch
+}
+
+fn toolkit(scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = scratch.marked(root().join("scripts/cuda-toolkit"));
+    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
+    command.args(arguments).env("PATH", path).env("ASKED", scratch.join("asked"));
+    command.env_remove("CUDA_HOME");
+    command
+}
+
+fn call(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    finish(&mut toolkit(scratch, arguments))
+}
+
+fn folder(scratch: &Scratch) -> PathBuf {
+    PathBuf::from(call(scratch, &["--where"]).stdout.trim())
+}
+
+fn times_asked(scratch: &Scratch) -> usize {
+    std::fs::read_to_string(scratch.join("asked")).map_or(0, |asked| asked.lines().count())
+}
+
+/// Every file with what it holds, and when it was written.
+fn content(folder: &Path) -> Vec<String> {
+    let listed = finish(
+        support::command("find")
+            .args(["-printf", "%p %s %T@ %m %l\n"])
+            .current_dir(folder)
+            .stdout(std::process::Stdio::piped()),
+    );
+    let mut lines: Vec<String> = listed.stdout.lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn the_first_call_says_how_large_it_is_and_makes_a_toolkit_of_the_wheels() {
+    let scratch = machine(UNPACKS);
+    let outcome = call(&scratch, &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("677 MB to download, 1250 MB installed in "), "{outcome:?}");
+    let folder = PathBuf::from(outcome.stdout.trim());
+    assert!(folder.starts_with(scratch.join("home/toolkits")), "{}", folder.display());
+    for program in ["bin/nvcc", "nvvm/bin/cicc"] {
+        let mode = std::fs::metadata(folder.join(program)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o111, 0o111, "{program}");
+    }
+    for library in ["lib/libcublas.so", "lib/libcurand.so", "lib64/libcudart.so"] {
+        assert!(folder.join(library).is_file(), "{library}");
+    }
+    // The stub has every name that the headers have, and is asked for under the name of the driver's own.
+    let stub = finish(
+        support::command("readelf")
+            .args(["-d", "--dyn-syms", "-W"])
+            .arg(folder.join("lib/stubs/libcuda.so"))
+            .stdout(std::process::Stdio::piped()),
+    );
+    for expected in ["[libcuda.so.1]", "cuInit", "cuMemAlloc_v2", "cuProfilerStart"] {
+        assert!(stub.stdout.contains(expected), "{expected}: {stub:?}");
+    }
+    assert!(!folder.join("lib/libcuda.so").exists() && !folder.join("lib/libcuda.so.1").exists());
+    // What is downloaded is what the pins say, to the byte.
+    let asked = std::fs::read_to_string(scratch.join("asked")).unwrap();
+    assert!(asked.contains("--no-deps --require-hashes -r"), "{asked}");
+}
+
+#[test]
+fn the_second_call_changes_nothing_and_says_nothing_but_where() {
+    let scratch = machine(UNPACKS);
+    let first = call(&scratch, &[]);
+    let before = content(&scratch.join("home"));
+    let second = call(&scratch, &[]);
+    assert_eq!((second.code, second.stdout, second.stderr.as_str()), (Some(0), first.stdout, ""));
+    assert_eq!(content(&scratch.join("home")), before);
+    assert_eq!(times_asked(&scratch), 1);
+}
+
+#[test]
+fn a_half_made_folder_is_made_anew() {
+    let scratch = machine(UNPACKS);
+    let folder = folder(&scratch);
+    assert!(!folder.exists(), "asking where makes nothing");
+    std::fs::create_dir_all(folder.join("lib/stubs")).unwrap();
+    std::fs::write(folder.join("lib/leftover"), "").unwrap();
+    assert_eq!(call(&scratch, &[]).code, Some(0));
+    assert!(folder.join("bin/nvcc").is_file() && !folder.join("lib/leftover").exists());
+}
+
+#[test]
+fn two_calls_at_once_install_once() {
+    let scratch = machine(UNPACKS);
+    let both = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
+    for outcome in both.map(Running::finish) {
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+    assert_eq!(times_asked(&scratch), 1);
+}
+
+#[test]
+fn the_environment_is_lines_that_a_shell_evaluates() {
+    let scratch = machine(UNPACKS);
+    let spaced = scratch.join("a home");
+    let mut shell = scratch.marked("bash");
+    let script = format!(
+        "set -eu; lines=$({} --env); eval \"$lines\"; command -v nvcc; echo \"$CUDA_HOME\"",
+        root().join("scripts/cuda-toolkit").display()
+    );
+    shell.args(["-c", &script]).env("ORCHESTRATE_HOME", &spaced).env("ASKED", scratch.join("asked"));
+    shell.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display())).env_remove("CUDA_HOME");
+    let outcome = finish(&mut shell);
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{outcome:?}");
+    assert_eq!(lines[0], format!("{}/bin/nvcc", lines[1]));
+    assert!(Path::new(lines[1]).starts_with(&spaced));
+}
+
+#[test]
+fn without_a_network_it_says_so_and_leaves_nothing_that_is_taken_for_ready() {
+    let scratch = machine(OFFLINE);
+    let outcome = call(&scratch, &["--env"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), ""), "{outcome:?}");
+    let said = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
+    assert!(outcome.stderr.contains("dns error") && outcome.stderr.contains(said), "{outcome:?}");
+    scratch.script("path/uv", UNPACKS);
+    assert_eq!(call(&scratch, &[]).code, Some(0));
+}
+
+#[test]
+fn what_is_no_fault_of_the_network_is_not_blamed_on_it() {
+    let scratch = machine("echo 'error: Hash mismatch for `nvidia-cublas==13.1.0.3`' >&2; exit 1");
+    let outcome = call(&scratch, &[]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("Hash mismatch")
+            && outcome.stderr.contains("cannot be unpacked\nhint: less ")
+    );
+}
+
+#[test]
+fn a_full_disk_and_a_machine_without_a_compiler_are_told_before_anything_is_fetched() {
+    let scratch = machine(UNPACKS);
+    scratch.script("path/df", "printf 'Filesystem 1MB-blocks Used Available\\n/dev/x 9MB 8MB 1MB\\n'");
+    let outcome = call(&scratch, &[]);
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(outcome.stderr.contains("has 1 MB free, 1927 MB are needed"), "{outcome:?}");
+    assert!(outcome.stderr.contains("\nhint: export ORCHESTRATE_HOME="), "{outcome:?}");
+
+    // Everything that the script calls on its way there, and no compiler.
+    for tool in ["bash", "cut", "dirname", "env", "grep", "sha256sum", "uname"] {
+        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
+        let found = found.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(found, scratch.join("path").join(tool)).unwrap();
+    }
+    let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path")));
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("no `gcc`") && outcome.stderr.contains("apt-get install g++"),
+        "{outcome:?}"
+    );
+    assert_eq!(times_asked(&scratch), 0);
+}
+
+#[test]
+fn a_toolkit_of_ones_own_is_used_as_it_is_and_refused_where_it_has_no_compiler() {
+    let scratch = machine(UNPACKS);
+    let own = scratch.join("own");
+    std::fs::create_dir_all(own.join("bin")).unwrap();
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("which has no `bin/nvcc`\nhint: unset CUDA_HOME"), "{outcome:?}");
+    scratch.script("own/bin/nvcc", "");
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
+    assert!(outcome.stdout.starts_with(&format!("export CUDA_HOME={}", own.display())), "{outcome:?}");
+    assert_eq!(times_asked(&scratch), 0);
+}
+
+#[test]
+fn removing_takes_every_toolkit_and_nothing_else() {
+    let scratch = machine(UNPACKS);
+    assert_eq!(call(&scratch, &[]).code, Some(0));
+    for other in ["toolkits/cuda-12.0.0-0123456789abcdef", "toolkits/of-another-kind", "environments/x"] {
+        std::fs::create_dir_all(scratch.join("home").join(other)).unwrap();
+    }
+    let outcome = call(&scratch, &["--remove"]);
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(0), 2), "{outcome:?}");
+    let left = std::fs::read_dir(scratch.join("home/toolkits")).unwrap();
+    let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["of-another-kind"]);
+    assert!(scratch.join("home/environments/x").is_dir());
+}
+
+#[test]
+fn a_word_that_it_does_not_know_is_answered_with_those_that_it_does() {
+    let outcome = call(&machine(UNPACKS), &["--help-me"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("scripts/cuda-toolkit --where"), "{outcome:?}");
+}
