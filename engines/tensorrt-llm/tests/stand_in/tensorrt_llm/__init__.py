@@ -17,7 +17,7 @@ from . import llmapi
 from .llmapi import LLM, SamplingParams
 
 # What every module of the process would see at its import.
-llmapi.note(environment={name: os.environ.get(name) for name in SAID.get("environment", [])})
+llmapi.note(environment={name: os.environ.get(name) for name in SAID.get("variables", [])})
 
 if "no_generate_async" in FAULTS:
     del LLM.generate_async

@@ -336,6 +336,7 @@ def start_worker():
     """A process that computes nothing and belongs to nobody: as MPI does, it is started by one that ends at once."""
     sleeper = "import sys, time\ntime.sleep(600)"
     if "worker_of_nobody" in FAULTS:
-        script = f"import subprocess, sys\nprint(subprocess.Popen([sys.executable, '-c', {sleeper!r}], start_new_session=True, stdout=2).pid)"
+        quiet = "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True"
+        script = f"import subprocess, sys\nprint(subprocess.Popen([sys.executable, '-c', {sleeper!r}], {quiet}).pid)"
         return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
     return subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True).pid
