@@ -114,10 +114,12 @@ fn refuses_to_overflow(subject: &mut Subject) -> Result<(), Not> {
 fn takes_batches(subject: &mut Subject) -> Result<(), Not> {
     let can = subject.claims("batch", |can| can.batch > 1)?;
     let ids = subject.prompt_ids();
-    let line = match can.prompt_ids {
+    let mut line = match can.prompt_ids {
         true => json!({ "prompts_ids": [ids[..ids.len() - 1], ids], "max_new_tokens": 4 }),
         false => json!({ "prompts": ["Hello", "Hello, and good morning"], "max_new_tokens": 4 }),
     };
+    // One that it lays out: who packs what comes need not pad.
+    line["padding"] = json!(can.padding_sides.first().copied().unwrap_or_default());
     subject.verified(&line).map(|_| ())
 }
 

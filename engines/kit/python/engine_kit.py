@@ -56,6 +56,9 @@ class Engine:
         inside `phases.time("import")`. The previous model is dropped before."""
         raise NotImplementedError
 
+    def close(self):
+        """Ends what the engine started outside of this process. Called once, last, and has a few seconds."""
+
 
 class Model:
     """A loaded model. Every call comes alone, from the main thread.
@@ -103,6 +106,7 @@ def serve(engine):
         code = 1
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+    engine.close()
     sys.stderr.flush()
     # Without exit hooks: the reader may still block on stdin, and a library's farewell is not worth a hang.
     os._exit(code)

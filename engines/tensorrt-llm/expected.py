@@ -1,0 +1,156 @@
+"""What this engine uses of the library, and how an installed version differs from it. Knows nothing of what it is used for.
+
+The library's surface changes from release to release: fields are renamed, arguments move. A wrong name would at best fail
+minutes into a load, at worst leave a setting at its default and a measurement under a wrong heading. So every name that
+`library.py` says to the library stands here, and is looked up in the installed one before a model is touched.
+"""
+
+import dataclasses
+import importlib
+import inspect
+
+# Read from this release, all that follows. Others run too, as long as nothing of it differs.
+WRITTEN_FOR = "1.2.1"
+
+# Of each backend: the class that makes an engine, and that of its arguments.
+CLASSES = {
+    "pytorch": ("tensorrt_llm", "LLM", "tensorrt_llm.llmapi", "TorchLlmArgs"),
+    "tensorrt": ("tensorrt_llm._tensorrt_engine", "LLM", "tensorrt_llm.llmapi", "TrtLlmArgs"),
+}
+
+# What `LLM` names itself; all its other arguments are fields of the class of arguments.
+LLM_PARAMETERS = (
+    "model",
+    "skip_tokenizer_init",
+    "trust_remote_code",
+    "tensor_parallel_size",
+    "dtype",
+)
+COMMON_ARGUMENTS = ("kv_cache_config", "max_batch_size", "max_seq_len", "max_num_tokens", "enable_chunked_prefill")
+ARGUMENTS = {
+    "pytorch": (*COMMON_ARGUMENTS, "cuda_graph_config", "disable_overlap_scheduler", "stream_interval"),
+    "tensorrt": (*COMMON_ARGUMENTS, "build_config"),
+}
+
+METHODS = {
+    "generate_async": ("inputs", "sampling_params", "streaming"),
+    "shutdown": (),
+}
+
+# (module, class) -> fields that are set or read, of data classes and of pydantic's models.
+FIELDS = {
+    ("tensorrt_llm", "SamplingParams"): (
+        "end_id",
+        "pad_id",
+        "max_tokens",
+        "stop_token_ids",
+        "include_stop_str_in_output",
+        "top_k",
+        "top_p",
+        "temperature",
+        "seed",
+        "ignore_eos",
+        "detokenize",
+        "return_context_logits",
+    ),
+    ("tensorrt_llm.llmapi", "KvCacheConfig"): (
+        "enable_block_reuse",
+        "free_gpu_memory_fraction",
+        "max_tokens",
+        "dtype",
+    ),
+    ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids", "finish_reason", "stop_reason"),
+}
+FIELDS_OF_BACKEND = {
+    "pytorch": {("tensorrt_llm.llmapi", "CudaGraphConfig"): ("batch_sizes", "enable_padding")},
+    "tensorrt": {
+        ("tensorrt_llm.llmapi", "BuildConfig"): (
+            "max_batch_size",
+            "max_seq_len",
+            "max_num_tokens",
+            "gather_context_logits",
+        )
+    },
+}
+
+# Methods and properties of what comes back.
+ATTRIBUTES = {
+    ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids_diff",),
+    ("tensorrt_llm.llmapi", "RequestOutput"): (
+        "outputs",
+        "finished",
+        "context_logits",
+        "abort",
+        "aresult",
+        "__aiter__",
+        "__anext__",
+    ),
+}
+
+
+def differences(backend):
+    """One line for everything that is not there, or not as it was; empty where the installed library is as expected."""
+    found = []
+    module, name, arguments_module, arguments_name = CLASSES[backend]
+    llm = _class(module, name, found)
+    if llm is not None:
+        found += _of_call(f"{name}.__init__", llm.__init__, LLM_PARAMETERS)
+        for method, parameters in METHODS.items():
+            found += _of_call(f"{name}.{method}", getattr(llm, method, None), parameters)
+    fields = {**FIELDS, **FIELDS_OF_BACKEND[backend], (arguments_module, arguments_name): ARGUMENTS[backend]}
+    for (module, name), wanted in fields.items():
+        found += _of_fields(name, _class(module, name, found), wanted)
+    for (module, name), wanted in ATTRIBUTES.items():
+        it = _class(module, name, [])
+        if it is not None:
+            found += [f"`{name}.{attribute}` is not there" for attribute in wanted if not hasattr(it, attribute)]
+    return found
+
+
+def _class(module, name, found):
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        line = f"`{module}.{name}` is not there"
+        if line not in found:
+            found.append(line)
+        return None
+
+
+def _of_call(name, function, given):
+    if function is None:
+        return [f"`{name}` is not there"]
+    parameters = dict(inspect.signature(function).parameters)
+    parameters.pop("self", None)
+    takes_any = any(it.kind is it.VAR_KEYWORD for it in parameters.values())
+    lines = []
+    for parameter in given:
+        it = parameters.get(parameter)
+        if it is None and not takes_any or it is not None and it.kind is it.POSITIONAL_ONLY:
+            lines.append(f"`{name}` takes no `{parameter}`: it takes {_listed(parameters)}")
+    for it in parameters.values():
+        needed = it.default is it.empty and it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)
+        if needed and it.name not in given:
+            lines.append(f"`{name}` needs `{it.name}`, which this engine does not give")
+    return lines
+
+
+def _of_fields(name, it, wanted):
+    if it is None:
+        return []
+    there = field_names(it)
+    return [f"`{name}` has no field `{field}`: it has {_listed(there)}" for field in wanted if field not in there]
+
+
+def field_names(it):
+    """Of a data class, or of a pydantic model."""
+    if dataclasses.is_dataclass(it):
+        return [field.name for field in dataclasses.fields(it)]
+    return list(getattr(it, "model_fields", {}))
+
+
+def _listed(names):
+    """All of a few; of many, enough to see which class it is."""
+    names = [name for name in names if not name.startswith("_")]
+    shown = ", ".join(f"`{name}`" for name in names[:12])
+    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "") if shown else "none"

@@ -1,0 +1,115 @@
+"""Load options, read and checked: what the presets set, and what a user may set beside them. Knows no library."""
+
+import json
+from dataclasses import dataclass
+
+from engine_kit import Failed
+
+# The most sequences that run at once, in a batch or in requests that overlap. hello says it before anything is loaded, so it
+# is the bound of the option `max_batch` too.
+MOST_AT_ONCE = 64
+
+BACKENDS = ("pytorch", "tensorrt")
+FP8 = ("auto", "on", "off")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The defaults are those of the preset `optimized`."""
+
+    backend: str = "pytorch"
+    cuda_graphs: bool = True
+    overlap: bool = True
+    fp8: str = "auto"
+    tp: int = 1
+    max_batch: int = MOST_AT_ONCE
+    memory_fraction: float = 0.9
+    pool_tokens: int | None = None
+    context_logits: bool = False
+
+    def graph_batch_sizes(self):
+        """Powers of two up to the largest batch, and that one: padding rounds every batch up to one of them."""
+        sizes = [1]
+        while sizes[-1] * 2 < self.max_batch:
+            sizes.append(sizes[-1] * 2)
+        return sizes if sizes[-1] == self.max_batch else [*sizes, self.max_batch]
+
+
+def read_settings(options):
+    settings = Settings(**{name: _READERS[name](name, value) for name, value in options.items()})
+    if settings.backend == "tensorrt":
+        # Fields of the PyTorch backend alone. Who asks for one by name must not get a run without it.
+        for name in ("cuda_graphs", "overlap"):
+            if options.get(name) is not None and getattr(settings, name):
+                message = f"option `{name}`: the engines of the backend `tensorrt` have no such switch"
+                raise Failed("unsupported", message, f"leave out `{name}`, or use the preset `basic`")
+        if settings.fp8 == "on":
+            message = "option `fp8`: calibration for the backend `tensorrt` needs a data set from the network"
+            raise Failed("unsupported", message, "a model folder that is quantised to fp8 is loaded as such")
+    elif settings.context_logits:
+        message = "option `context_logits`: the backend `pytorch` gives them without a build of their own"
+        raise Failed("bad_request", message, "leave out `context_logits`")
+    return settings
+
+
+def _one_of(words):
+    def read(name, value):
+        if value not in words:
+            raise _wrong(name, "one of " + ", ".join(f"`{word}`" for word in words), value)
+        return value
+
+    return read
+
+
+def _switch(name, value):
+    # Words that came from a command line count as what they spell.
+    spelled = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if type(spelled) is not bool:
+        raise _wrong(name, "true or false", value)
+    return spelled
+
+
+def _fp8(name, value):
+    spelled = {True: "on", False: "off", "true": "on", "false": "off"}
+    known = spelled.get(value, value) if isinstance(value, (bool, str)) else value
+    return _one_of(FP8)(name, known)
+
+
+def _whole(most):
+    def read(name, value):
+        whole = value
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 12:
+            whole = int(value)
+        if type(whole) is not int or not 1 <= whole <= most:
+            raise _wrong(name, f"a whole number from 1 to {most}", value)
+        return whole
+
+    return read
+
+
+def _fraction(name, value):
+    try:
+        fraction = float(value) if type(value) in (int, float, str) else None
+    except (ValueError, OverflowError):
+        fraction = None
+    if fraction is None or not 0 < fraction <= 1:
+        raise _wrong(name, "a number above 0, at most 1", value)
+    return fraction
+
+
+def _wrong(name, expected, found):
+    return Failed("bad_request", f"option `{name}`: expected {expected}, found `{json.dumps(found)[:80]}`")
+
+
+_READERS = {
+    "backend": _one_of(BACKENDS),
+    "cuda_graphs": _switch,
+    "overlap": _switch,
+    "fp8": _fp8,
+    "tp": _whole(1024),
+    "max_batch": _whole(MOST_AT_ONCE),
+    "memory_fraction": _fraction,
+    "pool_tokens": _whole(10**9),
+    "context_logits": _switch,
+}
+OPTIONS = tuple(_READERS)

@@ -1,0 +1,32 @@
+"""What stands for TensorRT-LLM in the tests of this engine, and nowhere else: the names, the signatures and the manners of
+release 1.2.1 as far as the engine uses them, over a model that is made up. No line of it is the library's.
+
+What it shall do wrong, and where it writes down what it was called with, stands in `STAND_IN` as JSON.
+"""
+
+import json
+import os
+
+SAID = json.loads(os.environ.get("STAND_IN", "{}"))
+FAULTS = SAID.get("faults", [])
+
+if "does_not_import" in FAULTS:
+    raise ImportError("libmpi.so.40: cannot open shared object file: No such file or directory")
+
+from . import llmapi
+from .llmapi import LLM, SamplingParams
+
+# What every module of the process would see at its import.
+llmapi.note(environment={name: os.environ.get(name) for name in SAID.get("variables", [])})
+
+if "no_generate_async" in FAULTS:
+    del LLM.generate_async
+if "another_argument" in FAULTS:
+
+    def generate_async(self, prompt, sampling_params=None, streaming=False, *, deadline):
+        raise AssertionError("a signature that differs is never called")
+
+    LLM.generate_async = generate_async
+if "fields_renamed" in FAULTS:
+    llmapi.KvCacheConfig.model_fields = {"reuse_blocks": None, "max_tokens": None, "dtype": None}
+    del llmapi.CudaGraphConfig

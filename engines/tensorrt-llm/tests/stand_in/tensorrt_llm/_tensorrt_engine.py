@@ -1,0 +1,15 @@
+"""The backend that builds an engine."""
+
+from types import SimpleNamespace
+
+from . import SAID, llmapi
+from .llmapi import TrtLlmArgs
+
+
+class LLM(llmapi.LLM):
+    arguments = TrtLlmArgs
+
+    def __init__(self, model, **kwargs):
+        super().__init__(model, **kwargs)
+        steps = SAID.get("build_steps", [["Loading HF model", 0.0001], ["Building TRT-LLM engine", 0.0002]])
+        self.llm_build_stats = SimpleNamespace(build_steps_info=[tuple(step) for step in steps])

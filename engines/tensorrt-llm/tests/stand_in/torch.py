@@ -1,0 +1,37 @@
+"""As much of a tensor as the engine needs of logits, so that its tests run where PyTorch is not."""
+
+import math
+
+
+class Tensor:
+    def __init__(self, values):
+        self._values = values
+
+    @property
+    def shape(self):
+        inner = self._values[0] if self._values else None
+        return (len(self._values), *(Tensor(inner).shape if isinstance(inner, list) else ()))
+
+    def dim(self):
+        return len(self.shape)
+
+    def double(self):
+        return self
+
+    def __getitem__(self, place):
+        value = self._values[place]
+        return Tensor(value) if isinstance(value, list) else Scalar(value)
+
+
+class Scalar(float):
+    def __sub__(self, other):
+        return Scalar(float(self) - float(other))
+
+    def item(self):
+        return float(self)
+
+
+def logsumexp(row, dim):
+    values = row._values
+    largest = max(values)
+    return Scalar(largest + math.log(sum(math.exp(value - largest) for value in values)))

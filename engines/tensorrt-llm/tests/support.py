@@ -1,0 +1,164 @@
+"""The worker as a process, over the protocol, with the stand-in where the library would be."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ENGINE = Path(__file__).resolve().parent.parent
+KIT = ENGINE.parent / "kit" / "python"
+STAND_IN = ENGINE / "tests" / "stand_in"
+sys.path[:0] = [str(ENGINE), str(KIT)]
+
+VOCABULARY, EOS, SECOND_EOS = 64, 3, 5
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "max_position_embeddings": 128,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 1,
+    "eos_token_id": EOS,
+}
+
+PROMPT = [1, 17, 42, 9]
+
+# A line that takes longer than this is a hang, and the test fails.
+PATIENCE_S = 60
+
+
+def write_folder(test, changes=None, quantised=None, dtype="BF16"):
+    """A model folder that lives as long as the test. Its one tensor is never read."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    path = Path(folder.name)
+    (path / "config.json").write_text(json.dumps({**CONFIG, **(changes or {})}))
+    size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * 32
+    header = {"model.embed_tokens.weight": {"dtype": dtype, "shape": [VOCABULARY, 32], "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+    if quantised is not None:
+        (path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantised}))
+    return path
+
+
+def site(test, version="1.2.1"):
+    """A folder of packages that says which version of the library is installed; None: none."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    if version is not None:
+        metadata = Path(folder.name) / f"tensorrt_llm-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
+    return folder.name
+
+
+class Worker:
+    """A worker process and its conversation. `said` is what the stand-in shall do."""
+
+    def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **said):
+        self.record = Path(site(test, None)) / "record"
+        packages = [str(KIT), *([str(STAND_IN)] if stand_in else []), site(test, version)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(packages),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "STAND_IN": json.dumps({"record": str(self.record), **said}),
+            **(environment or {}),
+        }
+        environment.pop("CUDA_VISIBLE_DEVICES", None) if "CUDA_VISIBLE_DEVICES" not in (environment or {}) else None
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = subprocess.Popen([sys.executable, "-s", str(ENGINE / "worker.py")], env=environment, **pipes)
+        self.lines, self.stderr = queue.Queue(), []
+        for stream, take in ((self.process.stdout, self._line), (self.process.stderr, self.stderr.append)):
+            threading.Thread(target=self._drain, args=(stream, take), daemon=True).start()
+        test.addCleanup(self.end)
+
+    def _drain(self, stream, take):
+        for line in stream:
+            take(line)
+
+    def _line(self, line):
+        self.lines.put(json.loads(line))
+
+    def say(self, **request):
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        """The next message that is no progress."""
+        while (message := self.lines.get(timeout=PATIENCE_S))["type"] == "progress":
+            pass
+        return message
+
+    def ask(self, **request):
+        self.say(**request)
+        return self.hear()
+
+    def load(self, folder, **asked):
+        return self.ask(type="load", model=str(folder), **asked)
+
+    def generate(self, prompt=PROMPT, **asked):
+        return self.ask(type="generate", prompt_ids=prompt, **asked)
+
+    def noted(self, name):
+        """What the stand-in wrote down under a name, in order."""
+        lines = self.record.read_text().splitlines() if self.record.exists() else []
+        return [note for note in map(json.loads, lines) if name in note]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for note in self.noted("workers"):
+            for pid in note["workers"]:
+                # Nothing of a test outlives it, whatever the engine did.
+                try:
+                    os.kill(pid, 9)
+                except OSError:
+                    pass
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+
+
+def loaded(test, options=None, folder=None, **said):
+    """A worker that has loaded a model."""
+    worker = Worker(test, **said)
+    message = worker.load(folder or write_folder(test), options=options or {})
+    test.assertEqual(message["type"], "loaded", message)
+    return worker
+
+
+def sequence(answer):
+    (iteration,) = answer["iterations"]
+    (it,) = iteration["sequences"]
+    return it
+
+
+def ids(answer):
+    return sequence(answer)["output_ids"]
+
+
+def expected_ids(prompt, count):
+    """What the stand-in's model says greedily, computed here."""
+    sys.path.append(str(STAND_IN))
+    try:
+        from tensorrt_llm.llmapi import row
+    finally:
+        sys.path.remove(str(STAND_IN))
+    ids, new = list(prompt), []
+    for _ in range(count):
+        logits = row(ids, VOCABULARY)
+        new.append(max(range(VOCABULARY), key=logits.__getitem__))
+        ids.append(new[-1])
+    return new

@@ -1,0 +1,82 @@
+"""Is the library there, and is it the one that this engine knows? Said before anything is loaded, with both versions."""
+
+import sys
+import unittest
+
+from support import Worker, write_folder
+
+HELLO = {"type": "hello", "protocol": 1}
+
+
+class Greeting(unittest.TestCase):
+    def test_hello_needs_neither_the_library_nor_a_model_to_load(self):
+        worker = Worker(self)
+        hello = worker.ask(**HELLO)
+        self.assertEqual((hello["type"], hello["engine"], hello["version"]), ("hello", "tensorrt-llm", "1.2.1"))
+        self.assertEqual((hello["stamp"], hello["deterministic"]), ("chunk", False))
+        can = hello["capabilities"]
+        self.assertEqual((can["devices"], can["ignore_eos"], can["score"]), (["cuda"], "exact", True))
+        self.assertEqual((can["batch"], can["concurrency"], can["padding_sides"]), (64, 64, ["packed"]))
+        self.assertFalse(can["use_cache_toggle"])
+        # A stand-in that was imported has written down what it saw.
+        self.assertEqual(worker.noted("environment"), [])
+
+    def test_without_the_library_it_says_which_and_how_to_get_it(self):
+        failed = Worker(self, version=None).ask(**HELLO)
+        self.assertEqual(failed["kind"], "unavailable")
+        self.assertEqual(failed["message"], f"TensorRT-LLM is not installed in `{sys.executable}`")
+        self.assertIn("export ORCHESTRATE_PYTHON_TENSORRT_LLM=", failed["hint"])
+        self.assertIn("`tensorrt-llm/release:1.2.1`", failed["hint"])
+
+    def test_a_package_of_that_name_without_the_library_in_it_is_none(self):
+        failed = Worker(self, stand_in=False).ask(**HELLO)
+        self.assertIn("TensorRT-LLM is not installed in", failed["message"])
+
+    def test_without_a_driver_it_says_that(self):
+        failed = Worker(self, faults=["no_driver"]).ask(**HELLO)
+        self.assertEqual((failed["kind"], failed["message"]), ("unavailable", "no NVIDIA driver found"))
+        both = Worker(self, version=None, faults=["no_driver"]).ask(**HELLO)
+        self.assertIn(" and no NVIDIA driver found", both["message"])
+
+
+class Comparing(unittest.TestCase):
+    def refusal(self, *faults, version="1.2.1", **asked):
+        worker = Worker(self, version=version, faults=list(faults))
+        failed = worker.load(write_folder(self), **asked)
+        self.assertEqual((failed["type"], failed.get("kind")), ("failed", "unavailable"), failed)
+        self.assertEqual(worker.noted("made"), [])
+        return failed
+
+    def test_a_library_that_does_not_import_says_why(self):
+        failed = self.refusal("does_not_import")
+        words = "TensorRT-LLM 1.2.1 cannot be imported: ImportError: libmpi.so.40: cannot open shared object file"
+        self.assertIn(words, failed["message"])
+        self.assertIn("ORCHESTRATE_PYTHON_TENSORRT_LLM", failed["hint"])
+
+    def test_a_method_that_is_gone_is_named_with_both_versions(self):
+        failed = self.refusal("no_generate_async", version="1.9.0")
+        words = "TensorRT-LLM 1.9.0 is not as this engine knows it, which was written for 1.2.1: "
+        self.assertEqual(failed["message"], f"{words}`LLM.generate_async` is not there")
+
+    def test_an_argument_that_is_gone_and_one_that_is_new_are_named(self):
+        message = self.refusal("another_argument")["message"]
+        takes = "it takes `prompt`, `sampling_params`, `streaming`, `deadline`"
+        self.assertIn(f"`LLM.generate_async` takes no `inputs`: {takes}", message)
+        self.assertIn("`LLM.generate_async` needs `deadline`, which this engine does not give", message)
+
+    def test_a_field_and_a_class_that_were_renamed_are_named(self):
+        message = self.refusal("fields_renamed")["message"]
+        self.assertIn("`KvCacheConfig` has no field `enable_block_reuse`: it has `reuse_blocks`", message)
+        self.assertIn("`KvCacheConfig` has no field `free_gpu_memory_fraction`", message)
+        self.assertIn("`tensorrt_llm.llmapi.CudaGraphConfig` is not there", message)
+
+    def test_another_version_that_differs_in_nothing_runs_and_says_so(self):
+        worker = Worker(self, version="1.2.9")
+        self.assertEqual(worker.load(write_folder(self))["type"], "loaded")
+        worker.ask(type="shutdown")
+        worker.process.wait(timeout=60)
+        self.assertIn(b"was written for TensorRT-LLM 1.2.1", b"".join(worker.stderr))
+
+
+if __name__ == "__main__":
+    unittest.main()

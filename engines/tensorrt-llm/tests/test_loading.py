@@ -1,0 +1,248 @@
+"""Loads: what arrives at the library, what is stated of it, and what is refused in which words before anything is loaded."""
+
+import unittest
+
+from support import CONFIG, PROMPT, Worker, expected_ids, ids, loaded, write_folder
+
+FP8 = {"quant_algo": "FP8", "kv_cache_quant_algo": None}
+
+
+class Arriving(unittest.TestCase):
+    """Presets and options, as `LLM(...)` sees them."""
+
+    def made(self, **asked):
+        worker = loaded(self, **asked)
+        (made,) = worker.noted("made")
+        return made
+
+    def test_basic_has_neither_graphs_nor_overlap_and_the_models_own_dtype(self):
+        folder = write_folder(self)
+        made = self.made(folder=folder, options={"cuda_graphs": False, "overlap": False, "fp8": "off"})
+        self.assertEqual((made["made"], made["module"]), ("LLM", "tensorrt_llm.llmapi"))
+        self.assertEqual(made["model"], str(folder.resolve()))
+        self.assertEqual((made["skip_tokenizer_init"], made["trust_remote_code"]), (True, False))
+        self.assertEqual((made["tensor_parallel_size"], made["dtype"], made["visible"]), (1, "auto", "0"))
+        kwargs = made["kwargs"]
+        self.assertEqual((kwargs["cuda_graph_config"], kwargs["disable_overlap_scheduler"]), (None, True))
+        self.assertEqual((kwargs["max_batch_size"], kwargs["max_seq_len"], kwargs["max_num_tokens"]), (64, 128, 8192))
+        self.assertEqual((kwargs["enable_chunked_prefill"], kwargs["stream_interval"]), (False, 1))
+        pool = kwargs["kv_cache_config"]
+        self.assertEqual((pool["enable_block_reuse"], pool["free_gpu_memory_fraction"]), (False, 0.9))
+        self.assertEqual((pool["max_tokens"], pool["dtype"]), (None, "auto"))
+
+    def test_optimized_captures_every_batch_size_that_padding_rounds_to(self):
+        options = {"cuda_graphs": True, "overlap": True, "fp8": "auto"}
+        kwargs = self.made(options=options)["kwargs"]
+        graphs = kwargs["cuda_graph_config"]
+        self.assertEqual((graphs["batch_sizes"], graphs["enable_padding"]), ([1, 2, 4, 8, 16, 32, 64], True))
+        self.assertEqual((kwargs["disable_overlap_scheduler"], kwargs["kv_cache_config"]["dtype"]), (False, "auto"))
+        # Without a word about it, a load is the same.
+        self.assertEqual(self.made()["kwargs"], kwargs)
+        odd = self.made(options={**options, "max_batch": 12})["kwargs"]
+        self.assertEqual((odd["cuda_graph_config"]["batch_sizes"], odd["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
+
+    def test_keys_and_values_are_fp8_where_the_model_is_or_somebody_says_so(self):
+        for quantised, fp8, wanted in (
+            (None, "auto", "auto"),
+            (None, "on", "fp8"),
+            (FP8, "auto", "fp8"),
+            (FP8, "off", "auto"),
+            ({"quant_algo": "W4A16_AWQ"}, "auto", "auto"),
+        ):
+            folder = write_folder(self, quantised=quantised)
+            made = self.made(folder=folder, options={"fp8": fp8})
+            self.assertEqual(made["kwargs"]["kv_cache_config"]["dtype"], wanted, (quantised, fp8))
+
+    def test_the_pool_the_context_the_dtype_and_the_device_are_passed_on(self):
+        worker = Worker(self, gpus=[["A", [9, 0]], ["B", [9, 0]], ["C", [9, 0]]])
+        options = {"memory_fraction": 0.25, "pool_tokens": 4096, "tp": "2"}
+        folder = write_folder(self, {"max_position_embeddings": 20000})
+        worker.load(folder, options=options, device="cuda:1", dtype="f16", context_tokens=16000)
+        (made,) = worker.noted("made")
+        pool = made["kwargs"]["kv_cache_config"]
+        self.assertEqual((pool["free_gpu_memory_fraction"], pool["max_tokens"]), (0.25, 4096))
+        self.assertEqual((made["tensor_parallel_size"], made["visible"], made["dtype"]), (2, "1,2", "float16"))
+        # A prompt that does not fit into one pass is computed in pieces.
+        self.assertEqual((made["kwargs"]["max_seq_len"], made["kwargs"]["enable_chunked_prefill"]), (16000, True))
+
+    def test_devices_count_from_those_that_the_caller_may_see(self):
+        worker = Worker(self, environment={"CUDA_VISIBLE_DEVICES": "5,7"}, gpus=[["A", [9, 0]]] * 8)
+        folder = write_folder(self)
+        worker.load(folder, device="cuda:1")
+        worker.load(folder, device="cuda:0")
+        self.assertEqual([made["visible"] for made in worker.noted("made")], ["7", "5"])
+
+    def test_the_backend_that_builds_engines_is_built_and_loaded_in_phases_of_their_own(self):
+        worker = Worker(self)
+        options = {"backend": "tensorrt", "cuda_graphs": False, "overlap": False, "context_logits": True}
+        message = worker.load(write_folder(self), options=options)
+        (made,) = worker.noted("made")
+        self.assertEqual(made["module"], "tensorrt_llm._tensorrt_engine")
+        self.assertEqual(
+            made["kwargs"]["build_config"],
+            {
+                "max_input_len": 1024,
+                "max_seq_len": 128,
+                "max_batch_size": 64,
+                "max_num_tokens": 8192,
+                "gather_context_logits": True,
+            },
+        )
+        self.assertNotIn("cuda_graph_config", made["kwargs"])
+        phases = [phase["name"] for phase in message["phases"]]
+        self.assertEqual(phases, ["headers", "import", "check", "tokenizer", "build", "load"])
+        build = next(phase["ns"] for phase in message["phases"] if phase["name"] == "build")
+        self.assertEqual(build, 300_000)
+
+    def test_nothing_goes_to_a_network_and_nobody_is_told(self):
+        names = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TRTLLM_NO_USAGE_STATS", "TELEMETRY_DISABLED", "DO_NOT_TRACK"]
+        worker = loaded(self, variables=names)
+        (seen,) = worker.noted("environment")
+        self.assertEqual(seen["environment"], dict(zip(names, ["1", "1", "1", "true", "1"])))
+
+
+class Stating(unittest.TestCase):
+    def test_facts_are_the_configuration_in_effect(self):
+        worker = Worker(self)
+        message = worker.load(write_folder(self), options={"memory_fraction": 0.5, "max_batch": 4})
+        wanted = {
+            "device": "cuda",
+            "weights_dtype": "bf16",
+            "compute_dtype": "bf16",
+            "kv_dtype": "bf16",
+            "architecture": "llama",
+            "context_tokens": 128,
+            "use_cache": True,
+            "prefix_cache": False,
+            "vocabulary_size": 64,
+            "hidden_size": 32,
+            "parameters": 64 * 32,
+            "weights_bytes": 2 * 64 * 32,
+            "eos_ids": [3],
+            "bos_id": 1,
+        }
+        self.assertEqual({name: message.get(name) for name in wanted}, wanted)
+        self.assertEqual(message["libraries"]["tensorrt-llm"], "1.2.1")
+        self.assertEqual([phase["name"] for phase in message["phases"]], ["headers", "import", "check", "tokenizer", "load"])
+        in_effect = message["in_effect"]
+        self.assertEqual((in_effect["cuda_graph_batch_sizes"], in_effect["overlap_scheduler"]), ([1, 2, 4], True))
+        self.assertEqual((in_effect["block_reuse"], in_effect["pool_fraction"]), (False, 0.5))
+
+    def test_dtypes_are_stated_only_as_far_as_they_are_known(self):
+        def dtypes(folder, **asked):
+            message = Worker(self).load(folder, **asked)
+            return [message.get(name) for name in ("weights_dtype", "compute_dtype", "kv_dtype")]
+
+        wide = write_folder(self, {"torch_dtype": "float32"}, dtype="F32")
+        self.assertEqual(dtypes(wide), [None, None, None])
+        self.assertEqual(dtypes(wide, dtype="bf16"), ["bf16", "bf16", "bf16"])
+        self.assertEqual(dtypes(write_folder(self, quantised=FP8, dtype="F8_E4M3")), ["fp8", "bf16", "fp8"])
+        self.assertEqual(dtypes(write_folder(self, quantised={"quant_algo": "W4A16_AWQ"})), [None, "bf16", "bf16"])
+        self.assertEqual(dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
+
+    def test_memory_is_that_of_the_processes_that_work_for_it_and_they_are_named(self):
+        worker = Worker(self, environment={"ORCHESTRATE_LAUNCH": "l1"}, faults=["worker_of_nobody"], gpus=[["A", [9, 0]]] * 2)
+        message = worker.load(write_folder(self), options={"tp": 2})
+        (note,) = worker.noted("workers")
+        self.assertEqual(message["pids"], sorted(note["workers"]))
+        held = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
+        self.assertEqual(message["device_memory"], held)
+        self.assertEqual(worker.generate(max_new_tokens=1)["device_memory"], held)
+
+    def test_its_own_children_are_found_without_being_named(self):
+        message = Worker(self, environment={"ORCHESTRATE_LAUNCH": "l2"}).load(write_folder(self))
+        self.assertNotIn("pids", message)
+        self.assertEqual(message["device_memory"]["in_use_bytes"], 1 << 30)
+
+    def test_the_end_of_the_engine_is_the_end_of_its_workers(self):
+        for faults in (["worker_of_nobody"], ["worker_of_nobody", "does_not_shut_down"]):
+            worker = loaded(self, faults=faults, environment={"ORCHESTRATE_LAUNCH": "l3"})
+            (note,) = worker.noted("workers")
+            self.assertEqual(worker.ask(type="shutdown"), {"type": "bye"})
+            self.assertEqual(worker.process.wait(timeout=60), 0)
+            self.assertEqual(worker.noted("shut_down"), [{"shut_down": True}])
+            for pid in note["workers"]:
+                self.assertFalse(runs(pid), f"process {pid} still runs")
+
+    def test_a_second_load_ends_the_first(self):
+        worker = loaded(self)
+        message = worker.load(write_folder(self), options={"overlap": False})
+        self.assertEqual((message["type"], len(worker.noted("shut_down"))), ("loaded", 1))
+        self.assertEqual(ids(worker.generate(max_new_tokens=2, ignore_eos=True)), expected_ids(PROMPT, 2))
+
+
+class Refusing(unittest.TestCase):
+    def refusal(self, folder=None, said=None, **asked):
+        worker = Worker(self, **(said or {}))
+        failed = worker.load(folder or write_folder(self), **asked)
+        self.assertEqual((failed["type"], worker.noted("workers")), ("failed", []), failed)
+        return failed
+
+    def test_options_that_are_unknown_or_make_no_sense_are_refused_by_name(self):
+        for options, words in {
+            ("colour", "red"): "unknown option `colour`",
+            ("tp", 0): "option `tp`: expected a whole number from 1 to 1024, found `0`",
+            ("tp", "two"): 'option `tp`: expected a whole number from 1 to 1024, found `"two"`',
+            ("max_batch", 65): "option `max_batch`: expected a whole number from 1 to 64, found `65`",
+            ("memory_fraction", 1.5): "option `memory_fraction`: expected a number above 0, at most 1, found `1.5`",
+            ("overlap", "maybe"): 'option `overlap`: expected true or false, found `"maybe"`',
+            ("fp8", 8): "option `fp8`: expected one of `auto`, `on`, `off`, found `8`",
+            ("backend", "autodeploy"): 'option `backend`: expected one of `pytorch`, `tensorrt`, found `"autodeploy"`',
+            ("context_logits", True): "option `context_logits`: the backend `pytorch` gives them without a build of their own",
+        }.items():
+            failed = self.refusal(options=dict([options]))
+            self.assertEqual((failed["kind"], failed["message"]), ("bad_request", words))
+
+    def test_what_a_backend_has_not_is_refused_where_somebody_asks_for_it(self):
+        failed = self.refusal(options={"backend": "tensorrt", "cuda_graphs": True})
+        self.assertEqual(failed["message"], "option `cuda_graphs`: the engines of the backend `tensorrt` have no such switch")
+
+    def test_fp8_on_a_gpu_that_has_none(self):
+        ampere = {"gpus": [["A100-SXM4", [8, 0]]]}
+        failed = self.refusal(said=ampere, options={"fp8": "on"})
+        self.assertEqual(failed["message"], "option `fp8`: `A100-SXM4` has compute capability 8.0, fp8 needs 8.9")
+        failed = self.refusal(write_folder(self, quantised=FP8), said=ampere)
+        self.assertIn("is in fp8: `A100-SXM4` has compute capability 8.0", failed["message"])
+        self.assertEqual(failed["kind"], "unsupported")
+
+    def test_more_gpus_than_there_are(self):
+        failed = self.refusal(options={"tp": 2})
+        words = "option `tp`: 2 GPUs from `cuda` on are asked, this machine has 1 GPU"
+        self.assertEqual((failed["kind"], failed["message"]), ("unavailable", words))
+        self.assertEqual(self.refusal(device="cuda:3")["message"], "no `cuda:3`: this machine has 1 GPU")
+        self.assertEqual(self.refusal(device="cpu")["message"], "device `cpu`: offered are `cuda`")
+
+    def test_memory_that_runs_out_in_a_worker_process_is_told_with_what_to_do(self):
+        failed = self.refusal(said={"faults": ["out_of_memory"]})
+        self.assertEqual(failed["kind"], "out_of_memory")
+        self.assertIn("CUDA out of memory. Tried to allocate 48.00 GiB", failed["message"])
+        self.assertIn("`memory_fraction`", failed["hint"])
+
+    def test_an_architecture_that_the_library_lacks_is_named(self):
+        failed = self.refusal(write_folder(self, {"architectures": ["MadeUpForCausalLM"]}))
+        words = "architecture `MadeUpForCausalLM`: TensorRT-LLM has no such model"
+        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", words))
+
+    def test_folders_that_are_none(self):
+        folder = write_folder(self)
+        self.assertIn("expected a model folder", self.refusal(folder / "model.safetensors")["message"])
+        (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+        self.assertIn("no safetensors file", self.refusal(folder)["message"])
+        (folder / "model.safetensors").rename(folder / "model.gguf")
+        self.assertEqual(self.refusal(folder)["message"], "format `gguf`: offered are `safetensors`")
+        silent = write_folder(self, {"max_position_embeddings": None})
+        self.assertEqual(self.refusal(silent)["hint"], "give `context_tokens`")
+        self.assertEqual(self.refusal(context_tokens=129)["kind"], "context")
+        self.assertNotIn("num_hidden_layers", CONFIG)
+
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+"""What goes wrong inside the library, in words that a user can act on. It raises few types of its own and wraps what its
+worker processes raised, so the texts of the whole chain are read.
+"""
+
+import re
+import sys
+import traceback
+
+from engine_kit import Failed
+
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|outofmemory|insufficient gpu memory|cudaErrorMemoryAllocation|std::bad_alloc|CUBLAS_STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+ARCHITECTURE = re.compile(r"unknown architecture for \w+: (\S+)|unsupported (?:model )?architecture:? ?(\S*)", re.IGNORECASE)
+TOO_LONG = re.compile(r"should not exceed max_num_tokens|max_seq_len|exceeds? the (?:maximum|max)", re.IGNORECASE)
+NOT_ON_THIS_GPU = re.compile(r"no kernel image|not supported on (?:this|sm)|requires? sm|pre sm ?80", re.IGNORECASE)
+ENDED = re.compile(r"worker died|shutting down|MPI_ABORT|BrokenPipe|connection (?:reset|refused)|cuda error|cudaError", re.IGNORECASE)
+
+SMALLER = "ask for less: `context_tokens`, or the options `max_batch`, `memory_fraction`, `pool_tokens`"
+
+
+def explained(error, doing):
+    """A `Failed` for whatever the library raised."""
+    if isinstance(error, Failed):
+        return error
+    chain = list(_chain(error))
+    said = "\n".join(f"{type(it).__name__}: {it}" for it in chain)
+    cause = _line(chain[-1])
+    sys.stderr.write("".join(traceback.format_exception(error)[-12:]))
+    sys.stderr.flush()
+    if OUT_OF_MEMORY.search(said):
+        line = next((line for line in said.splitlines() if OUT_OF_MEMORY.search(line)), cause)
+        return Failed("out_of_memory", f"{doing}: {line.strip()[:300]}", SMALLER)
+    if named := ARCHITECTURE.search(said):
+        name = (named.group(1) or named.group(2) or "").strip("`'\".,") or "of this model"
+        return Failed("unsupported", f"architecture `{name}`: TensorRT-LLM has no such model")
+    if NOT_ON_THIS_GPU.search(said):
+        return Failed("unsupported", f"{doing}: {cause}")
+    if doing == GENERATING and TOO_LONG.search(said):
+        return Failed("context", f"{doing}: {cause}")
+    if ENDED.search(said):
+        return Failed("device", f"{doing}: {cause}", "send `load` again")
+    return Failed("internal", f"{doing}: {cause}")
+
+
+LOADING = "TensorRT-LLM could not load the model"
+GENERATING = "TensorRT-LLM failed in a request"
+
+
+def _chain(error):
+    """From what was raised to what caused it."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _line(error):
+    text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,185 @@
+"""The engine `tensorrt-llm`: NVIDIA's TensorRT-LLM through its LLM API."""
+
+import sys
+
+import engine_kit
+import library
+import machine
+from engine_kit import Failed
+from expected import WRITTEN_FOR
+from model_folder import FORMATS, open_folder
+from settings import MOST_AT_ONCE, OPTIONS, read_settings
+
+NAME = "tensorrt-llm"
+
+# As loads and facts call them, and as the library does. `auto` is what the model folder says.
+DTYPES = {"auto": "auto", "bf16": "bfloat16", "f16": "float16"}
+
+# The first GPUs that compute in fp8.
+FP8_CAPABILITY = (8, 9)
+
+
+class TensorRTLLM(engine_kit.Engine):
+    options = OPTIONS
+
+    def __init__(self):
+        self._serving = None
+
+    def hello(self):
+        version = library.installed_version()
+        missing = []
+        if version is None:
+            missing.append(f"TensorRT-LLM is not installed in `{sys.executable}`")
+        if not machine.has_driver():
+            missing.append("no NVIDIA driver found")
+        if missing:
+            raise Failed("unavailable", " and ".join(missing), library.GET_IT if version is None else None)
+        return {
+            "engine": NAME,
+            "version": version,
+            # The library gives what an iteration made in one response; that this is one id each is not its promise.
+            "stamp": "chunk",
+            "capabilities": {
+                "devices": ["cuda"],
+                "dtypes": list(DTYPES),
+                "formats": FORMATS,
+                "batch": MOST_AT_ONCE,
+                "concurrency": MOST_AT_ONCE,
+                "padding_sides": ["packed"],
+                "ignore_eos": "exact",
+                "sampling": True,
+                "score": True,
+            },
+        }
+
+    def load(self, request, phases):
+        self.close()
+        with phases.time("headers"):
+            folder = open_folder(request.model)
+            settings = read_settings(request.options)
+            context_tokens = decide_context(request, folder)
+            gpus = machine.gpus()
+            kv_dtype = decide_kv_dtype(settings, folder, gpus)
+            machine.show_only(request.device, settings.tp, len(gpus))
+        with phases.time("import"):
+            library.open_library()
+            import serving
+            import trouble
+        with phases.time("check"):
+            library.check_expected(settings.backend)
+        with phases.time("tokenizer"):
+            tokenizer = read_tokenizer(folder)
+        before = machine.processes()
+        try:
+            with phases.time("build" if settings.backend == "tensorrt" else "load"):
+                dtype = DTYPES[request.dtype]
+                llm = library.load(
+                    settings.backend, library.arguments(settings, folder, context_tokens, dtype, kv_dtype)
+                )
+        except Exception as error:
+            raise trouble.explained(error, trouble.LOADING) from error
+        split_build(phases, library.build_seconds(llm))
+        stated = {
+            "backend": settings.backend,
+            "context_logits": settings.context_logits,
+            "max_batch": settings.max_batch,
+            "facts": facts(request, settings, folder, context_tokens, kv_dtype, library.in_effect(llm)),
+        }
+        self._serving = serving.Serving(llm, folder, tokenizer, stated, machine.workers_since(before))
+        if library.installed_version() != WRITTEN_FOR:
+            sys.stderr.write(f"this engine was written for TensorRT-LLM {WRITTEN_FOR}; nothing that it uses differs here\n")
+        return self._serving
+
+    def close(self):
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.close()
+
+
+def decide_context(request, folder):
+    most, asked = folder.context_tokens, request.context_tokens
+    if asked is None and most is None:
+        message = "`config.json`: neither `max_position_embeddings` nor `n_positions`"
+        raise Failed("model", message, "give `context_tokens`")
+    if asked is not None and most is not None and asked > most:
+        raise Failed("context", f"`context_tokens`: {asked} is more than the {most} of model `{folder.name}`")
+    return asked or most
+
+
+def decide_kv_dtype(settings, folder, gpus):
+    """The dtype of keys and values in the library's words."""
+    slow = [gpu for gpu in gpus if gpu.capability < FP8_CAPABILITY]
+    if slow and (settings.fp8 == "on" or folder.is_fp8):
+        what = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
+        has = ".".join(str(it) for it in slow[0].capability)
+        raise Failed("unsupported", f"{what}: `{slow[0].name}` has compute capability {has}, fp8 needs 8.9")
+    if settings.backend == "pytorch" and (settings.fp8 == "on" or settings.fp8 == "auto" and folder.is_fp8):
+        return "fp8"
+    return "auto"
+
+
+def facts(request, settings, folder, context_tokens, kv_dtype, in_effect):
+    compute_dtype = folder.compute_dtype if request.dtype == "auto" else request.dtype
+    # What the library makes of f32 weights is its own affair where nobody says a dtype.
+    if compute_dtype == "f32":
+        compute_dtype = None
+    weights_dtype = "fp8" if folder.is_fp8 else None if folder.is_quantised else compute_dtype
+    pool_is_fp8 = "fp8" in (kv_dtype, in_effect.get("pool_dtype")) or folder.has_fp8_pool
+    stated = {
+        "device": request.device,
+        "weights_dtype": weights_dtype,
+        "compute_dtype": compute_dtype,
+        "kv_dtype": "fp8" if pool_is_fp8 else compute_dtype,
+        "architecture": folder.architecture,
+        "context_tokens": context_tokens,
+        "use_cache": True,
+        "prefix_cache": False,
+        "weights_bytes": weights_bytes(folder, compute_dtype),
+        "parameters": folder.parameters,
+        "vocabulary_size": folder.vocabulary_size,
+        "hidden_size": folder.hidden_size,
+        "eos_ids": folder.eos_ids,
+        "bos_id": folder.bos_id,
+        "libraries": library.versions(),
+        # For a person who asks; the protocol has no field for these.
+        "in_effect": {"backend": settings.backend, "max_batch": settings.max_batch, **in_effect},
+    }
+    return {name: value for name, value in stated.items() if value is not None}
+
+
+def weights_bytes(folder, compute_dtype):
+    """As on disk, unless the load makes other numbers of them."""
+    if folder.parameters is None or compute_dtype is None or folder.weights_dtype == compute_dtype:
+        return folder.weights_bytes
+    return 2 * folder.parameters
+
+
+def read_tokenizer(folder):
+    """For prompts as text; ids need none. The library stands on `tokenizers` itself."""
+    if folder.tokenizer is None:
+        return None
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
+    try:
+        tokenizer = Tokenizer.from_file(str(folder.tokenizer))
+    except Exception as error:
+        # It raises nothing narrower.
+        raise Failed("model", f"`{folder.tokenizer}`: {error}") from None
+    # A prompt is measured at the length it has.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def split_build(phases, build_seconds):
+    """Tells building an engine from loading it, where the library says how long its steps took."""
+    last = phases.times[-1]
+    build_ns = None if build_seconds is None else int(build_seconds * 1e9)
+    if last["name"] == "build" and build_ns is not None and 0 < build_ns < last["ns"]:
+        phases.times[-1:] = [{"name": "build", "ns": build_ns}, {"name": "load", "ns": last["ns"] - build_ns}]
+
+
+if __name__ == "__main__":
+    engine_kit.serve(TensorRTLLM())
