@@ -1,5 +1,5 @@
 //! scripts/cuda-toolkit, with a stand-in for the installer: what it downloads is a toolkit of a few bytes, so that no network
-//! is needed. The real one is put to work by scripts/check-cuda.
+//! is needed. And scripts/check-cuda, with one for cargo: when it compiles, and what it says when it does not.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -229,4 +229,69 @@ fn a_word_that_it_does_not_know_is_answered_with_those_that_it_does() {
     let outcome = call(&machine(UNPACKS), &["--help-me"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.stderr.contains("scripts/cuda-toolkit --where"), "{outcome:?}");
+}
+
+/// scripts/check-cuda where `nvcc` is content with everything and `cargo` does this.
+fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
+    for program in ["path", "own/bin"] {
+        std::fs::create_dir_all(scratch.join(program)).unwrap();
+    }
+    scratch.script("own/bin/nvcc", "");
+    scratch.script("path/rustc", "echo rustc 1.95.0");
+    scratch.script("path/cargo", &format!("echo \"$*\" >>\"$ASKED\"\n{cargo}"));
+    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
+    command.arg(minutes).env("PATH", path).env("ASKED", scratch.join("asked"));
+    finish(command.env("CUDA_HOME", scratch.join("own")))
+}
+
+#[test]
+fn sources_that_compiled_on_a_machine_are_not_compiled_there_again() {
+    let scratch = Scratch::outside();
+    let first = check(&scratch, "exit 0", "8");
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert!(first.stdout.contains("compiled: the CUDA build of candle, in "), "{first:?}");
+    let asked = times_asked(&scratch);
+    let second = check(&scratch, "exit 1", "8");
+    assert_eq!(second.code, Some(0), "{second:?}");
+    assert!(second.stdout.contains("unchanged: the CUDA build of candle compiled here on 2"), "{second:?}");
+    assert_eq!(times_asked(&scratch), asked);
+    // What is forgotten is compiled again.
+    let kept = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
+    std::fs::remove_dir_all(kept.stdout.trim()).unwrap();
+    assert_eq!(check(&scratch, "exit 1", "8").code, Some(1));
+}
+
+#[test]
+fn what_does_not_compile_is_a_failure_each_time() {
+    let scratch = Scratch::outside();
+    for _ in 0..2 {
+        let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", "8");
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""), "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_takes_longer_than_its_box_is_skipped_in_so_many_words_and_nothing_of_it_goes_on() {
+    let scratch = Scratch::outside();
+    let outcome = check(&scratch, "exec sleep 600", "0.01");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("skipped: the CUDA build of candle takes longer than 0.01 minutes"));
+    scratch.wait_until_nothing_lives();
+    let outcome = check(&scratch, "exit 0", "8");
+    assert!(
+        outcome.stdout.contains("compiled: "),
+        "a skipped build is not taken for a compiled one: {outcome:?}"
+    );
+}
+
+#[test]
+fn a_machine_that_cannot_have_the_toolkit_skips_the_check_and_says_why() {
+    let scratch = machine(OFFLINE);
+    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
+    let outcome = finish(command.env("PATH", path).env_remove("CUDA_HOME"));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit cannot be had here"), "{outcome:?}");
+    assert!(outcome.stderr.contains("is there a network?"), "{outcome:?}");
 }
