@@ -181,5 +181,6 @@ def split_build(phases, build_seconds):
         phases.times[-1:] = [{"name": "build", "ns": build_ns}, {"name": "load", "ns": last["ns"] - build_ns}]
 
 
+# Worker processes that MPI starts import this file again, under another name.
 if __name__ == "__main__":
     engine_kit.serve(TensorRTLLM())

@@ -1,9 +1,14 @@
 """Is the library there, and is it the one that this engine knows? Said before anything is loaded, with both versions."""
 
+import importlib.util
 import sys
 import unittest
+from pathlib import Path
 
 from support import Worker, write_folder
+
+HAS = {name: importlib.util.find_spec(name) is not None for name in ("torch", "tokenizers")}
+EMBEDDED = Path(__file__).resolve().parents[3] / "models" / "embedded"
 
 HELLO = {"type": "hello", "protocol": 1}
 
@@ -76,6 +81,36 @@ class Comparing(unittest.TestCase):
         worker.ask(type="shutdown")
         worker.process.wait(timeout=60)
         self.assertIn(b"was written for TensorRT-LLM 1.2.1", b"".join(worker.stderr))
+
+
+class Neighbours(unittest.TestCase):
+    """What the library stands on, where a Python has it: `scripts/python-of pytorch-baseline` does."""
+
+    @unittest.skipUnless(HAS["torch"], "PyTorch is not installed in this Python")
+    def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
+        import torch
+
+        import library
+
+        torch.manual_seed(1)
+        logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
+        wanted = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
+        # A vocabulary is padded for the GPU, and some backends say which sequence it was.
+        for given in (logits, logits[None]):
+            found = library.logprobs(given, ids, 65)
+            self.assertTrue(torch.allclose(torch.tensor(found, dtype=torch.float64), wanted, atol=1e-12))
+        self.assertEqual(len(library.logprobs(logits.float(), ids[:2], 65)), 2)
+
+    @unittest.skipUnless(HAS["tokenizers"], "`tokenizers` is not installed in this Python")
+    def test_text_is_tokenised_as_the_models_own_tokenizer_does_it(self):
+        from tokenizers import Tokenizer
+
+        worker = Worker(self)
+        self.assertEqual(worker.load(EMBEDDED)["type"], "loaded")
+        answer = worker.ask(type="generate", prompt="Hello", max_new_tokens=2)
+        (asked,) = worker.noted("asked")
+        self.assertEqual(asked["asked"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
+        self.assertIn("text", answer["iterations"][0]["sequences"][0])
 
 
 if __name__ == "__main__":
