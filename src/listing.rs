@@ -9,6 +9,7 @@ use crate::manifest::{Engine, SetUp};
 use crate::metric::METRICS;
 use crate::output;
 use crate::registry::{Registry, State};
+use crate::report::FACTS;
 use crate::scenario::{SCENARIOS, SUITES};
 use crate::shell::megabytes;
 
@@ -67,6 +68,10 @@ pub fn metrics() -> Result<u8> {
     let mut text = String::new();
     for metric in METRICS {
         writeln!(text, "{} ({})\n    {}", metric.name, metric.unit.symbol(), metric.about)?;
+    }
+    writeln!(text, "\nbeside them, in --resources and in formats for programs:")?;
+    for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
+        writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
     }
     output::print(text.as_bytes())?;
     Ok(DONE)

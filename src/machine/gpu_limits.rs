@@ -10,6 +10,8 @@ use machine_limits::{GpuAsked, Limits, probe_gpus};
 use crate::exit_code::DONE;
 use crate::output;
 
+use super::gpu;
+
 /// The question that this program answers itself.
 const QUESTION: &str = "probe-gpu";
 /// Most of an answer is libraries of hundreds of MiB being loaded, perhaps from a slow disk.
@@ -26,7 +28,11 @@ pub fn ask(devices: &[u32]) -> Limits {
 }
 
 fn answered(program: &Path, arguments: Vec<String>, deadline: Duration) -> Result<Limits, String> {
-    let question = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
+    let mut question = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
+    // It counts as engines do.
+    if let Some((name, value)) = gpu::order_for_processes() {
+        question = question.env(name, value);
+    }
     let asked = question.start().map_err(|error| format!("cannot ask about them: {error}"))?;
     match asked.wait_timeout(deadline) {
         Ok(Some(output)) => said(&output.stdout)

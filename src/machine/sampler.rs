@@ -53,7 +53,7 @@ impl Sampler {
 
 fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
     let (mut held, mut looks): (Option<Held>, Vec<Look>) = (None, Vec::new());
-    let mut ends = false;
+    let (started, mut ends) = (Instant::now(), false);
     loop {
         let begun = Instant::now();
         let processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
@@ -63,7 +63,7 @@ fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
                 EVERY
             }
             What::Gpus => {
-                looks.extend(gpu::look(&processes));
+                looks.extend(gpu::look(&processes, started.elapsed()));
                 GPUS_EVERY
             }
         };
