@@ -29,9 +29,12 @@ pub fn gpus_of(
 fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
     let Some(machine) = machine else { return Some(index) };
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
-    let uuid = probed.and_then(|gpu| gpu.uuid.as_ref());
-    let is_it = |gpu: &&Gpu| gpu.uuid.as_ref() == uuid || gpu.mig_uuids.iter().any(|part| Some(part) == uuid);
-    let found = uuid.and_then(|_| machine.gpus.iter().find(is_it)).map(|gpu| gpu.index);
+    let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
+        // NVML says of what it is before it: `GPU-`, `MIG-`.
+        let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
+        let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
+        machine.gpus.iter().find(whose).map(|gpu| gpu.index)
+    });
     found.or_else(|| machine.gpu_of(index))
 }
 
@@ -198,7 +201,7 @@ mod tests {
             (both.indices.as_slice(), both.process_bytes, both.growth_bytes),
             (&[0, 1][..], Some(11), Some(130))
         );
-        let probed = GpuLimits { index: 0, uuid: Some("GPU-b".into()), ..GpuLimits::default() };
+        let probed = GpuLimits { index: 0, uuid: Some("B".into()), ..GpuLimits::default() };
         let limits = Limits { gpus: vec![probed], ..Limits::default() };
         assert_eq!(of_cuda(0, Some(&machine(None)), Some(&limits)), Some(1));
         assert_eq!(of_cuda(1, Some(&machine(None)), Some(&limits)), Some(1));
