@@ -246,7 +246,8 @@ pub const METRICS: &[Metric] = &[
         about: "what the counters of energy counted over the sampled pass, less what they count in the same time when nothing \
                 runs, over its new tokens: the prompt's share is in it. Processors' packages and their memory (RAPL), and for \
                 an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read: not of a \
-                part of a GPU (MIG), nor of a GPU in a pass of under a second, whose counter moves ten times in one.",
+                part of a GPU (MIG), nor of a GPU in a pass of under a second, whose counter moves ten times in one. \
+                What the machine does not list is not in it: most guests list no processor.",
         of: resources::joules_per_token,
     },
 ];

@@ -289,6 +289,13 @@ fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_
     ] {
         assert!(words.contains(said), "{said}: {}", outcome.stdout);
     }
+    // Who chose an order has it, and then nobody knows which is which.
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
+    asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
+    let outcome = finish(&mut asked);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("CUDA alone knows: set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
 }
 
 #[test]

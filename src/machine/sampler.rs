@@ -56,7 +56,10 @@ fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
     let (started, mut ends) = (Instant::now(), false);
     loop {
         let begun = Instant::now();
-        let processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
+        let mut processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
+        // Roots may lie in one another's trees.
+        processes.sort_unstable();
+        processes.dedup();
         let every = match what {
             What::Memory => {
                 held = held.into_iter().chain(memory::held(&processes)).max_by_key(|held| held.pss_bytes);

@@ -73,7 +73,9 @@ impl Run<'_> {
         let before = Reading::take();
         let on_device = self.plan.configurations[launched.launch.configuration].device != "cpu";
         if !before.is_empty() || on_device {
-            let sampler = Sampler::start(What::Gpus, roots);
+            // A worker that somebody else started anew has left the tree, and holds the device all the same.
+            let anywhere = roots.into_iter().chain(launched.talk.process.all()).collect();
+            let sampler = Sampler::start(What::Gpus, anywhere);
             pass = of;
             self.ask_for(launched, &mut pass, self.span()).await?;
             pass.energy = Reading::take().since(&before);

@@ -92,12 +92,26 @@ fn functions(source: &str) -> String {
         let (arguments, _) = declared.split_once("fn(").unwrap().1.split_once(") ->").unwrap();
         let arguments = arguments.split(',').map(str::trim).filter(|it| !it.is_empty()).map(in_c);
         let ours = format!("int (*)({})", arguments.collect::<Vec<_>>().join(", "));
-        writeln!(out, "static_assert(same<{ours}, decltype(&{symbol})>::value, \"{symbol}\");").unwrap();
+        writeln!(out, "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");", theirs(symbol))
+            .unwrap();
         let plain = symbol.strip_suffix("_v2").unwrap_or(symbol);
         writeln!(out, "static_assert(!__builtin_strcmp(NAME({plain}), \"{symbol}\"), \"{symbol}\");")
             .unwrap();
     }
     out
+}
+
+/// Its address. In C++ this one has a second form under the same name, which no library holds; that the first has these types,
+/// the cast asks the header.
+fn theirs(symbol: &str) -> String {
+    if symbol != "cublasGemmEx" {
+        return format!("&{symbol}");
+    }
+    let operand = "const void *, cudaDataType, int";
+    format!(
+        "static_cast<cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, \
+         {operand}, {operand}, const void *, void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t)>(&{symbol})"
+    )
 }
 
 fn in_c(kind: &str) -> String {

@@ -118,6 +118,7 @@ mod tests {
     fn a_part_of_a_gpu_that_states_no_utilisation_was_not_idle() {
         assert_eq!(over(&[look(0, None, 1, &[])])[0].utilisation_percent, None);
         let silent = Look { throttled_by: None, ..look(0, None, 1, &[]) };
-        assert_eq!((over(&[silent.clone()])[0].throttled_looks, over(&[silent])[0].looks), (None, 1));
+        let found = over(&[silent]);
+        assert_eq!((found[0].throttled_looks, found[0].looks), (None, 1));
     }
 }
