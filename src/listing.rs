@@ -11,6 +11,7 @@ use crate::output;
 use crate::own_python;
 use crate::plan::Unavailable;
 use crate::registry::{Registry, State, missing, without_driver};
+use crate::report::FACTS;
 use crate::scenario::{SCENARIOS, SUITES};
 use crate::shell::megabytes;
 
@@ -83,6 +84,10 @@ pub fn metrics() -> Result<u8> {
     let mut text = String::new();
     for metric in METRICS {
         writeln!(text, "{} ({})\n    {}", metric.name, metric.unit.symbol(), metric.about)?;
+    }
+    writeln!(text, "\nbeside them, in --resources and in formats for programs:")?;
+    for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
+        writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
     }
     output::print(text.as_bytes())?;
     Ok(DONE)

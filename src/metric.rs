@@ -4,6 +4,7 @@
 //! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
 //! (an empty vector, `n/a` in a table): never zero, never infinite.
 
+mod gpus;
 pub mod limits;
 mod observation;
 mod resources;
@@ -17,8 +18,9 @@ use crate::record::Sample;
 use crate::scenario::Kind;
 use crate::stats::Quality;
 
+pub use gpus::{OnGpus, gpus_of};
 pub use observation::{Observation, Surroundings};
-pub use resources::{idle_watts, on_device, weights_bytes};
+pub use resources::{Known, device_memory_known, idle_watts, on_device, stated_device_bytes, weights_bytes};
 pub use unit::{Scale, Unit, three_digits};
 
 pub const METRICS: &[Metric] = &[
@@ -226,9 +228,11 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("device memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "the peak that the engine states of the device's memory, or what the driver counts of its processes while \
-                samplers look on, whichever is more; where it counts, the launch of that pass speaks for the case. Not for an \
-                engine that computes on the CPU.",
+        about: "the peak that the engine states of the device's memory, or what is counted of it while samplers look on, \
+                whichever is more: what the driver counts of its processes; where it names none of them (in a container, \
+                say), what the whole device holds more than just before the launch, whoever took it. Where somebody counted, \
+                the launch of that pass speaks for the case. --resources says which of them it is. Not for an engine that \
+                computes on the CPU.",
         of: resources::device_memory,
     },
     Metric {
@@ -241,7 +245,9 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "what the counters of energy counted over the sampled pass, less what they count in the same time when nothing \
                 runs, over its new tokens: the prompt's share is in it. Processors' packages and their memory (RAPL), and for \
-                an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read.",
+                an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read: not of a \
+                part of a GPU (MIG), nor of a GPU in a pass of under a second, whose counter moves ten times in one. \
+                What the machine does not list is not in it: most guests list no processor.",
         of: resources::joules_per_token,
     },
 ];

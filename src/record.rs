@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::stats::{Floor, StoppedBy};
 
-pub use beside::{Energy, GpuPass, Held, Idle, Late, Limits, Overhead, Pass};
+pub use beside::{Energy, GpuHeld, GpuPass, Held, Idle, Late, Limits, Overhead, Pass};
 pub use proof::{Continued, HeldOut, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
@@ -133,6 +133,9 @@ pub struct Launch {
     /// The form in which the engine was given the model, where it reads no form that the model has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub converted: Option<Converted>,
+    /// What each GPU held just before its process was started; of one that is asked to compute on the CPU nobody looked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus_before: Vec<GpuHeld>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -87,6 +87,7 @@ fn what_a_planted_time_gives_is_bytes_read_and_written_and_two_operations_for_ea
     assert_eq!(limits.absent, [""; 0]);
     let [gpu] = limits.gpus.as_slice() else { panic!("{limits:?}") };
     assert_eq!((gpu.index, gpu.name.as_str(), gpu.l2_bytes), (0, "Pretence 9000", Some(50 << 20)));
+    assert_eq!(gpu.uuid.as_deref(), Some("eeeeeeee-eeee-eeee-eeee-eeeeeeeeee00"));
     // The best pass counts: 2 GiB in half a millisecond.
     let copies = gpu.copies.unwrap();
     assert_eq!((copies.bytes, copies.ns), (2 * GIB, 500_000));
@@ -103,7 +104,7 @@ fn every_pass_lies_between_two_events_of_which_the_later_is_waited_for() {
     let pretence = Pretence::whole();
     pretence.asked(&[], &[]);
     let log = pretence.log();
-    assert_eq!(log[0], "retain 0");
+    assert_eq!(log[1], "retain 0");
     let is_pass = |line: &str| line.starts_with("copy") || line.starts_with("product");
     let mut timed = std::collections::BTreeMap::<&str, usize>::new();
     for at in 1..log.len() {
@@ -266,6 +267,20 @@ fn cublas_is_found_where_an_engines_environment_has_it() {
 }
 
 #[test]
+fn cublas_is_found_beside_a_python_of_the_users_own_and_one_that_this_driver_refuses_is_passed_over() {
+    let pretence = Pretence::new(Some("venv/lib/python3.12/site-packages/nvidia/cu13/lib"));
+    let python = pretence.scratch.join("venv/bin/python3");
+    let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
+    assert_eq!(units(&pretence.asked(&[], &own).gpus[0]), UNITS);
+    // The loader's own comes first, and is another that the driver is too old for.
+    let loaders = pretence.driver().join("libcublas.so.13");
+    compile("stand-in-cublas.c", &loaders);
+    let refusing = [own[0], ("STAND_IN_REFUSES_FROM", loaders.to_str().unwrap())];
+    let limits = pretence.asked(&[], &refusing);
+    assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
+}
+
+#[test]
 fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a_gpu() {
     let pretence = Pretence::whole();
     let measure = |device: &str, crashes: &str| {
@@ -287,6 +302,7 @@ fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a
     assert_eq!((&limits[0]["block"], &limits[0]["gpus"][0]["name"]), (&json!(0), &json!("Pretence 9000")));
     let retained = pretence.log().iter().filter(|line| line.starts_with("retain")).count();
     assert_eq!(retained, 1);
+    assert_eq!(pretence.log()[0], "order PCI_BUS_ID", "it is to count as engines do");
     // A driver that ends its process takes no run with it.
     let limits = measure("cuda", "cuMemAlloc_v2");
     assert_eq!(limits.len(), 1, "{limits:?}");

@@ -26,6 +26,15 @@ fn measure(scratch: &Scratch, engine: &PathBuf, options: &[&str]) -> Command {
     command
 }
 
+fn gibibytes(count: u64) -> Value {
+    ((count << 30) as f64).into()
+}
+
+fn record_in(scratch: &Scratch) -> PathBuf {
+    let mut records = std::fs::read_dir(scratch.results()).unwrap().map(|entry| entry.unwrap().path());
+    records.find(|path| path.extension().is_some_and(|it| it == "jsonl")).unwrap()
+}
+
 /// The folder of a driver's library for a GPU that is not there.
 fn stand_in(scratch: &Scratch) -> PathBuf {
     let folder = scratch.join("driver");
@@ -199,6 +208,96 @@ fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
     assert_eq!(resources["device_bytes"], Value::Null);
 }
 
+/// Two GPUs of which the second is the only one that engines see, and compute on.
+fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
+    let driver = stand_in(scratch);
+    let told = scratch.join("told");
+    let script = format!(
+        "echo \"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\" > '{}'; exec '{}' --memory-bytes 500000000",
+        told.display(),
+        fake_engine().display()
+    );
+    let engine = scratch.script("on-a-gpu", &script);
+    let mut asked = measure(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
+    asked.env("LD_LIBRARY_PATH", &driver).env("CUDA_VISIBLE_DEVICES", "1").env_remove("CUDA_DEVICE_ORDER");
+    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more.iter().copied());
+    let report = json(&mut asked);
+    assert_eq!(std::fs::read_to_string(told).unwrap(), "PCI_BUS_ID 1\n");
+    report
+}
+
+#[test]
+fn cuda_0_is_the_gpu_that_engines_see_first_and_memory_is_what_the_driver_counts_of_their_processes() {
+    let scratch = Scratch::new();
+    let report = on_the_second(&scratch, &[("STAND_IN_PROCESSES", "own")]);
+    let resources = &report["cases"][0]["resources"];
+    assert_eq!(resources["gpus"], serde_json::json!([1]));
+    assert_eq!(
+        (&resources["device_bytes"], &resources["device_bytes_from"]),
+        (&gibibytes(2), &"processes".into())
+    );
+    // What the engine states stays beside it, and what the whole device grew by too.
+    assert_eq!(resources["device_stated_bytes"], 1e9);
+    assert_eq!(resources["device_growth_bytes"], gibibytes(3));
+    assert_eq!((&resources["gpu_watts"], &resources["gpu_percent"]), (&70.0.into(), &83.0.into()));
+    assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
+    let record = Record::only_one_in(&scratch.results());
+    let machine = &record.0[0]["machine"];
+    assert_eq!(machine["cuda"], serde_json::json!({"device_order": "PCI_BUS_ID", "visible_devices": "1"}));
+    assert_eq!(machine["gpus"][1]["pci"], "00000000:1C:00.0");
+}
+
+#[test]
+fn a_driver_that_counts_by_a_hosts_numbers_leaves_what_the_whole_device_grew_by() {
+    let scratch = Scratch::new();
+    let report = on_the_second(&scratch, &[("STAND_IN_ENERGY", "none")]);
+    let resources = &report["cases"][0]["resources"];
+    assert_eq!(
+        (&resources["device_bytes"], &resources["device_bytes_from"]),
+        (&gibibytes(3), &"growth".into())
+    );
+    assert_eq!(
+        (&resources["gpus"], &resources["device_process_bytes"]),
+        (&serde_json::json!([1]), &Value::Null)
+    );
+    // Without a counter of energy there is none, and power all the same.
+    assert_eq!((&resources["joules_per_token"], &resources["gpu_watts"]), (&Value::Null, &70.0.into()));
+    let record = Record::only_one_in(&scratch.results());
+    let launch = record.entries("launch").last().copied().unwrap().clone();
+    assert_eq!(launch["gpus_before"][1], serde_json::json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
+    let table = finish(scratch.orchestrate().arg("report").arg(record_in(&scratch)).arg("--resources"));
+    let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("as the whole device grew since before the launch"), "{table:?}");
+}
+
+#[test]
+fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_each() {
+    let scratch = Scratch::new();
+    let driver = stand_in(&scratch);
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_DEVICE_ORDER");
+    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_VISIBLE_DEVICES", "MIG-2234")]);
+    let outcome = finish(&mut asked);
+    assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "MIG 1g.10gb + 1g.10gb",
+        "`--device cuda:0`",
+        "no engine sees it",
+        "412 of 350 W",
+        "memory clock 2600 of 2619 MHz",
+    ] {
+        assert!(words.contains(said), "{said}: {}", outcome.stdout);
+    }
+    // Who chose an order has it, and then nobody knows which is which.
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
+    asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
+    let outcome = finish(&mut asked);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("CUDA alone knows: set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
+}
+
 #[test]
 fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
     let scratch = Scratch::new();
@@ -222,7 +321,9 @@ fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_th
     let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
     let report = json(asked.args(["--budget", "20s"]).env("LD_LIBRARY_PATH", &driver));
     let warnings = report["warnings"].to_string();
-    assert!(warnings.contains("GPU 0 was slowed down while it computed (sw_power_cap); raise"), "{warnings}");
+    let slowed =
+        "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";
+    assert!(warnings.contains(slowed), "{warnings}");
     assert!(warnings.contains("other programs use GPU 0"), "{warnings}");
     // None of the processes that the driver names is the engine's.
     assert_eq!(report["cases"][0]["resources"]["device_bytes"], Value::Null);

@@ -154,6 +154,11 @@ impl Process {
         signal_each(&self.resting, Signal::SIGSTOP);
     }
 
+    /// Every process of this launch, also one that has left the group and the tree.
+    pub fn all(&self) -> Vec<u32> {
+        processes_marked(environment::LAUNCH, &self.launch)
+    }
+
     /// Lets it go on. True when it had been at rest.
     pub fn wake(&mut self) -> bool {
         let rested = std::mem::take(&mut self.resting);

@@ -10,12 +10,14 @@ use machine_limits::{GpuAsked, Limits, probe_gpus};
 use crate::exit_code::DONE;
 use crate::output;
 
+use super::gpu;
+
 /// The question that this program answers itself.
 const QUESTION: &str = "probe-gpu";
 /// Most of an answer is libraries of hundreds of MiB being loaded, perhaps from a slow disk.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// For each setting. Clocks of a GPU that idled are up after a tenth of it.
-const BUDGET: Duration = Duration::from_millis(300);
+/// For each of five settings. Clocks of a GPU that idled are up after a part of it.
+const BUDGET: Duration = Duration::from_millis(250);
 
 /// Gives `gpus` and `absent` alone, and never an error.
 pub fn ask(devices: &[u32]) -> Limits {
@@ -26,7 +28,11 @@ pub fn ask(devices: &[u32]) -> Limits {
 }
 
 fn answered(program: &Path, arguments: Vec<String>, deadline: Duration) -> Result<Limits, String> {
-    let question = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
+    let mut question = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
+    // It counts as engines do.
+    if let Some((name, value)) = gpu::order_for_processes() {
+        question = question.env(name, value);
+    }
     let asked = question.start().map_err(|error| format!("cannot ask about them: {error}"))?;
     match asked.wait_timeout(deadline) {
         Ok(Some(output)) => said(&output.stdout)
@@ -47,30 +53,64 @@ fn said(stdout: &[u8]) -> Option<Limits> {
 
 /// The answer, in the process that ends.
 pub fn answer(devices: Vec<u32>) -> Result<u8> {
-    let folders = places::data_dir().map(|home| wheels(&home.join("environments"))).unwrap_or_default();
-    let limits = probe_gpus(&GpuAsked { devices, folders, budget: BUDGET });
+    let limits = probe_gpus(&GpuAsked { devices, folders: folders(), budget: BUDGET });
     let mut line = serde_json::to_vec(&limits)?;
     line.push(b'\n');
     output::print(&line)?;
     Ok(DONE)
 }
 
-/// Where Python's wheels have cuBLAS in the environments of engines: `nvidia/cublas/lib`, and `nvidia/cu13/lib` of later ones.
-fn wheels(environments: &Path) -> Vec<PathBuf> {
-    let inside = |folder: PathBuf| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        paths.sort();
-        paths
-    };
-    let named = |path: &Path, start: &str| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
-    };
-    let environments = inside(environments.to_path_buf()).into_iter();
-    let pythons = environments.flat_map(|it| inside(it.join("lib"))).filter(|path| named(path, "python"));
-    let packages = pythons.flat_map(|python| inside(python.join("site-packages/nvidia")));
-    let folders = packages.map(|package| package.join("lib"));
-    folders.filter(|folder| inside(folder.clone()).iter().any(|path| named(path, "libcublas.so"))).collect()
+/// Begins the name of each variable that names a Python of the user's own.
+const OWN_PYTHON: &str = "ORCHESTRATE_PYTHON";
+
+/// Where cuBLAS lies besides where the loader looks: with a Python of the user's own, in the environments and the toolkits that
+/// this program made, with the Python that a shell would start, with CUDA's own installation.
+fn folders() -> Vec<PathBuf> {
+    let pythons = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(OWN_PYTHON));
+    let named = pythons.map(|(_, value)| PathBuf::from(value));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|it| it.is_file());
+    let home = places::data_dir();
+    let made = |kind: &str| home.as_ref().map(|home| inside(&home.join(kind))).unwrap_or_default();
+    let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);
+    let of_pythons = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
+    let of_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
+    let all = (named.flat_map(of_pythons))
+        .chain(made("environments").into_iter().flat_map(|it| wheels(&it)))
+        .chain(made("toolkits").into_iter().chain(cuda).flat_map(of_cuda))
+        .chain(first.into_iter().flat_map(of_pythons));
+    let mut found: Vec<PathBuf> = Vec::new();
+    for folder in all {
+        let has_it = inside(&folder).iter().any(|path| is_named(path, "libcublas.so"));
+        if has_it && !found.contains(&folder) {
+            found.push(folder);
+        }
+    }
+    found
+}
+
+/// Of `/some/where/bin/python3`, as it is named: the one of an environment is a link to another.
+fn prefix(python: &Path) -> Option<PathBuf> {
+    Some(python.parent()?.parent()?.to_path_buf())
+}
+
+/// Where Python's wheels have NVIDIA's libraries below a prefix: `nvidia/cublas/lib`, and `nvidia/cu13/lib` of later ones.
+fn wheels(prefix: &Path) -> Vec<PathBuf> {
+    let pythons = inside(&prefix.join("lib")).into_iter().filter(|path| is_named(path, "python"));
+    let packages = pythons.flat_map(|it| ["site-packages", "dist-packages"].map(|name| it.join(name)));
+    packages.flat_map(|it| inside(&it.join("nvidia"))).map(|package| package.join("lib")).collect()
+}
+
+fn inside(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn is_named(path: &Path, start: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
 }
 
 #[cfg(test)]

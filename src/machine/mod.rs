@@ -69,6 +69,9 @@ pub struct Machine {
     pub hardware: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
+    /// What makes `cuda:1` one of them. Absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<gpu::Cuda>,
     /// Counters of energy, also those that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub energy_counters: Vec<energy::Listed>,
@@ -99,6 +102,7 @@ const NONE: &str = "none";
 impl Machine {
     pub fn probe() -> Self {
         let os_release = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
+        let gpus = gpu::probe();
         let (cpus, memory) = (container::cpu_limit_millicpus(), container::memory_limit_bytes());
         Self {
             cpu: Cpu::probe(),
@@ -117,7 +121,8 @@ impl Machine {
             huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
             kernel_parameters: read("/proc/cmdline").map_or_else(Vec::new, |text| kernel_parameters(&text)),
             hardware: hardware(),
-            gpus: gpu::probe(),
+            cuda: (!gpus.is_empty()).then(gpu::Cuda::here),
+            gpus,
             energy_counters: energy::listed(),
         }
     }
@@ -147,6 +152,15 @@ impl Machine {
             ),
             (GPUS, self.gpus_by_kind()),
         ]
+    }
+
+    /// NVML's index of the GPU that CUDA calls by this one, where that is known.
+    pub fn gpu_of(&self, cuda_index: u32) -> Option<u32> {
+        match &self.cuda {
+            Some(cuda) => cuda.visible(&self.gpus)?.get(cuda_index as usize).copied(),
+            // A record of before.
+            None => Some(cuda_index),
+        }
     }
 
     /// `none`, or each kind with how many there are of it.

@@ -77,7 +77,7 @@ impl Page {
             said("energy", self.energy()),
         ];
         let gpus = self.machine.gpus.iter().flat_map(|gpu| {
-            let about = [("", gpu_is(gpu)), ("", gpu_does(gpu)), ("", used_by(gpu))];
+            let about = [("", gpu_is(gpu)), ("", self.named(gpu)), ("", gpu_does(gpu)), ("", used_by(gpu))];
             let label = format!("GPU {}", gpu.index);
             let mut first = Some(label);
             about
@@ -93,6 +93,21 @@ impl Page {
             .then(|| ("GPUs".to_string(), "none that a driver shows".to_string()));
         let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu);
         facts.chain([("versions".to_string(), self.versions())]).collect()
+    }
+
+    /// What `--device` calls it, where that is not plain.
+    fn named(&self, gpu: &Gpu) -> String {
+        let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
+        let Some(visible) = cuda.visible(gpus) else {
+            return "which `cuda:N` it is, CUDA alone knows: set CUDA_DEVICE_ORDER=PCI_BUS_ID".into();
+        };
+        match visible.iter().position(|&index| index == gpu.index) {
+            Some(place) if place as u64 == u64::from(gpu.index) && cuda.visible_devices.is_none() => {
+                String::new()
+            }
+            Some(place) => format!("`--device cuda:{place}`"),
+            None => "no engine sees it: CUDA_VISIBLE_DEVICES names others".into(),
+        }
     }
 
     fn host(&self) -> String {
@@ -223,14 +238,19 @@ fn gpu_does(gpu: &Gpu) -> String {
         (Some(only), None) | (None, Some(only)) => Some(format!("{what} {only} MHz")),
         (None, None) => None,
     };
-    let watts = |milliwatts: u32| format!("power limit {} W", f64::from(milliwatts) / 1000.0);
+    let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
+    let power = match (gpu.power_milliwatts, gpu.power_limit_milliwatts) {
+        (Some(now), Some(limit)) => Some(format!("{:.0} of {} W", watts(now), watts(limit))),
+        (Some(now), None) => Some(format!("{:.0} W", watts(now))),
+        (None, limit) => limit.map(|limit| format!("power limit {} W", watts(limit))),
+    };
     joined([
         clocks(gpu.clock_mhz, gpu.max_clock_mhz, "clock"),
         clocks(gpu.memory_clock_mhz, gpu.max_memory_clock_mhz, "memory clock"),
         gpu.temperature_celsius.map(|degrees| format!("{degrees} °C")),
         gpu.utilisation_percent.map(|percent| format!("{percent} % busy")),
         gpu.memory_used_bytes.map(|bytes| format!("{} in use", gib(bytes))),
-        gpu.power_limit_milliwatts.map(watts),
+        power,
     ])
 }
 

@@ -53,17 +53,20 @@ impl Sampler {
 
 fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
     let (mut held, mut looks): (Option<Held>, Vec<Look>) = (None, Vec::new());
-    let mut ends = false;
+    let (started, mut ends) = (Instant::now(), false);
     loop {
         let begun = Instant::now();
-        let processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
+        let mut processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
+        // Roots may lie in one another's trees.
+        processes.sort_unstable();
+        processes.dedup();
         let every = match what {
             What::Memory => {
                 held = held.into_iter().chain(memory::held(&processes)).max_by_key(|held| held.pss_bytes);
                 EVERY
             }
             What::Gpus => {
-                looks.extend(gpu::look(&processes));
+                looks.extend(gpu::look(&processes, started.elapsed()));
                 GPUS_EVERY
             }
         };

@@ -1,12 +1,17 @@
 //! What an engine needs beside time: memory of the host and of the device, and energy. Counts are what engines and samplers
 //! stated; what nobody counted is absent, and what is no more than nothing too.
 
+use serde::Serialize;
+
 use super::Observation;
-use super::share::gpu_index;
-use crate::record::{Energy, GpuPass, Held, Idle, Pass};
+use super::gpus::{self, OnGpus};
+use super::share::is_cpu;
+use crate::record::{Energy, Held, Idle, Pass};
 
 /// Counters of processors and of their memory begin so.
 const PACKAGES: &str = "package";
+/// A GPU's counter moves about ten times in a second: over less than one it may be a tenth off.
+const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
 
 /// The most that was resident, less what was counted more than once.
 pub fn peak_memory(seen: &Observation) -> Vec<f64> {
@@ -38,7 +43,7 @@ pub fn memory_overhead(seen: &Observation) -> Vec<f64> {
 }
 
 pub fn device_memory(seen: &Observation) -> Vec<f64> {
-    above_zero(device_bytes(seen).filter(|_| on_device(seen)))
+    above_zero(device_bytes(seen))
 }
 
 pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
@@ -52,7 +57,7 @@ pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
 /// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
 /// now or before, or could not be read: the sum would lack it.
 fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
-    let own: Vec<String> = if on_device(seen) { gpus_of(seen, pass)? } else { Vec::new() };
+    let own: Vec<String> = if on_device(seen) { counters_of_gpus(seen)? } else { Vec::new() };
     let counts = |counter: &str| counter.starts_with(PACKAGES) || own.iter().any(|gpu| gpu == counter);
     let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
     let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
@@ -61,6 +66,9 @@ fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
         return None;
     }
     let over = |drawn: &&Energy| {
+        if !drawn.counter.starts_with(PACKAGES) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
+            return None;
+        }
         let idle = watts(idle_of(seen.idle, &drawn.counter)?)?;
         Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
     };
@@ -68,15 +76,17 @@ fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
     each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
 }
 
-/// The counters of the GPUs that it runs on: those on which the driver saw its processes, else the one that its device names.
-/// Whoever else's there are count for nobody here.
-fn gpus_of(seen: &Observation, pass: &Pass) -> Option<Vec<String>> {
-    let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
-    let mut used: Vec<u32> = pass.gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
-    if used.is_empty() {
-        used.push(gpu_index(&device(seen)?.to_ascii_lowercase())?);
+/// Those of the GPUs that it computes on. A part of one (MIG) has none of its own.
+fn counters_of_gpus(seen: &Observation) -> Option<Vec<String>> {
+    let indices = gpus::indices(seen)?;
+    let cut_up = |index: &u32| {
+        let gpus = seen.machine.into_iter().flat_map(|machine| &machine.gpus);
+        gpus.filter(|gpu| gpu.index == *index).any(|gpu| gpu.is_cut_up())
+    };
+    if indices.iter().any(cut_up) {
+        return None;
     }
-    Some(used.into_iter().map(|index| format!("gpu-{index}")).collect())
+    Some(indices.into_iter().map(|index| format!("gpu-{index}")).collect())
 }
 
 fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
@@ -105,7 +115,7 @@ pub fn weights_bytes(seen: &Observation) -> Option<f64> {
 
 /// Where it computes: not on the CPU, as far as that is known.
 pub fn on_device(seen: &Observation) -> bool {
-    device(seen).is_some_and(|device| !device.to_ascii_lowercase().starts_with("cpu"))
+    device(seen).is_some_and(|device| !is_cpu(device))
 }
 
 /// What is in effect; where the engine does not say, what it was asked for.
@@ -114,18 +124,48 @@ fn device<'a>(seen: &Observation<'a>) -> Option<&'a str> {
     stated.or_else(|| seen.configuration.map(|configuration| configuration.device.as_str()))
 }
 
-/// What the engine states or what the driver counts of its processes, whichever is more: an engine knows its own allocator, and
-/// the driver also what libraries keep. Where the driver counted in another launch, only that launch knows both.
-fn device_bytes(seen: &Observation) -> Option<f64> {
-    let is_counted = |pass: &Pass| pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some());
-    if seen.pass_elsewhere.is_some_and(is_counted) {
+/// Whose word a figure of a device's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Known {
+    /// The engine's.
+    Stated,
+    /// The driver's, of the engine's processes.
+    Processes,
+    /// The driver's, of the whole device: what it holds more than just before the launch.
+    Growth,
+}
+
+/// What the engine states or what is counted, whichever is more: an engine knows its own allocator, and the driver also what
+/// libraries keep. Where somebody counted in another launch, only that launch knows both.
+pub fn device_memory_known(seen: &Observation) -> Option<(f64, Known)> {
+    let looked = |pass: &Pass| {
+        pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
+    };
+    if !on_device(seen) || seen.pass_elsewhere.is_some_and(looked) {
         return None;
     }
+    let on_gpus = OnGpus::of(seen);
+    let kind = if on_gpus.as_ref().is_some_and(|gpus| gpus.process_bytes.is_some()) {
+        Known::Processes
+    } else {
+        Known::Growth
+    };
+    let counted = on_gpus.and_then(|gpus| gpus.counted_bytes()).map(|bytes| (bytes as f64, kind));
+    let stated = stated_device_bytes(seen).map(|bytes| (bytes, Known::Stated));
+    let known = [counted, stated].into_iter().flatten().filter(|(bytes, _)| *bytes > 0.0);
+    known.reduce(|one, other| if other.0 > one.0 { other } else { one })
+}
+
+fn device_bytes(seen: &Observation) -> Option<f64> {
+    device_memory_known(seen).map(|(bytes, _)| bytes)
+}
+
+/// The most that the engine says that it held of it.
+pub fn stated_device_bytes(seen: &Observation) -> Option<f64> {
     let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
     let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
-    let gpus = seen.pass.into_iter().flat_map(|pass| &pass.gpus);
-    let counted = gpus.filter_map(|gpu| gpu.process_bytes).reduce(u64::saturating_add);
-    stated.chain(counted).max().map(|bytes| bytes as f64)
+    stated.max().map(|bytes| bytes as f64)
 }
 
 fn above_zero(number: Option<f64>) -> Vec<f64> {
@@ -137,10 +177,10 @@ mod tests {
     use protocol::{DeviceMemory, Facts, Loaded};
 
     use super::*;
-    use crate::machine::Machine;
     use crate::machine::energy::Listed;
+    use crate::machine::{Gpu, Machine};
     use crate::plan::Mode;
-    use crate::record::{Launch, Sample};
+    use crate::record::{GpuHeld, GpuPass, Launch, Sample};
     use crate::scenario::Kind;
 
     const S: u64 = 1_000_000_000;
@@ -201,14 +241,53 @@ mod tests {
     fn on_a_device_the_larger_of_what_is_stated_and_what_is_counted_is_its_memory() {
         let (mut sample, launch) = (sample(), launch("cuda:0", Some(90)));
         sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
-        let gpus = vec![GpuPass { process_bytes: Some(300), ..GpuPass::default() }; 2];
-        let pass = Pass { gpus, ..Pass::default() };
+        let gpu = |index| GpuPass { index, process_bytes: Some(300), ..GpuPass::default() };
+        let pass = Pass { gpus: vec![gpu(0), gpu(1)], ..Pass::default() };
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
         assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
         let seen = Observation { pass: Some(&pass), ..alone };
         assert_eq!((device_memory(&seen), memory_overhead(&seen)), (vec![600.0], vec![510.0]));
         let elsewhere = Observation { pass_elsewhere: Some(&pass), ..alone };
         assert_eq!((device_memory(&elsewhere), memory_overhead(&elsewhere)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn it_is_said_whose_word_the_memory_of_a_device_is() {
+        let (mut sample, mut launch) = (sample(), launch("cuda:0", Some(90)));
+        launch.gpus_before = vec![GpuHeld { index: 0, memory_used_bytes: 1000 }];
+        let known = |sample: &Sample, process_bytes| {
+            let gpu =
+                GpuPass { process_bytes, memory_used_bytes: Some(1500), looks: 1, ..GpuPass::default() };
+            let pass = Pass { gpus: vec![gpu], ..Pass::default() };
+            let alone = Observation::alone(sample, &launch, Kind::Warm, Mode::Warm);
+            device_memory_known(&Observation { pass: Some(&pass), ..alone })
+        };
+        assert_eq!(known(&sample, Some(450)), Some((450.0, Known::Processes)));
+        assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
+        sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
+        assert_eq!(known(&sample, Some(450)), Some((480.0, Known::Stated)));
+        assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
+        let unseen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        assert_eq!(device_memory_known(&unseen), Some((480.0, Known::Stated)));
+    }
+
+    #[test]
+    fn a_part_of_a_gpu_and_a_moment_too_short_for_its_counter_have_no_energy() {
+        let cut = |mig| {
+            let gpus = vec![Gpu { mig: Some(mig), ..Gpu::default() }];
+            Machine { gpus, ..Machine::default() }
+        };
+        let (sample, launch, idle) =
+            (sample(), launch("cuda", None), [Idle { energy: vec![energy("gpu-0", 0, S)] }]);
+        let joules = |machine: &Machine, elapsed_ns| {
+            let drawn = vec![energy("gpu-0", 9_000_000, elapsed_ns)];
+            let pass = Pass { energy: drawn, new_tokens: 9, ..Pass::default() };
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            joules_per_token(&Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone })
+        };
+        assert_eq!(joules(&cut(false), S), [1.0]);
+        assert_eq!(joules(&cut(true), S), Vec::<f64>::new());
+        assert_eq!(joules(&cut(false), S - 1), Vec::<f64>::new());
     }
 
     #[test]

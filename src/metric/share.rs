@@ -41,7 +41,7 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
     let facts = &seen.launch.loaded.as_ref()?.facts;
     let weights = weight_bytes(configuration.model.sizes.as_ref()?, facts.weights_dtype.as_deref()?)?;
     let device = facts.device.as_ref().unwrap_or(&configuration.device);
-    let cache_bytes = if device.starts_with("cpu") {
+    let cache_bytes = if is_cpu(device) {
         last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
     } else {
         match Place::of(facts, configuration, seen.limits?)? {
@@ -134,12 +134,11 @@ impl<'a> Around<'a> {
 impl<'a> Place<'a> {
     fn of(facts: &Facts, configuration: &Configuration, limits: &'a Limits) -> Option<Self> {
         let device = facts.device.as_ref().unwrap_or(&configuration.device);
-        if device.starts_with("cpu") {
+        if is_cpu(device) {
             return Some(Self::Cpu { limits, threads: configuration.threads });
         }
-        let stated = gpu_index(device)?;
-        // `cuda` is said of any of them.
-        let index = if device.contains(':') { stated } else { gpu_index(&configuration.device)? };
+        // Both count as CUDA does in the processes that this program starts.
+        let index = cuda_index(device, &configuration.device)?;
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
 
@@ -165,8 +164,19 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
+pub fn is_cpu(device: &str) -> bool {
+    device.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("cpu"))
+}
+
+/// Of what an engine says that it computes on: `cuda` is said of any of them, and is then the one that was asked for.
+pub fn cuda_index(stated: &str, asked: &str) -> Option<u32> {
+    let index = gpu_index(stated)?;
+    if stated.contains(':') { Some(index) } else { gpu_index(asked) }
+}
+
+/// CUDA's, of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
 pub fn gpu_index(device: &str) -> Option<u32> {
+    let device = device.to_ascii_lowercase();
     let after = device.strip_prefix("cuda")?;
     if after.is_empty() { Some(0) } else { after.strip_prefix(':')?.parse().ok() }
 }

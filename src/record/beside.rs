@@ -71,12 +71,20 @@ pub struct Idle {
 /// A GPU over a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuPass {
+    /// NVML's.
     pub index: u32,
-    /// The mean over the looks; absent where the device does not say, as a part of one (MIG) does not.
+    /// The mean over the looks a second and more after the first: the driver's own figure is a mean over up to that. Absent
+    /// where there were none, or the device does not say, as a part of one (MIG) does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
+    /// Over the same looks: of the time in which its memory was read or written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_utilisation_percent: Option<u32>,
+    /// Over the same looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_milliwatts: Option<u32>,
     pub looks: u32,
-    /// The most of the whole device.
+    /// The most of the whole device, for whomever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
     /// The most of the engine's processes.
@@ -86,10 +94,23 @@ pub struct GpuPass {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<(u32, u32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<u32>,
     /// As the driver names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<String>,
+    /// Those at which the driver named any; absent where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_looks: Option<u32>,
+}
+
+/// The memory of a whole GPU, for whomever, when nothing of a launch was there yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuHeld {
+    /// NVML's.
+    pub index: u32,
+    pub memory_used_bytes: u64,
 }
 
 /// What asking costs, measured with an engine that does nothing, just before the run.

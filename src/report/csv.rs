@@ -1,5 +1,6 @@
 //! Tidy CSV: one line for each case and metric, in the metric's own unit; and one for each failure.
 
+use super::resources::facts;
 use super::verdicts::evidence;
 use super::{Engine, Fault, Figure, Format, Report, Resources, Row, View, WallTime};
 use crate::metric::Metric;
@@ -185,7 +186,7 @@ fn write_limit(report: &Report, limit: &Limit, out: &mut String) {
 
 /// A line for what is no metric, in the columns of a metric; what nobody knows has none.
 fn write_resources(names: &[String], row: &Row, resources: &Resources, out: &mut String) {
-    for (name, unit, value) in resources.lines() {
+    for (name, unit, value) in facts::lines(resources) {
         let Some(value) = value else { continue };
         let mut fields = names.to_vec();
         fields.extend([format!("resources.{name}"), unit.into(), row.samples.to_string()]);

@@ -35,6 +35,7 @@ use crate::stats::Summary;
 pub use extent::Extent;
 pub use outputs::Output;
 pub use resources::Resources;
+pub use resources::facts::FACTS;
 pub use verdicts::Verdicts;
 pub use wall_time::WallTime;
 

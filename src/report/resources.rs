@@ -1,22 +1,30 @@
 //! What a case needed beside time: memory in its parts, cores, energy, a GPU. What nobody knows is absent, never zero.
 
+pub mod facts;
 pub mod sheet;
 
 use serde::Serialize;
 
 use super::Figure;
+use super::safe::line;
 use super::seen::Seen;
-use crate::metric::{self, Observation};
-use crate::record::{Pass, Sample};
+use crate::metric::{self, Known, Observation, OnGpus};
+use crate::record::Sample;
 use crate::stats::median;
 
 /// JSON has it as it stands: add, never rename. Bytes, cores, joules, watts, per cent. Figures of the table of metrics are their estimates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Resources {
     pub peak_bytes: Option<f64>,
     pub anonymous_bytes: Option<f64>,
     pub file_bytes: Option<f64>,
     pub device_bytes: Option<f64>,
+    /// Whose word that is.
+    pub device_bytes_from: Option<Known>,
+    pub device_stated_bytes: Option<f64>,
+    pub device_process_bytes: Option<f64>,
+    pub device_growth_bytes: Option<f64>,
+    pub device_whole_bytes: Option<f64>,
     /// As the engine states them.
     pub weights_bytes: Option<f64>,
     pub over_weights_bytes: Option<f64>,
@@ -25,8 +33,20 @@ pub struct Resources {
     pub joules_per_token: Option<f64>,
     /// Of the whole machine, when nothing ran.
     pub idle_watts: Option<f64>,
-    /// Of the GPU that was busiest; absent for an engine that computes on the CPU.
+    /// NVML's indices of those that it computed on. All that follows is of them, and absent for an engine that computes on the CPU.
+    pub gpus: Vec<u32>,
+    /// Of the GPU that was busiest.
     pub gpu_percent: Option<f64>,
+    pub gpu_memory_percent: Option<f64>,
+    pub gpu_watts: Option<f64>,
+    /// The lowest and the highest.
+    pub gpu_clock_mhz: Option<(u32, u32)>,
+    pub gpu_memory_clock_mhz: Option<(u32, u32)>,
+    pub gpu_celsius: Option<u32>,
+    /// Of the looks at it.
+    pub gpu_slowed_share: Option<f64>,
+    /// In the driver's words.
+    pub gpu_slowed_by: Vec<String>,
 }
 
 impl Resources {
@@ -36,45 +56,40 @@ impl Resources {
             figure.map(|figure| figure.summary.estimate)
         };
         let measured: Vec<&Sample> = seen.samples[case].values().flatten().copied().collect();
-        let launches = seen.samples[case].keys().filter_map(|launch| seen.launches.get(launch).copied());
-        let plan = seen.plan;
-        let kind = plan.cases[case].workload.kind;
-        let asked = plan.configurations.get(plan.cases[case].configuration);
-        let observed: Vec<Observation> = launches
-            .zip(&measured)
-            .map(|(launch, sample)| Observation {
-                configuration: asked,
-                ..Observation::alone(sample, launch, kind, plan.mode)
-            })
-            .collect();
-        let weights = observed.iter().filter_map(metric::weights_bytes);
-        // Of an engine that computes on the CPU it is somebody else's GPU.
-        let on_device = observed.iter().any(metric::on_device);
-        let passes: Vec<&Pass> = seen.record.passes.iter().filter(|pass| pass.case == case).collect();
-        let busiest = |pass: &&Pass| pass.gpus.iter().filter_map(|gpu| gpu.utilisation_percent).max();
-        let gpu: Vec<f64> = passes.iter().filter(|_| on_device).filter_map(busiest).map(f64::from).collect();
+        let observed: Vec<Observation> = seen.observed(case).collect();
+        let weights: Vec<f64> = observed.iter().filter_map(metric::weights_bytes).collect();
+        let on_device = || observed.iter().filter(|it| metric::on_device(it));
+        let stated = on_device().filter_map(metric::stated_device_bytes);
+        let known = on_device().filter_map(metric::device_memory_known);
+        let known = known.reduce(|one, other| if other.0 > one.0 { other } else { one });
+        // One pass speaks for a case.
+        let gpus = on_device().find_map(OnGpus::of).unwrap_or_default();
+        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
         Self {
             peak_bytes: estimate("peak_memory"),
             anonymous_bytes: estimate("memory_anonymous"),
             file_bytes: estimate("memory_file"),
             device_bytes: estimate("device_memory"),
-            weights_bytes: median(&weights.collect::<Vec<_>>()),
+            device_bytes_from: known.map(|(_, whose)| whose),
+            device_stated_bytes: stated.reduce(f64::max).filter(|&bytes| bytes > 0.0),
+            device_process_bytes: bytes(gpus.process_bytes),
+            device_growth_bytes: bytes(gpus.growth_bytes),
+            device_whole_bytes: bytes(gpus.whole_bytes),
+            weights_bytes: median(&weights),
             over_weights_bytes: estimate("memory_overhead"),
             cores_busy: cores_busy(&measured),
             joules_per_token: estimate("joules_per_token"),
             idle_watts: metric::idle_watts(&seen.record.idle),
-            gpu_percent: median(&gpu),
+            gpus: gpus.indices,
+            gpu_percent: gpus.busy_percent,
+            gpu_memory_percent: gpus.memory_busy_percent,
+            gpu_watts: gpus.watts,
+            gpu_clock_mhz: gpus.clock_mhz,
+            gpu_memory_clock_mhz: gpus.memory_clock_mhz,
+            gpu_celsius: gpus.celsius,
+            gpu_slowed_share: gpus.slowed_share,
+            gpu_slowed_by: gpus.slowed_by.iter().map(|word| line(word)).collect(),
         }
-    }
-
-    /// What is no metric, for a table of one line for each figure: its name, unit and value.
-    pub fn lines(&self) -> [(&'static str, &'static str, Option<f64>); 4] {
-        [
-            ("weights", "bytes", self.weights_bytes),
-            ("cores_busy", "cores", self.cores_busy),
-            ("idle_power", "W", self.idle_watts),
-            ("gpu_utilisation", "%", self.gpu_percent),
-        ]
     }
 }
 

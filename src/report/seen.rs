@@ -100,6 +100,13 @@ impl<'a> Seen<'a> {
         }
     }
 
+    /// Every measured request of a case, with everything around it.
+    pub fn observed(&self, case: usize) -> impl Iterator<Item = Observation<'_>> {
+        let launches = self.samples[case].iter();
+        let samples = launches.flat_map(|(launch, samples)| samples.iter().map(move |it| (launch, *it)));
+        samples.filter_map(|(launch, it)| Observation::of(&self.around, self.launches.get(launch)?, it))
+    }
+
     /// One value for each measured request of a case in a launch, in their order.
     pub fn rounds(&self, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
         let (Some(&of), Some(samples)) = (self.launches.get(&launch), self.samples[case].get(&launch)) else {
@@ -125,11 +132,6 @@ impl<'a> Seen<'a> {
 
     /// What the share of the case's headline is of.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
-        let observed = || {
-            let launches = self.samples[case].iter();
-            let samples = launches.flat_map(|(launch, samples)| samples.iter().map(move |it| (launch, *it)));
-            samples.filter_map(|(launch, it)| Observation::of(&self.around, self.launches.get(launch)?, it))
-        };
         let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.name);
         let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
             Some("decode_rate") => (share::bandwidth_limit, true),
@@ -137,8 +139,8 @@ impl<'a> Seen<'a> {
             Some("prefill_rate") => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
-        let found = observed().find_map(|it| limit(&it));
-        let reason = || observed().find_map(|it| share::why_absent(&it)).filter(|_| always);
+        let found = self.observed(case).find_map(|it| limit(&it));
+        let reason = || self.observed(case).find_map(|it| share::why_absent(&it)).filter(|_| always);
         found.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 

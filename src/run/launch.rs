@@ -6,6 +6,7 @@ use super::{Run, Stop};
 use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
 use crate::event::Event;
 use crate::machine::busy::{ProcessorTime, Worked};
+use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
@@ -157,6 +158,8 @@ impl Run<'_> {
         // Counted also when it fails to start, so that no failure names another launch.
         self.launches += 1;
         self.started += 1;
+        // Before it is started, so that no clock of its counts it.
+        let gpus_before = if configuration.device == "cpu" { Vec::new() } else { gpu::held() };
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
         let launch = Launch {
@@ -169,6 +172,7 @@ impl Run<'_> {
             proves: purpose == Purpose::Proof,
             pid,
             converted: self.converted.get(&index).cloned(),
+            gpus_before,
             ..Launch::default()
         };
         let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
@@ -221,6 +225,7 @@ pub fn launching(
         set(environment::THREADS, &configuration.threads.to_string()),
     ];
     variables.extend(configuration.dtype.iter().map(|dtype| set(environment::DTYPE, dtype)));
+    variables.extend(gpu::order_for_processes().map(|(name, value)| set(name, value)));
     Launching {
         label: configuration.label.clone(),
         command: configuration.command.clone(),

@@ -13,7 +13,8 @@ use crate::engine::{Cause, Stage};
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
-use crate::metric::output_tokens;
+use crate::metric::share::{cuda_index, is_cpu};
+use crate::metric::{gpus_of, output_tokens};
 use crate::prompts::Which;
 use crate::record::{Entry, Idle, Pass, Role};
 
@@ -72,19 +73,37 @@ impl Run<'_> {
         let before = Reading::take();
         let on_device = self.plan.configurations[launched.launch.configuration].device != "cpu";
         if !before.is_empty() || on_device {
-            let sampler = Sampler::start(What::Gpus, roots);
+            // A worker that somebody else started anew has left the tree, and holds the device all the same.
+            let anywhere = roots.into_iter().chain(launched.talk.process.all()).collect();
+            let sampler = Sampler::start(What::Gpus, anywhere);
             pass = of;
             self.ask_for(launched, &mut pass, self.span()).await?;
             pass.energy = Reading::take().since(&before);
             pass.gpus = sampler.stop().gpus;
         }
         (pass.held, pass.one_token_ns) = (held, one_token_ns);
-        // Of one that computes on the CPU it is somebody else's GPU.
-        let slowed = pass.gpus.iter().filter(|_| on_device).filter_map(gpu::slowed);
-        for message in slowed.collect::<Vec<_>>() {
+        for message in self.slowed(launched, &pass) {
             self.warn(launched.launch.configuration, message)?;
         }
         Ok(self.recorder.take(Entry::Pass(pass))?)
+    }
+
+    /// What slowed down the GPUs that it computed on: of others it is nobody's business here.
+    fn slowed(&self, launched: &Launched, pass: &Pass) -> Vec<String> {
+        let configuration = &self.plan.configurations[launched.launch.configuration];
+        let stated = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+        let device = stated.unwrap_or(&configuration.device);
+        if is_cpu(device) {
+            return Vec::new();
+        }
+        let machine = &self.recorder.record.header.machine;
+        let probed = self.recorder.record.limits.iter().map(|limits| &limits.probed);
+        let limits = machine_limits::Limits::best(probed);
+        let index = cuda_index(device, &configuration.device);
+        let own = gpus_of(pass, index, Some(machine), limits.as_ref()).unwrap_or_default();
+        let looked = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
+        let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
+        looked.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
     }
 
     /// One request at least.

@@ -1,9 +1,10 @@
 /* cuBLAS, said without a GPU, beside the driver's stand-in. A refusal of products names the kind of number and of sum:
- * `cublasGemmEx:14:68=15`. STAND_IN_CUBLAS is its version. */
+ * `cublasGemmEx:14:68=15`. STAND_IN_CUBLAS is its version; the library that is named by STAND_IN_REFUSES_FROM gives no handle. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void *driver(const char *name) { return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name); }
 static int refuses(const char *name) { return ((int (*)(const char *))driver("stand_in_refuses"))(name); }
@@ -14,7 +15,9 @@ int cublasCreate_v2(void **handle) {
     static int it;
     int status = refuses("cublasCreate_v2");
     if (status) return status;
-    if (!has_context()) return 1;
+    Dl_info own;
+    const char *refusing = getenv("STAND_IN_REFUSES_FROM");
+    if (!has_context() || (refusing && dladdr(&it, &own) && !strcmp(own.dli_fname, refusing))) return 1;
     handles(1);
     *handle = &it;
     return 0;

@@ -69,6 +69,14 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 38 ? 50 << 20 : -1;
     return 0;
 }
+/* Its last byte counts, and the environment's order is told: an identity that no NVML of a test has. */
+int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
+    BEGIN("cuDeviceGetUuid_v2");
+    stand_in_says("order %s", getenv("CUDA_DEVICE_ORDER") ? getenv("CUDA_DEVICE_ORDER") : "none");
+    memset(uuid, 0xee, 16);
+    uuid[15] = device;
+    return 0;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     BEGIN("cuDevicePrimaryCtxRetain");
     stand_in_says("retain %d", device);

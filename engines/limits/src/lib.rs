@@ -50,6 +50,10 @@ pub struct GpuLimits {
     /// CUDA's, among those that this process may see: what `cuda:1` means to an engine, and not always what NVML counts.
     pub index: u32,
     pub name: String,
+    /// `8932f937-d72c-4106-c12f-20bd9faed9f6`: what makes this index one of NVML's, which writes `GPU-` before it, and `MIG-`
+    /// before that of a part of a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
     /// What it does not read from its memory again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,

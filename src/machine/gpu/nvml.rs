@@ -3,7 +3,9 @@
 //! One session for the whole program: opening one takes the driver tens of milliseconds. While it is open the driver stays
 //! awake, as it does on any machine whose persistence mode is on, so that no launch pays for waking it and no other saves it.
 
+use std::ffi::OsStr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
@@ -13,15 +15,20 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use super::{Gpu, GpuProcess, Look};
+use crate::record::GpuHeld;
 
 /// Reasons that are no slowing down: nothing to do, a clock that somebody set, a display.
 const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
     .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
     .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
 
+/// Where containers mount a driver that their loader may not know.
+const MOUNTED: &[&str] = &["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
+
 fn session() -> Option<&'static Nvml> {
     static SESSION: OnceLock<Option<Nvml>> = OnceLock::new();
-    SESSION.get_or_init(|| Nvml::init().ok()).as_ref()
+    let mounted = |path: &&str| Nvml::builder().lib_path(OsStr::new(path)).init().ok();
+    SESSION.get_or_init(|| Nvml::init().ok().or_else(|| MOUNTED.iter().find_map(mounted))).as_ref()
 }
 
 fn devices(nvml: &Nvml) -> impl Iterator<Item = (u32, Device<'_>)> {
@@ -45,10 +52,12 @@ fn describe(index: u32, device: &Device) -> Gpu {
     let memory = device.memory_info().ok();
     let mig = device.mig_mode().ok().map(|mode| mode.current == 1);
     let capability = device.cuda_compute_capability().ok();
+    let (mig_parts, mig_uuids) = if mig == Some(true) { parts(device) } else { (Vec::new(), Vec::new()) };
     Gpu {
         index,
         name: device.name().ok(),
         uuid: device.uuid().ok(),
+        pci: device.pci_info().ok().map(|pci| pci.bus_id),
         compute_capability: capability.map(|it| format!("{}.{}", it.major, it.minor)),
         memory_bytes: memory.as_ref().map(|memory| memory.total),
         memory_used_bytes: memory.as_ref().map(|memory| memory.used),
@@ -58,22 +67,29 @@ fn describe(index: u32, device: &Device) -> Gpu {
         max_memory_clock_mhz: device.max_clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
         utilisation_percent: device.utilization_rates().ok().map(|busy| busy.gpu),
+        power_milliwatts: device.power_usage().ok(),
         power_limit_milliwatts: device.enforced_power_limit().ok(),
         default_power_limit_milliwatts: device.power_management_limit_default().ok(),
         ecc: device.is_ecc_enabled().ok().map(|ecc| ecc.currently_enabled),
         mig,
-        mig_parts: if mig == Some(true) { parts(device) } else { Vec::new() },
+        mig_parts,
+        mig_uuids,
         processes: processes(device),
         ..Gpu::default()
     }
 }
 
-/// Each part by its name, which ends with its profile.
-fn parts(device: &Device) -> Vec<String> {
+/// Each part by its name, which ends with its profile, and by its identity.
+fn parts(device: &Device) -> (Vec<String>, Vec<String>) {
     let count = device.mig_device_count().unwrap_or(0);
     // Places may be empty.
-    let names = (0..count).filter_map(|index| device.mig_device_by_index(index).ok()?.name().ok());
-    names.map(|name| name.rsplit("MIG ").next().unwrap_or_default().trim().to_string()).collect()
+    let parts = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
+    let said = parts.filter_map(|part| {
+        let name = part.name().ok()?;
+        let profile = name.rsplit("MIG ").next().unwrap_or_default().trim().to_string();
+        Some((profile, part.uuid().unwrap_or_default()))
+    });
+    said.unzip()
 }
 
 fn processes(device: &Device) -> Vec<GpuProcess> {
@@ -94,23 +110,39 @@ fn process(info: &ProcessInfo) -> GpuProcess {
     GpuProcess { pid: info.pid, bytes }
 }
 
-pub fn look(pids: &[u32]) -> Vec<Look> {
+/// At all GPUs, so long after the first time.
+pub fn look(pids: &[u32], at: Duration) -> Vec<Look> {
     let Some(nvml) = session() else { return Vec::new() };
-    devices(nvml).map(|(index, device)| look_at(index, &device, pids)).collect()
+    devices(nvml).map(|(index, device)| Look { at, ..look_at(index, &device, pids) }).collect()
+}
+
+/// What each GPU holds now, for whomever.
+pub fn held() -> Vec<GpuHeld> {
+    let Some(nvml) = session() else { return Vec::new() };
+    let held = devices(nvml).filter_map(|(index, device)| {
+        Some(GpuHeld { index, memory_used_bytes: device.memory_info().ok()?.used })
+    });
+    held.collect()
 }
 
 fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
     let own = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
-    let reasons = device.current_throttle_reasons().unwrap_or(ThrottleReasons::empty());
-    let slowed = reasons.difference(HARMLESS).iter_names();
+    let slowed = |reasons: ThrottleReasons| {
+        reasons.difference(HARMLESS).iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
+    };
+    let busy = device.utilization_rates().ok();
     Look {
         index,
-        utilisation_percent: device.utilization_rates().ok().map(|busy| busy.gpu),
+        utilisation_percent: busy.as_ref().map(|busy| busy.gpu),
+        memory_utilisation_percent: busy.map(|busy| busy.memory),
         memory_used_bytes: device.memory_info().ok().map(|memory| memory.used),
         process_bytes: own.filter_map(|process| process.bytes).reduce(u64::saturating_add),
+        power_milliwatts: device.power_usage().ok(),
         clock_mhz: device.clock_info(Clock::SM).ok(),
+        memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-        throttled_by: slowed.map(|(name, _)| name.to_ascii_lowercase()).collect(),
+        throttled_by: device.current_throttle_reasons().ok().map(slowed),
+        ..Look::default()
     }
 }
 
@@ -151,7 +183,7 @@ mod tests {
     #[test]
     fn without_the_library_there_are_no_gpus_and_nothing_to_count() {
         if session().is_none() {
-            assert_eq!((probe(), look(&[1]), energy()), (Vec::new(), Vec::new(), Vec::new()));
+            assert_eq!((probe(), look(&[1], Duration::ZERO), energy()), (Vec::new(), Vec::new(), Vec::new()));
         }
     }
 }

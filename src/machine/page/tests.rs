@@ -1,5 +1,5 @@
 use super::*;
-use crate::machine::gpu::GpuProcess;
+use crate::machine::gpu::{Cuda, GpuProcess};
 use crate::report::safe::width;
 
 /// A machine that says all that one can say.
@@ -91,6 +91,27 @@ fn everything_that_is_known_stands_on_the_page_and_fits_it() {
     ] {
         assert!(whole.contains(said), "{said}\n{text}");
     }
+}
+
+#[test]
+fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
+    let mut page = page();
+    let second = Gpu { index: 1, power_milliwatts: Some(69_600), ..page.machine.gpus[0].clone() };
+    page.machine.gpus[0].mig = None;
+    page.machine.gpus.push(Gpu { mig: None, ..second });
+    let said = |page: &Page| page.text(80).split_whitespace().collect::<Vec<_>>().join(" ");
+    let cuda = |order: &str, visible: Option<&str>| {
+        Some(Cuda { device_order: order.into(), visible_devices: visible.map(String::from) })
+    };
+    page.machine.cuda = cuda("PCI_BUS_ID", None);
+    assert!(!said(&page).contains("cuda:") && said(&page).contains("70 of 700 W"), "{}", said(&page));
+    page.machine.cuda = cuda("PCI_BUS_ID", Some("1"));
+    let text = said(&page);
+    assert!(text.contains("GPU 0 NVIDIA H900 80GB HBM3;"), "{text}");
+    assert!(text.contains("no engine sees it") && text.contains("`--device cuda:0`"), "{text}");
+    page.machine.cuda = cuda("FASTEST_FIRST", None);
+    assert!(said(&page).contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", said(&page));
+    assert!(page.text(80).lines().all(|line| width(line) <= 80), "{}", page.text(80));
 }
 
 #[test]

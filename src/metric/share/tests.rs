@@ -319,7 +319,7 @@ fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dt
         seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
         seen.share(metric)[0]
     };
-    for device in ["cuda:1", "cuda"] {
+    for device in ["cuda:1", "cuda", "CUDA:1", "Cuda"] {
         let on_gpu = || on_a_gpu(device, gpu());
         assert_near(&on_gpu().share("bandwidth_share"), on_cpu("bf16", "bandwidth_share") * 40.0 / 80.0);
         let share = |dtype| on_gpu().dtypes("bf16", Some(dtype)).share("compute_share");

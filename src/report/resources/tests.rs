@@ -1,5 +1,4 @@
-use super::*;
-use crate::record::{Energy, Entry, GpuPass, Held, Idle, RunRecord};
+use crate::record::{Energy, Entry, GpuHeld, GpuPass, Held, Idle, Pass, RunRecord};
 use crate::report::specimen::{BASELINE, BEACON, asked, measured};
 use crate::report::tests::seen as rendered;
 use crate::report::{Report, View, safe};
@@ -50,7 +49,7 @@ fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
     let report = Report::of(&looked_at());
     let row =
         report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon").unwrap();
-    let it = row.resources.unwrap();
+    let it = row.resources.clone().unwrap();
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
     // 61 MB at most, of which 10 MB were counted twice.
     assert_eq!(
@@ -73,11 +72,100 @@ fn a_gpu_is_busy_for_the_engine_that_computes_on_it_and_for_no_other() {
     let of = |engine: &str| {
         let mut rows =
             report.rows.iter().filter(|row| row.case.label == "decode" && row.engine.label == engine);
-        rows.next().unwrap().resources.unwrap()
+        rows.next().unwrap().resources.clone().unwrap()
     };
     assert_eq!((of("patient-original").gpu_percent, of("beacon").gpu_percent), (None, Some(83.0)));
     // Nothing counted that GPU's energy, and the package's alone would be half of it.
     assert_eq!(of("beacon").joules_per_token, None);
+}
+
+/// The second engine on the second of two GPUs, of which samplers saw all that a driver says.
+fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
+    let mut record = looked_at();
+    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
+        launch.loaded.as_mut().unwrap().facts.device = Some("cuda:1".into());
+        launch.gpus_before = vec![GpuHeld { index: 1, memory_used_bytes: 1_000_000_000 }];
+    }
+    for pass in &mut record.passes {
+        pass.gpus[1] = GpuPass {
+            index: 1,
+            utilisation_percent: Some(83),
+            memory_utilisation_percent: Some(41),
+            power_milliwatts: Some(412_000),
+            looks: 16,
+            memory_used_bytes: Some(4_500_000_000),
+            process_bytes,
+            clock_mhz: Some((1500, 1980)),
+            memory_clock_mhz: Some((2619, 2619)),
+            temperature_celsius: Some(61),
+            throttled_by: vec!["sw_power_cap".into()],
+            throttled_looks: Some(4),
+        };
+    }
+    record
+}
+
+#[test]
+fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
+    let record = on_a_gpu(Some(3_000_000_000));
+    let view = View { width: Some(80), resources: true, ..View::default() };
+    let table = rendered(&record, "table", view);
+    assert!(table.lines().all(|line| safe::width(line) <= 80), "{table}");
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "GPU slowed down (sw_power_cap): beacon",
+        "device memory as the driver counts it of their processes: beacon",
+    ] {
+        assert!(words.contains(said), "{said}: {table}");
+    }
+    let markdown = rendered(&record, "markdown", View { resources: true, ..View::default() });
+    for title in [
+        "device memory",
+        "device whole",
+        "GPU busy %",
+        "GPU memory busy %",
+        "GPU power W",
+        "SM clock lowest MHz",
+    ] {
+        assert!(markdown.contains(&format!("| {title}")), "{title}: {markdown}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", View::default())).unwrap();
+    let case = json["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|case| case["case"] == "decode" && case["engine"]["name"] == "beacon");
+    let found = &case.unwrap()["resources"];
+    let expected = serde_json::json!({
+        "device_bytes": 3e9, "device_bytes_from": "processes", "device_process_bytes": 3e9, "device_growth_bytes": 3.5e9,
+        "device_whole_bytes": 4.5e9, "gpus": [1], "gpu_percent": 83.0, "gpu_memory_percent": 41.0, "gpu_watts": 412.0,
+        "gpu_clock_mhz": [1500, 1980], "gpu_memory_clock_mhz": [2619, 2619], "gpu_celsius": 61, "gpu_slowed_share": 0.25,
+        "gpu_slowed_by": ["sw_power_cap"],
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&found[name], value, "{name}: {found}");
+    }
+    let csv = rendered(&record, "csv", View::default());
+    for line in [
+        "resources.device_processes,bytes,",
+        "resources.device_growth,bytes,",
+        "resources.gpu_power,W,",
+        "resources.gpu_slowed,%,",
+        "resources.gpu_clock_lowest,MHz,",
+    ] {
+        assert!(csv.contains(line), "{line}: {csv}");
+    }
+}
+
+#[test]
+fn a_driver_that_names_no_process_leaves_the_growth_of_the_device_and_the_legend_says_so() {
+    let text =
+        rendered(&on_a_gpu(None), "table", View { width: Some(80), resources: true, ..View::default() });
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("as the whole device grew since before the launch"), "{text}");
+    let report = Report::of(&on_a_gpu(None));
+    let row = report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon");
+    assert_eq!(row.unwrap().resources.clone().unwrap().device_bytes, Some(3.5e9));
 }
 
 #[test]
@@ -90,7 +178,7 @@ fn the_look_of_the_pass_speaks_for_the_case_in_all_its_launches() {
     let report = Report::of(&record);
     let row =
         report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon").unwrap();
-    let it = row.resources.unwrap();
+    let it = row.resources.clone().unwrap();
     assert!(record.launches_of(1).count() > 1);
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(44e6), Some(12e6)));
 }
@@ -108,7 +196,7 @@ fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_un
     assert!(of("patient-original", 0) == Some("n/a") && sheet.contains("n/a"), "{text}");
     assert!(sheet.contains("170") && sheet.contains("1.50"), "{text}");
     assert!(
-        !sheet.contains("no counter could be read") && sheet.contains("in every row: device memory"),
+        !sheet.contains("no counter could be read") && sheet.contains("in every row: all of GPUs"),
         "{text}"
     );
     assert!(!rendered(&looked_at(), "table", view(false)).contains("what each case needed"));
@@ -124,7 +212,7 @@ fn without_counters_the_table_has_no_column_of_them_and_says_so() {
     let (table, _) = sheet.split_once("memory counts").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
     let said = sheet.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("over weights, CPU busy, energy per token, idle power, GPU busy"), "{text}");
+    assert!(said.contains("over weights, CPU busy, energy per token, idle power, all of GPUs"), "{text}");
     assert!(said.contains("energy: no counter could be read"), "{text}");
 }
 

@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::ptr::null_mut;
 
+use libloading::Library;
+
 use super::driver::{Context, Memory};
 use super::library::{function, open};
 use super::matrix::Number;
@@ -17,79 +19,109 @@ const LIGHT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt
 /// Before it a product's kind of sum was named by a kind of number.
 const OLDEST: c_int = 11_000;
 
-/// `CUBLAS_OP_T`, `CUBLAS_OP_N`: how frameworks multiply by weights that lie row by row, and the fast way for tensor cores.
+/// `CUBLAS_OP_T`. How frameworks multiply by weights that lie row by row, and the fast way for tensor cores.
 const TRANSPOSED: c_int = 1;
+/// `CUBLAS_OP_N`.
 const AS_IT_IS: c_int = 0;
-/// `CUBLAS_GEMM_DEFAULT`: the library chooses the kernel.
+/// `CUBLAS_GEMM_DEFAULT`. The library chooses the kernel.
 const LIBRARY_CHOOSES: c_int = -1;
 
 /// `cublasStatus_t`: zero is success.
 type Status = c_int;
 type Handle = *mut c_void;
 
-/// As `cublas_v2.h` declares them.
-type Create = unsafe extern "C" fn(*mut Handle) -> Status;
-type Destroy = unsafe extern "C" fn(Handle) -> Status;
-type GetVersion = unsafe extern "C" fn(Handle, *mut c_int) -> Status;
-type GemmEx = unsafe extern "C" fn(
-    Handle,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    *const c_void,
-    *const c_void,
-    c_int,
-    c_int,
-    *const c_void,
-    c_int,
-    c_int,
-    *const c_void,
-    *mut c_void,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-) -> Status;
+/// `CUDA_R_32F`.
+pub const NUMBERS_F32: c_int = 0;
+/// `CUDA_R_16F`.
+pub const NUMBERS_F16: c_int = 2;
+/// `CUDA_R_16BF`.
+pub const NUMBERS_BF16: c_int = 14;
+/// `CUBLAS_COMPUTE_32F`.
+pub const SUMS_F32: c_int = 68;
+/// `CUBLAS_COMPUTE_32F_FAST_TF32`.
+pub const SUMS_TF32: c_int = 77;
+
+/// As `cublas_v2.h` declares them: `tests/headers.rs` holds this against the header, where there is one.
+#[derive(Clone, Copy)]
+struct Functions {
+    create: unsafe extern "C" fn(*mut Handle) -> Status,
+    destroy: unsafe extern "C" fn(Handle) -> Status,
+    version: unsafe extern "C" fn(Handle, *mut c_int) -> Status,
+    gemm: unsafe extern "C" fn(
+        Handle,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+        *const c_void,
+        *const c_void,
+        c_int,
+        c_int,
+        *const c_void,
+        c_int,
+        c_int,
+        *const c_void,
+        *mut c_void,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+    ) -> Status,
+}
+
+impl Functions {
+    fn of(library: &'static Library) -> Result<Self, String> {
+        // SAFETY: the types above are what cublas_v2.h declares under these names.
+        unsafe {
+            Ok(Self {
+                create: function(library, "cublasCreate_v2")?,
+                destroy: function(library, "cublasDestroy_v2")?,
+                version: function(library, "cublasGetVersion_v2")?,
+                gemm: function(library, "cublasGemmEx")?,
+            })
+        }
+    }
+}
 
 /// A handle in the context that was current when it was made.
 pub struct Cublas<'a> {
     handle: Handle,
-    destroy: Destroy,
-    gemm: GemmEx,
+    functions: Functions,
     context: PhantomData<&'a Context<'a>>,
 }
 
 impl<'a> Cublas<'a> {
-    /// From where the loader looks, then from these folders.
-    pub fn load(_: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
-        let library = open(NAMES)
-            .or_else(|| {
-                folders.iter().find_map(|folder| {
-                    // Without it the next one may still find its own.
-                    open(LIGHT.iter().map(|name| folder.join(name)));
-                    open(NAMES.iter().map(|name| folder.join(name)))
-                })
-            })
-            .ok_or("no cuBLAS where the loader looks, nor in any environment")?;
-        // SAFETY: the types above are what cublas_v2.h declares under these names.
-        let (create, destroy, version, gemm): (Create, Destroy, GetVersion, GemmEx) = unsafe {
-            (
-                function(library, "cublasCreate_v2")?,
-                function(library, "cublasDestroy_v2")?,
-                function(library, "cublasGetVersion_v2")?,
-                function(library, "cublasGemmEx")?,
-            )
-        };
+    /// From where the loader looks, then from these folders: the first that this driver is new enough for. Why the first of
+    /// all was none is what is said when all are none.
+    pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
+        let mut refused = None;
+        let beside = folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
+        let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(beside);
+        for (folder, name) in all {
+            if let Some(folder) = folder.filter(|_| name.is_file()) {
+                // Without it the next one may still find its own.
+                open(LIGHT.iter().map(|name| folder.join(name)));
+            }
+            let Some(library) = open([&name]) else { continue };
+            match Self::of(context, library) {
+                Ok(cublas) => return Ok(cublas),
+                Err(reason) => refused = refused.or(Some(reason)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| "no cuBLAS where the loader looks, nor in any environment".into()))
+    }
+
+    fn of(_: &'a Context<'a>, library: &'static Library) -> Result<Self, String> {
+        let functions = Functions::of(library)?;
         let mut handle = null_mut();
         // SAFETY: writes one pointer; a context is current, because one was handed in.
-        check("cublasCreate", unsafe { create(&mut handle) })?;
+        check("cublasCreate", unsafe { (functions.create)(&mut handle) })?;
         // From here it is destroyed whatever happens.
-        let cublas = Self { handle, destroy, gemm, context: PhantomData };
+        let cublas = Self { handle, functions, context: PhantomData };
         let mut found = 0;
         // SAFETY: writes one int.
-        check("cublasGetVersion", unsafe { version(handle, &mut found) })?;
+        check("cublasGetVersion", unsafe { (functions.version)(handle, &mut found) })?;
         if found < OLDEST {
             return Err(format!("cuBLAS is too old ({found}): 11 and later are known"));
         }
@@ -108,7 +140,7 @@ impl<'a> Cublas<'a> {
         // SAFETY: three matrices of n by n numbers of that kind, which was looked at above. The factors are f32 as sums are,
         // on this side, and are read before it returns. A drop of a matrix waits for what uses it.
         let status = unsafe {
-            (self.gemm)(
+            (self.functions.gemm)(
                 self.handle,
                 TRANSPOSED,
                 AS_IT_IS,
@@ -137,7 +169,7 @@ impl<'a> Cublas<'a> {
 impl Drop for Cublas<'_> {
     fn drop(&mut self) {
         // SAFETY: it was made once and is given back once, while its context is there.
-        unsafe { (self.destroy)(self.handle) };
+        unsafe { (self.functions.destroy)(self.handle) };
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use super::library::{function, open};
+use super::library::{function, open_driver};
 
 const LIBRARY: &str = "libcuda.so.1";
 
@@ -16,6 +16,8 @@ type Code = c_int;
 type Ordinal = c_int;
 /// `CUdeviceptr`.
 type Address = u64;
+/// `CUuuid`.
+type Uuid = [u8; 16];
 /// `CUcontext`, `CUevent`, `CUstream`.
 type Opaque = *mut c_void;
 
@@ -31,7 +33,10 @@ const MOST_PASSES: u32 = 200;
 /// However long they take.
 const FEWEST_PASSES: u32 = 2;
 
-/// As `cuda.h` declares them.
+/// An entry that older drivers lack.
+type GetUuid = unsafe extern "C" fn(*mut Uuid, Ordinal) -> Code;
+
+/// As `cuda.h` declares them: `tests/headers.rs` holds this against the header, where there is one.
 pub struct Driver {
     error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
     init: unsafe extern "C" fn(c_uint) -> Code,
@@ -39,6 +44,7 @@ pub struct Driver {
     device_get: unsafe extern "C" fn(*mut Ordinal, c_int) -> Code,
     device_get_name: unsafe extern "C" fn(*mut c_char, c_int, Ordinal) -> Code,
     device_get_attribute: unsafe extern "C" fn(*mut c_int, c_int, Ordinal) -> Code,
+    device_get_uuid: Option<GetUuid>,
     context_retain: unsafe extern "C" fn(*mut Opaque, Ordinal) -> Code,
     context_release: unsafe extern "C" fn(Ordinal) -> Code,
     context_set_current: unsafe extern "C" fn(Opaque) -> Code,
@@ -57,7 +63,8 @@ pub struct Driver {
 
 impl Driver {
     pub fn load() -> Result<Self, String> {
-        let library = open([LIBRARY]).ok_or_else(|| format!("no `{LIBRARY}` here: no driver of NVIDIA"))?;
+        let library =
+            open_driver(LIBRARY).ok_or_else(|| format!("no `{LIBRARY}` here: no driver of NVIDIA"))?;
         // SAFETY: every type is what cuda.h declares under that name (`_v2` where the header's macros say so); all of them
         // are in every driver since CUDA 11.
         let driver = unsafe {
@@ -68,6 +75,8 @@ impl Driver {
                 device_get: function(library, "cuDeviceGet")?,
                 device_get_name: function(library, "cuDeviceGetName")?,
                 device_get_attribute: function(library, "cuDeviceGetAttribute")?,
+                // Drivers before CUDA 11.4 do not have it.
+                device_get_uuid: function(library, "cuDeviceGetUuid_v2").ok(),
                 context_retain: function(library, "cuDevicePrimaryCtxRetain")?,
                 context_release: function(library, "cuDevicePrimaryCtxRelease_v2")?,
                 context_set_current: function(library, "cuCtxSetCurrent")?,
@@ -81,7 +90,9 @@ impl Driver {
                 event_destroy: function(library, "cuEventDestroy_v2")?,
                 event_record: function(library, "cuEventRecord")?,
                 event_synchronize: function(library, "cuEventSynchronize")?,
-                event_elapsed: function(library, "cuEventElapsedTime")?,
+                // Drivers before CUDA 12.8 have the other alone, which takes the same.
+                event_elapsed: function(library, "cuEventElapsedTime_v2")
+                    .or_else(|_| function(library, "cuEventElapsedTime"))?,
             }
         };
         // SAFETY: the first call of all, with the only argument that is defined.
@@ -131,6 +142,15 @@ impl<'a> Device<'a> {
         let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if code == 0 { name.into_owned() } else { String::new() }
+    }
+
+    /// `8932f937-d72c-4106-c12f-20bd9faed9f6`; of a part of a GPU (MIG) the part's.
+    pub fn uuid(&self) -> Option<String> {
+        let mut uuid: Uuid = [0; 16];
+        let get = self.driver.device_get_uuid?;
+        // SAFETY: writes 16 bytes.
+        let code = unsafe { get(&mut uuid, self.ordinal) };
+        (code == 0 && uuid != [0; 16]).then(|| written(&uuid))
     }
 
     pub fn l2_bytes(&self) -> Option<u64> {
@@ -219,6 +239,13 @@ impl Context<'_> {
         self.driver.check("cuEventCreate", code)?;
         Ok(Event { driver: self.driver, handle })
     }
+}
+
+fn written(uuid: &Uuid) -> String {
+    let digits: Vec<String> = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&digits[..4], &digits[4..6], &digits[6..8], &digits[8..10], &digits[10..]]
+        .map(|part| part.concat())
+        .join("-")
 }
 
 /// `None` of what is no time.
@@ -316,6 +343,13 @@ impl Event<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_identity_is_written_as_everybody_writes_it() {
+        let mut uuid: Uuid = [0; 16];
+        (0..16).for_each(|place| uuid[place] = 0x10 + place as u8);
+        assert_eq!(written(&uuid), "10111213-1415-1617-1819-1a1b1c1d1e1f");
+    }
 
     #[test]
     fn what_is_no_time_is_none() {

@@ -16,6 +16,15 @@ pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'sta
     })
 }
 
+/// Where containers mount a driver that their loader may not know.
+const MOUNTED: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
+
+/// The driver's: where the loader looks, then where it may be mounted.
+pub fn open_driver(name: &str) -> Option<&'static Library> {
+    let mounted = MOUNTED.iter().map(|folder| format!("{folder}/{name}"));
+    open(std::iter::once(name.to_string()).chain(mounted))
+}
+
 /// What the library holds under a name, as a function.
 ///
 /// # Safety

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cublas::Cublas;
+use super::cublas::{Cublas, NUMBERS_BF16, NUMBERS_F16, NUMBERS_F32, SUMS_F32, SUMS_TF32};
 use super::driver::Context;
 use crate::Operations;
 
@@ -29,13 +29,33 @@ pub struct Number {
     pub compute: i32,
 }
 
-const F32: Number =
-    Number { unit: "cublas_f32", bytes: 4, mantissa_bits: 23, exponent_bias: 127, data: 0, compute: 68 };
+const F32: Number = Number {
+    unit: "cublas_f32",
+    bytes: 4,
+    mantissa_bits: 23,
+    exponent_bias: 127,
+    data: NUMBERS_F32,
+    compute: SUMS_F32,
+};
 
 pub const NUMBERS: &[Number] = &[
-    Number { unit: "cublas_bf16", bytes: 2, mantissa_bits: 7, exponent_bias: 127, data: 14, compute: 68 },
-    Number { unit: "cublas_f16", bytes: 2, mantissa_bits: 10, exponent_bias: 15, data: 2, compute: 68 },
-    Number { unit: "cublas_tf32", compute: 77, ..F32 },
+    Number {
+        unit: "cublas_bf16",
+        bytes: 2,
+        mantissa_bits: 7,
+        exponent_bias: 127,
+        data: NUMBERS_BF16,
+        compute: SUMS_F32,
+    },
+    Number {
+        unit: "cublas_f16",
+        bytes: 2,
+        mantissa_bits: 10,
+        exponent_bias: 15,
+        data: NUMBERS_F16,
+        compute: SUMS_F32,
+    },
+    Number { unit: "cublas_tf32", compute: SUMS_TF32, ..F32 },
     F32,
 ];
 

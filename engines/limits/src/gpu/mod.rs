@@ -57,8 +57,13 @@ fn probe_into(limits: &mut Limits, asked: &GpuAsked) -> Result<(), String> {
 
 fn probe(driver: &Driver, index: u32, asked: &GpuAsked, absent: &mut Vec<String>) -> Option<GpuLimits> {
     let device = driver.device(index).map_err(|reason| absent.push(reason)).ok()?;
-    let mut gpu =
-        GpuLimits { index, name: device.name(), l2_bytes: device.l2_bytes(), ..GpuLimits::default() };
+    let mut gpu = GpuLimits {
+        index,
+        name: device.name(),
+        uuid: device.uuid(),
+        l2_bytes: device.l2_bytes(),
+        ..GpuLimits::default()
+    };
     if let Err(reason) = probe_in_context(&device, asked, &mut gpu, absent) {
         absent.push(reason);
     }

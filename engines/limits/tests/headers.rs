@@ -1,0 +1,179 @@
+//! What is declared of CUDA's driver and of cuBLAS, held against NVIDIA's own headers by a compiler: types, names and numbers as
+//! the sources have them, cut out of the text, so that no second list can say something else. Where there are no headers
+//! (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), or no C++ compiler, nothing is held against anything.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const DRIVER: &str = include_str!("../src/gpu/driver.rs");
+const CUBLAS: &str = include_str!("../src/gpu/cublas.rs");
+
+/// Two types that a call hands over alike: pointers by what they point to, as far as either says it; numbers by their size and
+/// kind.
+const ALIKE: &str = r"
+#include <cuda.h>
+#include <cublas_v2.h>
+#include <type_traits>
+#define TEXT(name) #name
+#define NAME(name) TEXT(name)
+template <class A, class B> constexpr bool alike() {
+    if constexpr (std::is_pointer_v<A> && std::is_pointer_v<B>) {
+        using P = std::remove_cv_t<std::remove_pointer_t<A>>;
+        using Q = std::remove_cv_t<std::remove_pointer_t<B>>;
+        if constexpr (std::is_void_v<P> || std::is_void_v<Q>) return true;
+        else return alike<P, Q>();
+    } else if constexpr (std::is_pointer_v<A> || std::is_pointer_v<B>) {
+        return false;
+    } else if constexpr (std::is_enum_v<A> || std::is_enum_v<B>) {
+        return sizeof(A) == sizeof(B) && !std::is_floating_point_v<A> && !std::is_floating_point_v<B>;
+    } else {
+        return sizeof(A) == sizeof(B) && std::is_floating_point_v<A> == std::is_floating_point_v<B>
+            && std::is_signed_v<A> == std::is_signed_v<B>;
+    }
+}
+template <class Ours, class Theirs> struct same : std::false_type {};
+template <class R, class... A, class S, class... B> struct same<R (*)(A...), S (*)(B...)> {
+    static constexpr bool found() {
+        if constexpr (sizeof...(A) == sizeof...(B)) return alike<R, S>() && (alike<A, B>() && ...);
+        else return false;
+    }
+    static constexpr bool value = found();
+};
+";
+
+#[test]
+fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
+    let checks =
+        [functions(DRIVER), functions(CUBLAS), constants(DRIVER), constants(CUBLAS), statuses(CUBLAS)];
+    let counts = checks.each_ref().map(|checks| checks.lines().count());
+    // Nothing of the text is left out: two lines for each function, of which one has a second name for older drivers.
+    let of_driver = 2 * (DRIVER.matches("function(library, ").count() - 1);
+    let of_cublas = CUBLAS.matches("\"CUBLAS_STATUS_").count();
+    assert_eq!(counts, [of_driver, 8, 2, 8, of_cublas], "{checks:?}");
+    let Some(include) = headers() else {
+        eprintln!("no headers of CUDA's here: set CUDA_HOME to have them looked at");
+        return;
+    };
+    let Some(said) = compiled(&include, &(ALIKE.to_string() + &checks.concat())) else {
+        eprintln!("no C++ compiler here");
+        return;
+    };
+    assert_eq!(said, "", "with the headers in {}", include.display());
+    // It is a question that can be answered with no.
+    for wrong in [
+        "int (*)(int *), decltype(&cuDeviceGet)",
+        "int (*)(unsigned long long *, unsigned), decltype(&cuMemAlloc)",
+        "int (*)(float, void *, void *), decltype(&cuEventElapsedTime)",
+    ] {
+        let said = compiled(&include, &format!("{ALIKE}static_assert(same<{wrong}>::value);\n")).unwrap();
+        assert!(said.contains("static assertion failed"), "{wrong}: {said}");
+    }
+}
+
+/// For each function its type and its name: a header renames the newest form of one by a macro.
+fn functions(source: &str) -> String {
+    let mut out = String::new();
+    for (place, found) in source.match_indices("function(library, \"") {
+        let (symbol, _) = source[place + found.len()..].split_once('"').unwrap();
+        let before = source[..place].trim_end();
+        // The second choice, for older drivers, takes the same.
+        if before.ends_with("|_|") {
+            continue;
+        }
+        let field = before.trim_end_matches(':').rsplit(|it: char| !(it.is_alphanumeric() || it == '_'));
+        let (field, of) =
+            (field.into_iter().next().unwrap(), |text: &str| source.split(text).nth(1).unwrap());
+        let declared = of(&format!(" {field}: "));
+        let named = declared.starts_with("Option<GetUuid>");
+        let declared = if named { of("type GetUuid = ") } else { declared };
+        let (arguments, _) = declared.split_once("fn(").unwrap().1.split_once(") ->").unwrap();
+        let arguments = arguments.split(',').map(str::trim).filter(|it| !it.is_empty()).map(in_c);
+        let ours = format!("int (*)({})", arguments.collect::<Vec<_>>().join(", "));
+        writeln!(out, "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");", theirs(symbol))
+            .unwrap();
+        let plain = symbol.strip_suffix("_v2").unwrap_or(symbol);
+        writeln!(out, "static_assert(!__builtin_strcmp(NAME({plain}), \"{symbol}\"), \"{symbol}\");")
+            .unwrap();
+    }
+    out
+}
+
+/// Its address. In C++ this one has a second form under the same name, which no library holds; that the first has these types,
+/// the cast asks the header.
+fn theirs(symbol: &str) -> String {
+    if symbol != "cublasGemmEx" {
+        return format!("&{symbol}");
+    }
+    let operand = "const void *, cudaDataType, int";
+    format!(
+        "static_cast<cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, \
+         {operand}, {operand}, const void *, void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t)>(&{symbol})"
+    )
+}
+
+fn in_c(kind: &str) -> String {
+    if let Some(to) = kind.strip_prefix("*mut ") {
+        return format!("{} *", in_c(to));
+    }
+    if let Some(to) = kind.strip_prefix("*const ") {
+        return format!("const {} *", in_c(to));
+    }
+    let known = match kind {
+        "c_int" | "Code" | "Status" | "Ordinal" => "int",
+        "c_uint" => "unsigned",
+        "usize" => "size_t",
+        "u8" => "unsigned char",
+        "f32" => "float",
+        "Address" => "unsigned long long",
+        "Opaque" | "Handle" => "void *",
+        "c_char" => "char",
+        // A struct of 16 bytes by its address.
+        "c_void" | "Uuid" => "void",
+        other => panic!("what is `{other}` in C?"),
+    };
+    known.into()
+}
+
+/// Constants whose comment begins with what a header calls them.
+fn constants(source: &str) -> String {
+    let mut out = String::new();
+    for documented in source.split("/// `CU").skip(1) {
+        let Some((name, rest)) = documented.split_once('`') else { continue };
+        let Some(line) = rest.lines().nth(1).filter(|line| line.contains("const ")) else { continue };
+        let value = line.rsplit("= ").next().unwrap().trim_end_matches(';');
+        writeln!(out, "static_assert(CU{name} == {value}, \"CU{name}\");").unwrap();
+    }
+    out
+}
+
+/// What is said of a refusal.
+fn statuses(source: &str) -> String {
+    let mut out = String::new();
+    for line in source.lines().map(str::trim).filter(|line| line.contains("=> \"CUBLAS_STATUS_")) {
+        let (value, name) = line.trim_end_matches("\",").split_once(" => \"").unwrap();
+        writeln!(out, "static_assert({name} == {value}, \"{name}\");").unwrap();
+    }
+    out
+}
+
+fn headers() -> Option<PathBuf> {
+    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let includes = homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("include"));
+    includes.into_iter().find(|it| it.join("cuda.h").is_file() && it.join("cublas_v2.h").is_file())
+}
+
+/// What the compiler said; `None` where there is none.
+fn compiled(include: &Path, source: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "a compiler is asked once and ends by itself")]
+    let mut compiler = Command::new("c++");
+    let compiler = compiler.args(["-std=c++17", "-fsyntax-only", "-x", "c++", "-", "-I"]).arg(include);
+    let compiler = compiler.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = compiler.spawn().ok()?;
+    std::io::Write::write_all(&mut running.stdin.take().unwrap(), source.as_bytes()).unwrap();
+    let output = running.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Some(if output.status.success() { String::new() } else { said })
+}

@@ -1,0 +1,204 @@
+//! Which GPU `cuda:1` is. CUDA counts the fastest first unless it is told otherwise, `CUDA_VISIBLE_DEVICES` hides some and
+//! renumbers the rest, and the driver's library for management (NVML) knows nothing of either. So every process that this
+//! program starts is told to count as the slots lie, and what the variables said is kept with the machine: from that, pure,
+//! the same name means the same GPU to whoever reads a record.
+
+use serde::{Deserialize, Serialize};
+
+use super::Gpu;
+
+const ORDER: &str = "CUDA_DEVICE_ORDER";
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// In the order of their slots.
+const BY_SLOT: &str = "PCI_BUS_ID";
+
+/// Variables of CUDA's as the processes that this program starts have them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cuda {
+    pub device_order: String,
+    /// Absent where it is not set: all are visible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visible_devices: Option<String>,
+}
+
+/// For the environment of every process that may use a GPU: nothing where the user has chosen.
+pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
+    std::env::var_os(ORDER).is_none().then_some((ORDER, BY_SLOT))
+}
+
+impl Cuda {
+    pub fn here() -> Self {
+        let set = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        Self { device_order: set(ORDER).unwrap_or_else(|| BY_SLOT.into()), visible_devices: set(VISIBLE) }
+    }
+
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` where the order is a matter of which CUDA takes for
+    /// the fastest. A part of a GPU (MIG) stands for its GPU.
+    pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
+        match self.visible_devices.as_deref() {
+            None if gpus.len() > 1 && gpus.iter().any(Gpu::is_cut_up) => None,
+            None => self.in_order(gpus),
+            Some(list) if list.starts_with("GPU-") => Some(listed(list, |word| whole(word, gpus))),
+            // Of several parts CUDA shows the first alone.
+            Some(list) if list.starts_with("MIG-") => {
+                let first = list.split(',').next().unwrap_or_default();
+                Some(part(first.trim(), gpus).into_iter().collect())
+            }
+            Some(list) => {
+                let all = self.in_order(gpus);
+                // An empty list is none of them in whatever order.
+                let found = listed(list, |word| number(word).filter(|&number| number < gpus.len()));
+                let named = found.into_iter().map(|place| all.as_ref().map(|all| all[place]));
+                named.collect()
+            }
+        }
+    }
+
+    fn in_order(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
+        if gpus.len() > 1 && self.device_order != BY_SLOT {
+            return None;
+        }
+        let mut all: Vec<&Gpu> = gpus.iter().collect();
+        if gpus.iter().all(|gpu| gpu.pci.is_some()) {
+            all.sort_by_key(|gpu| gpu.pci.as_ref().map(|pci| pci.to_ascii_lowercase()));
+        }
+        Some(all.into_iter().map(|gpu| gpu.index).collect())
+    }
+}
+
+/// What words of a list name, up to the first that names nothing. A list that names one twice is refused as a whole.
+fn listed<T: PartialEq>(list: &str, named: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for word in list.split(',') {
+        match named(word.trim()) {
+            Some(it) if found.contains(&it) => return Vec::new(),
+            Some(it) => found.push(it),
+            None => break,
+        }
+    }
+    found
+}
+
+/// The digits that a word begins with, as C reads a number.
+fn number(word: &str) -> Option<usize> {
+    let end = word.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(word.len());
+    word[..end].parse().ok()
+}
+
+/// As much of it as tells it from the others is enough.
+fn whole(word: &str, gpus: &[Gpu]) -> Option<u32> {
+    if !word.starts_with("GPU-") {
+        return None;
+    }
+    only(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
+}
+
+/// `MIG-` and its own identity, or as before that of its GPU and two numbers: `MIG-GPU-8932f937/1/0`.
+fn part(word: &str, gpus: &[Gpu]) -> Option<u32> {
+    let after = word.strip_prefix("MIG-")?;
+    if after.starts_with("GPU-") {
+        return whole(after.split('/').next().unwrap_or_default(), gpus);
+    }
+    only(gpus.iter().filter(|gpu| gpu.mig_uuids.iter().any(|uuid| uuid.starts_with(word))))
+}
+
+fn only<'a>(mut found: impl Iterator<Item = &'a Gpu>) -> Option<u32> {
+    let first = found.next()?;
+    found.next().is_none().then_some(first.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: u32, uuid: &str, pci: &str) -> Gpu {
+        Gpu { index, uuid: Some(uuid.into()), pci: Some(pci.into()), ..Gpu::default() }
+    }
+
+    /// NVML counts the last slot first here.
+    fn gpus() -> [Gpu; 3] {
+        [
+            gpu(0, "GPU-aa31", "00000000:C1:00.0"),
+            gpu(1, "GPU-ab32", "00000000:1b:00.0"),
+            gpu(2, "GPU-bb33", "00000000:43:00.0"),
+        ]
+    }
+
+    fn visible(order: &str, devices: Option<&str>, gpus: &[Gpu]) -> Option<Vec<u32>> {
+        Cuda { device_order: order.into(), visible_devices: devices.map(String::from) }.visible(gpus)
+    }
+
+    #[test]
+    fn cuda_counts_as_the_slots_lie_when_it_is_told_to_and_else_nobody_knows() {
+        assert_eq!(visible(BY_SLOT, None, &gpus()), Some(vec![1, 2, 0]));
+        assert_eq!(visible("FASTEST_FIRST", None, &gpus()), None);
+        assert_eq!(visible("FASTEST_FIRST", Some("1"), &gpus()), None);
+        // There is nothing to order.
+        assert_eq!(visible("FASTEST_FIRST", None, &gpus()[2..]), Some(vec![2]));
+        assert_eq!(visible(BY_SLOT, None, &[]), Some(vec![]));
+        // A driver that does not say where they sit: its own order is all there is.
+        let unplaced = gpus().map(|gpu| Gpu { pci: None, ..gpu });
+        assert_eq!(visible(BY_SLOT, None, &unplaced), Some(vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn a_list_of_numbers_renumbers_and_ends_where_one_is_invalid() {
+        for (list, expected) in [
+            ("2,0", vec![0, 1]),
+            (" 1 , 2", vec![2, 0]),
+            // As the documentation has it: what is behind an invalid one is not there.
+            ("0,2,-1,1", vec![1, 0]),
+            ("0,3,1", vec![1]),
+            ("1gpu,2nd", vec![2, 0]),
+            ("0,", vec![1]),
+            ("", vec![]),
+            ("-1", vec![]),
+            ("none", vec![]),
+            ("99999999999999999999", vec![]),
+            // One that is named twice leaves none.
+            ("0,1,0", vec![]),
+            ("0,GPU-bb33", vec![1]),
+        ] {
+            assert_eq!(visible(BY_SLOT, Some(list), &gpus()), Some(expected), "`{list}`");
+        }
+        // None of them in whatever order.
+        assert_eq!(visible("FASTEST_FIRST", Some(""), &gpus()), Some(vec![]));
+    }
+
+    #[test]
+    fn an_identity_names_one_whatever_the_order_and_as_much_of_it_as_tells_it_apart() {
+        for (list, expected) in [
+            ("GPU-bb33,GPU-aa31", vec![2, 0]),
+            ("GPU-b,GPU-ab", vec![2, 1]),
+            ("GPU-a", vec![]),
+            ("GPU-bb33,GPU-x,GPU-ab32", vec![2]),
+            ("GPU-bb33,0", vec![2]),
+            ("GPU-b,GPU-bb33", vec![]),
+        ] {
+            for order in [BY_SLOT, "FASTEST_FIRST"] {
+                assert_eq!(visible(order, Some(list), &gpus()), Some(expected.clone()), "`{list}`");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_stands_for_its_gpu_and_of_several_the_first_alone_is_shown() {
+        let mut cut = gpus();
+        cut[1].mig = Some(true);
+        cut[1].mig_uuids = vec!["MIG-0a".into(), "MIG-1b".into()];
+        assert_eq!(visible(BY_SLOT, Some("MIG-1b,MIG-0a"), &cut), Some(vec![1]));
+        assert_eq!(visible(BY_SLOT, Some("MIG-GPU-ab32/1/0"), &cut), Some(vec![1]));
+        assert_eq!(visible(BY_SLOT, Some("MIG-7"), &cut), Some(vec![]));
+        assert_eq!(visible(BY_SLOT, None, &cut), None);
+        assert_eq!(visible(BY_SLOT, None, &cut[1..2]), Some(vec![1]));
+    }
+
+    #[test]
+    fn who_has_chosen_an_order_keeps_it() {
+        let chosen = std::env::var_os(ORDER);
+        assert_eq!(order_for_processes().is_none(), chosen.is_some());
+        let here = Cuda::here();
+        assert_eq!(here.device_order, chosen.map_or(BY_SLOT.into(), |it| it.to_string_lossy().into_owned()));
+    }
+}

@@ -1,0 +1,113 @@
+//! What speaks against measuring on a GPU, before and while an engine computes on it, in words that name the remedy.
+
+use super::Gpu;
+use crate::record::GpuPass;
+
+/// The one reason that is no fault: a large GPU under a heavy load stays within its power limit by lowering its clock.
+const POWER_LIMIT: &str = "sw_power_cap";
+
+/// What speaks against measuring on these GPUs now.
+pub fn before(gpus: &[Gpu]) -> Vec<String> {
+    gpus.iter().flat_map(|gpu| [shared(gpu), capped(gpu)]).flatten().collect()
+}
+
+/// What slowed a GPU down while an engine computed on it, in the driver's words. Nothing of a limit of power that is its usual
+/// one: that is how such a GPU works, and how much of the time it did stands with what a case needed.
+pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
+    let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
+    let lowered = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
+    let faults = pass.throttled_by.iter().filter(|by| *by != POWER_LIMIT || lowered.is_some());
+    let by = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
+    let says = |word: &str| by.contains(word);
+    let remedy = match () {
+        () if says("thermal") => "let it cool, or hold its clock lower (`sudo nvidia-smi -lgc`)",
+        () if says("brake") => "its power supply held it back: `nvidia-smi -q -d PERFORMANCE` says more",
+        () if by == POWER_LIMIT => {
+            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only what was measured under it"
+        }
+        () => "`nvidia-smi -q -d PERFORMANCE` says more",
+    };
+    (!by.is_empty()).then(|| format!("GPU {} was slowed down while it computed ({by}); {remedy}", pass.index))
+}
+
+fn shared(gpu: &Gpu) -> Option<String> {
+    let pids: Vec<String> = gpu.processes.iter().map(|process| process.pid.to_string()).collect();
+    (!pids.is_empty()).then(|| {
+        let s = if pids.len() == 1 { "" } else { "es" };
+        format!(
+            "machine: other programs use GPU {} (process{s} {}); end them and measure again (`nvidia-smi` shows them)",
+            gpu.index,
+            pids.join(", ")
+        )
+    })
+}
+
+fn capped(gpu: &Gpu) -> Option<String> {
+    let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
+    (limit < usual).then(|| {
+        let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
+        format!(
+            "machine: GPU {} may draw {} W where {} W are usual; sudo nvidia-smi -i {} -pl {}",
+            gpu.index,
+            watts(limit),
+            watts(usual),
+            gpu.index,
+            watts(usual)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::gpu::GpuProcess;
+
+    fn limited(limit: u32) -> Gpu {
+        Gpu {
+            power_limit_milliwatts: Some(limit),
+            default_power_limit_milliwatts: Some(700_000),
+            ..Gpu::default()
+        }
+    }
+
+    #[test]
+    fn what_slowed_a_gpu_down_is_told_with_the_remedy() {
+        let by = |reasons: &[&str]| {
+            let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
+            slowed(&GpuPass { throttled_by, ..GpuPass::default() }, Some(&limited(350_000)))
+        };
+        assert_eq!(by(&[]), None);
+        assert!(
+            by(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the usual")
+        );
+        assert!(by(&["sw_power_cap", "sw_thermal_slowdown"]).unwrap().contains("let it cool"));
+        assert!(by(&["hw_power_brake_slowdown", "hw_slowdown"]).unwrap().contains("power supply"));
+        assert!(by(&["sync_boost"]).unwrap().contains("PERFORMANCE"));
+    }
+
+    #[test]
+    fn a_gpu_that_keeps_within_its_usual_power_is_as_it_should_be() {
+        let by = |reasons: &[&str], gpu: Option<&Gpu>| {
+            let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
+            slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
+        };
+        for gpu in [None, Some(&limited(700_000)), Some(&Gpu::default())] {
+            assert_eq!(by(&["sw_power_cap"], gpu), None);
+            let hot = by(&["hw_thermal_slowdown", "sw_power_cap"], gpu).unwrap();
+            assert!(hot.contains("(hw_thermal_slowdown); let it cool"), "{hot}");
+        }
+    }
+
+    #[test]
+    fn other_programs_and_a_lowered_power_limit_are_told_with_the_remedy() {
+        let quiet = limited(700_000);
+        assert_eq!(before(std::slice::from_ref(&quiet)), Vec::<String>::new());
+        let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
+        let found = before(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
+        assert!(found[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{found:?}");
+        assert!(
+            found[1].ends_with("350.5 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700"),
+            "{found:?}"
+        );
+    }
+}
