@@ -50,7 +50,7 @@ def outcome(report, device, record):
 def standing(output):
     """The standing, with the figures or the reason for it."""
     scores, greedy = output["scores"], output["greedy"]
-    figures = []
+    figures = ["the witness itself"] if output["against"]["whom"] == "itself" else []
     if scores and scores["rms"] is not None:
         figures.append(f"{scores['rms']:.2g} nats from f32 over {scores['tokens']} tokens")
     if greedy and greedy["compared"]:

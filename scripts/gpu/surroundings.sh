@@ -22,12 +22,14 @@ find_programs() {
 unpack() {
     command -v python3 >/dev/null || die "no \`python3\` on PATH" "install Python 3"
     mkdir -p "$programs"
-    local key name digest rest
-    while read -r key name digest rest; do
+    say "packed in $folder:"
+    local key rest name digest
+    while read -r key rest; do
         if [[ $key != program ]]; then
-            say "$key $name $digest $rest"
+            say "$key $rest"
             continue
         fi
+        read -r name digest _ <<<"$rest"
         if command -v xz >/dev/null; then
             xz -dc "$folder/$name.xz"
         else
