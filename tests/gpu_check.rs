@@ -128,7 +128,8 @@ fn a_folder_in_which_nothing_is_packed_is_refused_with_the_command_that_packs_it
     let tree = Tree::planted(&[]);
     let outcome = tree.check(&["--rehearse", "elsewhere"], &[]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("hint: scripts/gpu-check --pack elsewhere"), "{}", outcome.stderr);
+    let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
+    assert!(outcome.stderr.contains(&hint), "{}", outcome.stderr);
     // Another's folder is not replaced.
     std::fs::create_dir(tree.scratch.join("full")).unwrap();
     std::fs::write(tree.scratch.join("full/letter"), "dear all").unwrap();
@@ -186,7 +187,7 @@ impl Tree {
 
     fn script(&self) -> Command {
         let mut script = self.scratch.marked(self.scratch.join("scripts/gpu-check"));
-        script.env_remove("ORCHESTRATE_WITNESS").current_dir("/");
+        script.env_remove("ORCHESTRATE_WITNESS").current_dir(&self.scratch.path);
         script
     }
 
