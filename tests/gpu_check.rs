@@ -62,7 +62,10 @@ fn a_gpu_whose_driver_is_a_stand_in_has_every_engine_that_serves_it_measured_the
  {
     let tree = Tree::packed(&[]);
     let driver = stand_in(&tree.scratch);
-    let outcome = tree.check(&[&["--shape", "tiny-llama", "--blocks", "1"], BY_ITSELF].concat(), &[&driver]);
+    let outcome = tree.check(
+        &[&["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"], BY_ITSELF].concat(),
+        &[&driver],
+    );
     assert!(outcome.stdout.contains("GPU: Pretence 9000, compute capability 9.0"), "{}", outcome.stdout);
     for said in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
