@@ -200,10 +200,14 @@ impl Run<'_> {
     }
 
     fn time_of_the_court(&self) -> Duration {
-        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        let part = budget.map_or_else(|| self.began.elapsed() / PART, |budget| budget / PART_OF_BUDGET);
-        part.clamp(LEAST, MOST)
+        time(self.plan.extent.budget_ns.map(Duration::from_nanos), self.began.elapsed())
     }
+}
+
+/// What the blocks have left of a budget is the court's too.
+fn time(budget: Option<Duration>, ran: Duration) -> Duration {
+    let part = budget.map(|budget| (budget / PART_OF_BUDGET).max(budget.saturating_sub(ran)));
+    part.unwrap_or(ran / PART).clamp(LEAST, MOST)
 }
 
 /// What the witness says of some of the tokens of an output. Those that there was no time for are left out.
@@ -246,4 +250,22 @@ async fn ask_about(
         said.push(Said { place, theirs, own, theirs_logprob, own_logprob });
     }
     Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_court_has_its_part_of_a_budget_and_what_the_blocks_left_of_it() {
+        let of = |budget: Option<u64>, ran| {
+            time(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
+        };
+        assert_eq!(of(Some(200), 190), 20);
+        assert_eq!(of(Some(200), 400), 20);
+        assert_eq!(of(Some(200), 165), 35);
+        assert_eq!(of(Some(200), 10), MOST.as_secs());
+        assert_eq!(of(None, 400), 20);
+        assert_eq!(of(None, 1), LEAST.as_secs());
+    }
 }

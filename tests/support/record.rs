@@ -16,12 +16,17 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Record {
-    /// The only record in a folder, every line of it sound.
+    /// The only record in a folder.
     pub fn only_one_in(folder: &Path) -> Self {
         let files = files(folder);
         let [file] = &files[..] else {
             panic!("expected one record in `{}`, found {files:?}", folder.display())
         };
+        Self::read(file)
+    }
+
+    /// Every line of it sound.
+    pub fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap();
         assert!(text.ends_with('\n'), "the last line of the record is torn");
         Self(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())

@@ -1,0 +1,218 @@
+//! scripts/gpu-check from its packed programs to its table, in a tree of invented engines: rehearsed on the processor, in
+//! earnest without a GPU, and with one whose driver is a stand-in. No program here has seen a GPU.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::record::{Record, files};
+use support::{Outcome, Scratch, command, fake_engine, finish, root};
+
+/// Its word is taken, and it serves a GPU with the same program.
+const REFERENCE: &str = r#"
+    about = "vouches"
+    binary = "steady-engine"
+    reference = true
+    [devices.cuda.needs]
+    driver = "nvidia"
+"#;
+/// What is kept beside the embedded model is a real engine's word, which no invented one would keep.
+const BY_ITSELF: &[&str] = &["--", "--witness", "steady"];
+/// Another program on a GPU.
+const NEWCOMER: &str = r#"
+    about = "came by its folder alone"
+    binary = "newcomer-engine"
+    [devices.cuda]
+    binary = "newcomer-cuda"
+    [devices.cuda.needs]
+    driver = "nvidia"
+"#;
+
+#[test]
+fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
+    let tree = Tree::packed(&[]);
+    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // What serves the processor alone is not carried.
+    let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
+    let programs: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("program ")).collect();
+    let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["orchestrate", "newcomer-cuda", "steady-engine"], "{manifest}");
+    for said in [
+        "on embedded:\n  newcomer: not measured: not built\n  steady: exact (the witness itself)\n",
+        "on tiny-llama:\n  newcomer: not measured: not built\n  steady: exact (the witness itself)\n",
+        "model tiny-llama, ",
+    ] {
+        assert!(outcome.stdout.contains(said), "no `{said}`:\n{}", outcome.stdout);
+    }
+    // One for each model, and none of them in the checkout.
+    let records = tree.records();
+    let models: Vec<&str> = records.iter().map(|it| model_of(it)).collect();
+    assert_eq!(models, ["embedded", "tiny-llama"]);
+    assert!(records.iter().all(|record| record.end() == Some("finished")), "{records:?}");
+    let kept = std::fs::read_to_string(tree.scratch.join("out/gpu-check.txt")).unwrap();
+    assert_eq!(kept, outcome.stdout);
+}
+
+#[test]
+fn a_gpu_whose_driver_is_a_stand_in_has_every_engine_that_serves_it_measured_there_and_proved_on_the_processor()
+ {
+    let tree = Tree::packed(&[]);
+    let driver = stand_in(&tree.scratch);
+    let outcome = tree.check(
+        &[&["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"], BY_ITSELF].concat(),
+        &[&driver],
+    );
+    assert!(outcome.stdout.contains("GPU: Pretence 9000, compute capability 9.0"), "{}", outcome.stdout);
+    for said in ["  newcomer: exact (", "  steady: exact ("] {
+        assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
+    }
+    for record in tree.records() {
+        let plan = &record.0[0]["plan"]["configurations"];
+        let of = |label: &str, field: &str| {
+            let all = plan.as_array().unwrap();
+            all.iter().find(|it| it["label"] == label).map(|it| it[field].to_string()).unwrap_or_default()
+        };
+        assert!(of("newcomer", "command").contains("newcomer-cuda"), "{plan}");
+        assert_eq!(
+            (of("steady", "device"), of("steady (witness)", "device")),
+            ("\"cuda\"".into(), "\"cpu\"".into())
+        );
+    }
+}
+
+#[test]
+fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
+    let tree = Tree::packed(&[]);
+    let outcome = tree.check(&[], &[]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    for engine in ["newcomer", "steady"] {
+        let said = format!("  {engine}: not measured: no NVIDIA driver found");
+        assert!(outcome.stdout.contains(&said), "no `{said}`:\n{}", outcome.stdout);
+    }
+    assert!(
+        outcome.stdout.contains("nothing was measured: no engine could run on `cuda` here"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stdout.contains("the larger model is not made"), "{}", outcome.stdout);
+    assert_eq!(tree.records().len(), 1);
+}
+
+#[test]
+fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_measured_is_shown() {
+    let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
+    let outcome = tree.check(&["--rehearse", "--within", "20"], &[]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert!(outcome.stdout.contains("the run on embedded was ended"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("model embedded, "), "{}", outcome.stdout);
+    let [record] = &tree.records()[..] else { panic!("{outcome:?}") };
+    assert!(!record.entries("sample").is_empty(), "{record:?}");
+    assert_eq!(record.end(), Some("interrupted"));
+    tree.scratch.wait_until_nothing_lives();
+}
+
+#[test]
+fn a_program_that_was_damaged_on_its_way_is_not_started() {
+    let tree = Tree::packed(&[]);
+    std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
+        .unwrap();
+    let outcome = tree.check(&["--rehearse"], &[]);
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    assert!(outcome.stdout.contains("steady-engine.xz` is damaged\nhint: carry"), "{}", outcome.stdout);
+    assert_eq!(tree.records().len(), 0);
+}
+
+#[test]
+fn a_folder_in_which_nothing_is_packed_is_refused_with_the_command_that_packs_it() {
+    let tree = Tree::planted(&[]);
+    let outcome = tree.check(&["--rehearse", "elsewhere"], &[]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
+    assert!(outcome.stderr.contains(&hint), "{}", outcome.stderr);
+    // Another's folder is not replaced.
+    std::fs::create_dir(tree.scratch.join("full")).unwrap();
+    std::fs::write(tree.scratch.join("full/letter"), "dear all").unwrap();
+    let outcome = tree.pack("full");
+    assert_ne!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("is not empty"), "{}", outcome.stderr);
+    assert!(tree.scratch.join("full/letter").is_file());
+}
+
+/// A checkout of two invented engines, with the scripts of this one.
+struct Tree {
+    scratch: Scratch,
+}
+
+impl Tree {
+    /// The programs as one of them was built; the settings are the steady engine's.
+    fn planted(settings: &[&str]) -> Self {
+        let scratch = Scratch::outside();
+        scratch.plant(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
+        std::fs::create_dir_all(scratch.join("scripts/gpu")).unwrap();
+        for script in ["gpu-check", "gpu/surroundings.sh", "gpu/pack.py", "gpu/outcome.py"] {
+            let script = format!("scripts/{script}");
+            std::fs::copy(root().join(&script), scratch.join(&script)).unwrap();
+        }
+        std::fs::create_dir(scratch.join("built")).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_orchestrate"), scratch.join("built/orchestrate")).unwrap();
+        std::fs::copy(fake_engine(), scratch.join("built/newcomer-cuda")).unwrap();
+        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
+        let fake = fake_engine().display();
+        scratch.script("built/steady-engine", &format!("exec '{fake}' {}", settings.join(" ")));
+        Self { scratch }
+    }
+
+    fn packed(settings: &[&str]) -> Self {
+        let tree = Self::planted(settings);
+        let outcome = tree.pack("gpu-check");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        tree
+    }
+
+    fn pack(&self, folder: &str) -> Outcome {
+        // Not small, but soon.
+        finish(self.script().env("XZ_OPT", "-0").args(["--pack", "--from", "built", folder]))
+    }
+
+    /// As on a machine that has no cargo; with a driver's folder where it is one with a GPU.
+    fn check(&self, options: &[&str], drivers: &[&Path]) -> Outcome {
+        let mut script = self.script();
+        script.env("PATH", "/usr/bin:/bin").args(["--results", "out"]).args(options);
+        for driver in drivers {
+            script.env("LD_LIBRARY_PATH", driver);
+        }
+        finish(&mut script)
+    }
+
+    fn script(&self) -> Command {
+        let mut script = self.scratch.marked(self.scratch.join("scripts/gpu-check"));
+        script.env_remove("ORCHESTRATE_WITNESS").current_dir(&self.scratch.path);
+        script
+    }
+
+    /// In the order of their runs.
+    fn records(&self) -> Vec<Record> {
+        let mut files = files(&self.scratch.join("out"));
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
+        files.iter().map(|file| Record::read(file)).collect()
+    }
+}
+
+fn model_of(record: &Record) -> &str {
+    record.0[0]["plan"]["configurations"][0]["model"]["name"].as_str().unwrap()
+}
+
+/// The folder of a driver's library for a GPU that is not there.
+fn stand_in(scratch: &Scratch) -> PathBuf {
+    let folder = scratch.join("driver");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut cc = command("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1"));
+    let status = cc.arg(root().join("tests/support/stand-in-nvml.c")).status().unwrap();
+    assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+    folder
+}
