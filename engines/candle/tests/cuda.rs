@@ -58,7 +58,8 @@ impl StandIn {
             command.env_remove(variable);
         }
         command.envs(variables.iter().copied()).stdin(std::process::Stdio::piped());
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
