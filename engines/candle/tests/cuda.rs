@@ -1,5 +1,6 @@
 //! `candle-cuda` on a machine without a GPU: the program itself, with stand-ins for CUDA's libraries that count and do not
 //! compute. What a load states, what is refused and how, and how many launches a token costs; never what a GPU answers.
+//! Run it by scripts/check-cuda, which says why.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -57,7 +58,8 @@ impl StandIn {
             command.env_remove(variable);
         }
         command.envs(variables.iter().copied()).stdin(std::process::Stdio::piped());
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -192,7 +194,7 @@ fn a_gpu_that_the_kernels_are_not_for_is_refused_with_the_command_that_builds_fo
     let answer = StandIn::new().answer(&[("STAND_IN_CAPABILITY", "86")], load(json!({})));
     let said = said(&answer);
     assert_eq!((said["type"], said["kind"]), ("failed", "unavailable"));
-    let expected = "`cuda:0` is a Stand-In of compute capability 8.6; this build is for sm_90a";
+    let expected = "`cuda:0` (Stand-In) has compute capability 8.6, and this build is for sm_90a";
     assert_eq!(said["message"], expected);
     assert_eq!(said["hint"], "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda");
 }

@@ -62,7 +62,7 @@ pub fn failed(text: &str, otherwise: FailureKind, message: String) -> Failed {
 #[cfg(any(feature = "cuda", test))]
 pub fn other_gpu(device: &str, name: &str, (major, minor): (u32, u32), arch: &str) -> Failed {
     let what =
-        format!("`{device}` is a {name} of compute capability {major}.{minor}; this build is for {arch}");
+        format!("`{device}` ({name}) has compute capability {major}.{minor}, and this build is for {arch}");
     Failed::new(FailureKind::Unavailable, what)
         .hint(format!("CUDA_COMPUTE_CAP={major}{minor} orchestrate setup candle --device cuda"))
 }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_gpu_of_another_capability_is_named_with_the_command_that_builds_for_it() {
         let failed = other_gpu("cuda:0", "NVIDIA A10", (8, 6), "sm_90a");
-        let expected = "`cuda:0` is a NVIDIA A10 of compute capability 8.6; this build is for sm_90a";
+        let expected = "`cuda:0` (NVIDIA A10) has compute capability 8.6, and this build is for sm_90a";
         assert_eq!(failed.message, expected);
         let hint = failed.hint.unwrap();
         assert_eq!(hint, "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda");
