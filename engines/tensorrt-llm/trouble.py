@@ -8,6 +8,10 @@ import traceback
 
 from engine_kit import Failed
 
+# What was being done, as a message begins.
+LOADING = "TensorRT-LLM could not load the model"
+GENERATING = "TensorRT-LLM failed in a request"
+
 OUT_OF_MEMORY = re.compile(
     r"out of memory|outofmemory|insufficient gpu memory|cudaErrorMemoryAllocation|std::bad_alloc|CUBLAS_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
@@ -15,7 +19,9 @@ OUT_OF_MEMORY = re.compile(
 ARCHITECTURE = re.compile(r"unknown architecture for \w+: (\S+)|unsupported (?:model )?architecture:? ?(\S*)", re.IGNORECASE)
 TOO_LONG = re.compile(r"should not exceed max_num_tokens|max_seq_len|exceeds? the (?:maximum|max)", re.IGNORECASE)
 NOT_ON_THIS_GPU = re.compile(r"no kernel image|not supported on (?:this|sm)|requires? sm|pre sm ?80", re.IGNORECASE)
-ENDED = re.compile(r"worker died|shutting down|MPI_ABORT|BrokenPipe|connection (?:reset|refused)|cuda error|cudaError", re.IGNORECASE)
+ENDED = re.compile(
+    r"worker died|shutting down|MPI_ABORT|BrokenPipe|connection (?:reset|refused)|cuda error|cudaError", re.IGNORECASE
+)
 
 SMALLER = "ask for less: `context_tokens`, or the options `max_batch`, `memory_fraction`, `pool_tokens`"
 
@@ -42,10 +48,6 @@ def explained(error, doing):
     if ENDED.search(said):
         return Failed("device", f"{doing}: {cause}", "send `load` again")
     return Failed("internal", f"{doing}: {cause}")
-
-
-LOADING = "TensorRT-LLM could not load the model"
-GENERATING = "TensorRT-LLM failed in a request"
 
 
 def _chain(error):
