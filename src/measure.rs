@@ -14,6 +14,7 @@ use crate::cli::{JudgeArgs, RequestArgs, RunArgs, SetupArgs, ViewArgs};
 use crate::compare::Judgement;
 use crate::dry_run;
 use crate::engine::{Deadlines, Keeper};
+use crate::event::Event;
 use crate::exit_code::{DONE, FAILED_CASES, INTERRUPTED, Usage};
 use crate::interrupts::Interrupts;
 use crate::listing;
@@ -101,7 +102,10 @@ pub fn run<P: Into<Planned>>(
     interrupts.keep();
     let planned: Planned = plan(&asked)?.into();
     warnings.extend(planned.warnings);
-    warnings.extend(own_python::warnings(&registry, &planned.plan));
+    for warning in own_python::warnings(&registry, &planned.plan) {
+        listener(Event::Warned(warning.clone()));
+        warnings.push(warning);
+    }
     let (header, unreadable) = header(id, planned.plan);
     warnings.extend(unreadable.map(|message| Warning { configuration: None, message }));
     let mut recorder = Recorder::create(&directory, header)?;
@@ -149,7 +153,7 @@ fn prepare(
     asked_for: &[Found],
     arguments: &RunArgs,
     keeper: &Keeper,
-    listener: &mut dyn FnMut(crate::event::Event),
+    listener: &mut dyn FnMut(Event),
 ) -> (Vec<Candidate>, Vec<Warning>) {
     let mut setting_up = SettingUp::new(registry, keeper.mark(), listener);
     let mut candidates = Vec::new();

@@ -63,6 +63,7 @@ fn an_own_python_is_as_good_as_an_environment_and_the_record_and_the_report_say_
     // Folded to the width of the page.
     let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains(said), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains(said), "said before anything is measured: {}", outcome.stderr);
     assert!(!scratch.join("home/environments").exists());
 }
 

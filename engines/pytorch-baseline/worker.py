@@ -14,7 +14,7 @@ class PyTorchBaseline(engine_kit.Engine):
         try:
             version = importlib.metadata.version("torch")
         except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup pytorch-baseline; a Python that ORCHESTRATE_PYTHON names needs its own"
+            hint = "orchestrate setup pytorch-baseline  # one that ORCHESTRATE_PYTHON names needs its own"
             message = f"no PyTorch in the Python that this engine runs in (`{sys.executable}`)"
             raise Failed("unavailable", message, hint) from None
         return {

@@ -84,7 +84,7 @@ fn judge(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Resu
 }
 
 const NO_DRIVER: (&str, &str) =
-    ("no NVIDIA driver found", "`nvidia-smi` lists a GPU where there is one; a container needs `--gpus all`");
+    ("no NVIDIA driver found", "`nvidia-smi` lists a GPU where there is one; containers need `--gpus all`");
 
 #[cfg(test)]
 mod tests {

@@ -111,8 +111,13 @@ impl Scratch {
     /// A copy of the orchestrator with nothing beside it, nothing built, and only the system's programs on PATH.
     pub fn orchestrate_alone(&self) -> Command {
         let copy = self.join("bin/orchestrate");
-        std::fs::create_dir_all(self.join("bin")).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_orchestrate"), &copy).unwrap();
+        if !copy.exists() {
+            std::fs::create_dir_all(self.join("bin")).unwrap();
+            // Not by this process: what another test starts meanwhile would hold the file open for writing, and a file that is
+            // being written cannot be started.
+            let status = command("cp").arg(env!("CARGO_BIN_EXE_orchestrate")).arg(&copy).status().unwrap();
+            assert!(status.success(), "no copy of the orchestrator");
+        }
         let mut command = self.marked(copy);
         command
             .env("PATH", "/usr/bin:/bin")
