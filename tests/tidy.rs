@@ -124,6 +124,8 @@ fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
         "dtype",
         "effective",
         "machine/page",
+        "machine/gpu/looks",
+        "machine/gpu/trouble",
     ];
     for room in rooms {
         let in_room = |it: &&Source| {

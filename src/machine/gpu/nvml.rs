@@ -10,7 +10,7 @@ use std::time::Duration;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
-use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
@@ -127,9 +127,6 @@ pub fn held() -> Vec<GpuHeld> {
 
 fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
     let own = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
-    let slowed = |reasons: ThrottleReasons| {
-        reasons.difference(HARMLESS).iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
-    };
     let busy = device.utilization_rates().ok();
     Look {
         index,
@@ -141,9 +138,27 @@ fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
         clock_mhz: device.clock_info(Clock::SM).ok(),
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-        throttled_by: device.current_throttle_reasons().ok().map(slowed),
+        throttled_by: throttle_reasons(device).map(slowing),
         ..Look::default()
     }
+}
+
+/// As bits. Deprecated with CUDA 13 and refused with 14, as the temperature is: both are unknown then, not none.
+fn throttle_reasons(device: &Device) -> Option<u64> {
+    match device.current_throttle_reasons_strict() {
+        Ok(reasons) => Some(reasons.bits()),
+        // Newer drivers know reasons that the wrapper has no name for.
+        Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Some(bits),
+        Err(_) => None,
+    }
+}
+
+/// Those that slow it down, by their names; what has none by its bits.
+fn slowing(bits: u64) -> Vec<String> {
+    let known = ThrottleReasons::from_bits_truncate(bits).difference(HARMLESS);
+    let unnamed = bits & !ThrottleReasons::all().bits();
+    let named = known.iter_names().map(|(name, _)| name.to_ascii_lowercase());
+    named.chain((unnamed != 0).then(|| format!("reason_{unnamed:#x}"))).collect()
 }
 
 /// What each GPU has drawn since its driver was loaded, in microjoules.
@@ -178,6 +193,14 @@ mod tests {
         assert_eq!(cuda_version(12_080).as_deref(), Some("12.8"));
         assert_eq!(cuda_version(13_000).as_deref(), Some("13.0"));
         assert_eq!(cuda_version(0), None);
+    }
+
+    #[test]
+    fn what_slows_a_gpu_down_has_its_name_and_what_a_later_driver_says_is_not_lost() {
+        // Idle, and a clock that somebody set.
+        assert_eq!(slowing(0x3), Vec::<String>::new());
+        assert_eq!(slowing(0x4 | 0x1), ["sw_power_cap"]);
+        assert_eq!(slowing(0x8 | 0x40 | 0x8000), ["hw_slowdown", "hw_thermal_slowdown", "reason_0x8000"]);
     }
 
     #[test]
