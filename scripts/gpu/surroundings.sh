@@ -116,17 +116,20 @@ who_brings() {
 # Of the programs, and the driver's own, which the orchestrator asks what the GPU does.
 missing_libraries() {
     {
-        for program in "$programs"/*; do ldd "$program" 2>/dev/null | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; done
+        for program in "$programs"/*; do not_found "$program"; done
         for name in libcuda.so.1 libnvidia-ml.so.1; do is_loadable "$name" || echo "$name"; done
     } | sort -u
 }
+
+# A script has none, and is no trouble.
+not_found() { { ldd "$1" 2>/dev/null || true; } | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; }
 
 is_loadable() { python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$1" 2>/dev/null; }
 
 needed_by() {
     local program found=()
     for program in "$programs"/*; do
-        if ldd "$program" 2>/dev/null | grep -qF "$1 => not found"; then found+=("${program##*/}"); fi
+        if [[ " $(not_found "$program" | tr '\n' ' ')" == *" $1 "* ]]; then found+=("${program##*/}"); fi
     done
     echo "${found[*]:-to ask the driver}"
 }
