@@ -34,7 +34,7 @@ const NEWCOMER: &str = r#"
 #[test]
 fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
     let tree = Tree::packed(&[]);
-    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), &[]);
+    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     // What serves the processor alone is not carried.
     let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
@@ -58,36 +58,32 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
 }
 
 #[test]
-fn a_gpu_whose_driver_is_a_stand_in_has_every_engine_that_serves_it_measured_there_and_proved_on_the_processor()
- {
-    let tree = Tree::packed(&[]);
-    let driver = stand_in(&tree.scratch);
-    let outcome = tree.check(
-        &[&["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"], BY_ITSELF].concat(),
-        &[&driver],
-    );
+fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_processor() {
+    let tree = Tree::planted(&[]);
+    needs_a_library(&tree.scratch, "built/newcomer-cuda");
+    assert_eq!(tree.pack("gpu-check").code, Some(0));
+    let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
+    let outcome = tree.check(&[&short, BY_ITSELF].concat(), Some(&stand_in(&tree.scratch)));
     assert!(outcome.stdout.contains("GPU: Pretence 9000, compute capability 9.0"), "{}", outcome.stdout);
     for said in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
     }
     for record in tree.records() {
-        let plan = &record.0[0]["plan"]["configurations"];
-        let of = |label: &str, field: &str| {
-            let all = plan.as_array().unwrap();
-            all.iter().find(|it| it["label"] == label).map(|it| it[field].to_string()).unwrap_or_default()
-        };
-        assert!(of("newcomer", "command").contains("newcomer-cuda"), "{plan}");
-        assert_eq!(
-            (of("steady", "device"), of("steady (witness)", "device")),
-            ("\"cuda\"".into(), "\"cpu\"".into())
+        let configurations = &record.0[0]["plan"]["configurations"];
+        let of = |label: &str| &configurations[record.configuration(label)];
+        assert!(
+            of("newcomer")["command"][0].as_str().unwrap().ends_with("newcomer-cuda"),
+            "{configurations}"
         );
+        assert_eq!(of("steady")["device"], "cuda");
+        assert_eq!(of("steady (witness)")["device"], "cpu");
     }
 }
 
 #[test]
 fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
     let tree = Tree::packed(&[]);
-    let outcome = tree.check(&[], &[]);
+    let outcome = tree.check(&[], None);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     for engine in ["newcomer", "steady"] {
         let said = format!("  {engine}: not measured: no NVIDIA driver found");
@@ -105,7 +101,7 @@ fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
 #[test]
 fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_measured_is_shown() {
     let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
-    let outcome = tree.check(&["--rehearse", "--within", "20"], &[]);
+    let outcome = tree.check(&["--rehearse", "--within", "20"], None);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(outcome.stdout.contains("the run on embedded was ended"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("model embedded, "), "{}", outcome.stdout);
@@ -120,7 +116,7 @@ fn a_program_that_was_damaged_on_its_way_is_not_started() {
     let tree = Tree::packed(&[]);
     std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
         .unwrap();
-    let outcome = tree.check(&["--rehearse"], &[]);
+    let outcome = tree.check(&["--rehearse"], None);
     assert_eq!(outcome.code, Some(5), "{outcome:?}");
     assert!(outcome.stdout.contains("steady-engine.xz` is damaged\nhint: carry"), "{}", outcome.stdout);
     assert_eq!(tree.records().len(), 0);
@@ -129,7 +125,7 @@ fn a_program_that_was_damaged_on_its_way_is_not_started() {
 #[test]
 fn a_folder_in_which_nothing_is_packed_is_refused_with_the_command_that_packs_it() {
     let tree = Tree::planted(&[]);
-    let outcome = tree.check(&["--rehearse", "elsewhere"], &[]);
+    let outcome = tree.check(&["--rehearse", "elsewhere"], None);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
     assert!(outcome.stderr.contains(&hint), "{}", outcome.stderr);
@@ -178,12 +174,12 @@ impl Tree {
         finish(self.script().env("XZ_OPT", "-0").args(["--pack", "--from", "built", folder]))
     }
 
-    /// As on a machine that has no cargo; with a driver's folder where it is one with a GPU.
-    fn check(&self, options: &[&str], drivers: &[&Path]) -> Outcome {
+    /// As on a machine that has no cargo; with a driver's folder and a Python where it is one with a GPU.
+    fn check(&self, options: &[&str], driver: Option<&Path>) -> Outcome {
         let mut script = self.script();
         script.env("PATH", "/usr/bin:/bin").args(["--results", "out"]).args(options);
-        for driver in drivers {
-            script.env("LD_LIBRARY_PATH", driver);
+        if let Some(driver) = driver {
+            script.env("LD_LIBRARY_PATH", driver).env("ORCHESTRATE_PYTHON", self.scratch.join("python"));
         }
         finish(&mut script)
     }
@@ -206,13 +202,39 @@ fn model_of(record: &Record) -> &str {
     record.0[0]["plan"]["configurations"][0]["model"]["name"].as_str().unwrap()
 }
 
+/// The fake engine as a program that does not start without a library, which lies in the packages of a Python and nowhere
+/// that a loader looks.
+fn needs_a_library(scratch: &Scratch, name: &str) {
+    let packages = scratch.join("packages/nvidia/cu13/lib");
+    std::fs::create_dir_all(&packages).unwrap();
+    let fake = fake_engine().display();
+    let source = format!(
+        "#include <unistd.h>\nint needed(void);\nint main(int n, char **words) {{ return needed() + execv(\"{fake}\", words); }}"
+    );
+    std::fs::write(scratch.join("program.c"), source).unwrap();
+    std::fs::write(scratch.join("library.c"), "int needed(void) { return 0; }").unwrap();
+    let library = packages.join("libneeded.so.1");
+    compile(
+        command("cc")
+            .args(["-shared", "-fPIC", "-Wl,-soname,libneeded.so.1", "-o"])
+            .arg(&library)
+            .arg(scratch.join("library.c")),
+    );
+    compile(command("cc").arg("-o").arg(scratch.join(name)).arg(scratch.join("program.c")).arg(&library));
+    let packages = scratch.join("packages");
+    scratch.script("python", &format!("PYTHONPATH='{}' exec python3 \"$@\"", packages.display()));
+}
+
+fn compile(cc: &mut Command) {
+    assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
+}
+
 /// The folder of a driver's library for a GPU that is not there.
 fn stand_in(scratch: &Scratch) -> PathBuf {
     let folder = scratch.join("driver");
     std::fs::create_dir_all(&folder).unwrap();
     let mut cc = command("cc");
     cc.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1"));
-    let status = cc.arg(root().join("tests/support/stand-in-nvml.c")).status().unwrap();
-    assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+    compile(cc.arg(root().join("tests/support/stand-in-nvml.c")));
     folder
 }

@@ -79,45 +79,57 @@ END
 # Programs may need CUDA's libraries, which lie where a loader does not look: in Python's packages, or in a toolkit. Only
 # folders that have something that is missing are named to the loader: what PyTorch finds by itself must stay what it is.
 find_libraries() {
-    local added=() name place
-    while name=$(missing_library) && [[ -n $name ]]; do
-        place=$(places_of_libraries | while read -r at; do [[ ! -e $at/$name ]] || { echo "$at"; break; }; done)
-        [[ -n $place && " ${added[*]} " != *" $place "* ]] || break
-        added+=("$place")
+    local name place places
+    mapfile -t places < <(places_of_libraries)
+    # One that is found may need others, which are missing only then.
+    while place=$(place_of_a_missing_one); do
         export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$place
         say "libraries: $place"
     done
     for name in $(missing_libraries); do
         say "missing: $name ($(needed_by "$name"))"
+        [[ $device == cpu ]] || say "  hint: $(who_brings "$name")"
     done
-    [[ -z $(missing_libraries) || $device == cpu ]] ||
-        say "hint: a driver brings libcuda.so.1; the others are in Python's packages nvidia-cublas, nvidia-curand and nvidia-cuda-runtime, or in CUDA's toolkit"
 }
 
-# What no folder has is passed over: another may still be found.
-missing_library() {
-    local name
+# The first of the folders that has a library that is missing, and is not named to the loader yet.
+place_of_a_missing_one() {
+    local name place
     for name in $(missing_libraries); do
-        if places_of_libraries | while read -r at; do [[ ! -e $at/$name ]] || exit 1; done; then continue; fi
-        echo "$name"
-        return
+        for place in "${places[@]}"; do
+            if [[ -e $place/$name && :${LD_LIBRARY_PATH-}: != *:$place:* ]]; then
+                echo "$place"
+                return
+            fi
+        done
     done
+    return 1
+}
+
+who_brings() {
+    case $1 in
+        libcuda.so.* | libnvidia-ml.so.*) echo "NVIDIA's driver brings it; into a container, \`--gpus all\` does" ;;
+        *) echo "python3 -m pip install nvidia-cublas nvidia-curand nvidia-cuda-runtime, or CUDA_HOME=/a/toolkit" ;;
+    esac
 }
 
 # Of the programs, and the driver's own, which the orchestrator asks what the GPU does.
 missing_libraries() {
     {
-        for program in "$programs"/*; do ldd "$program" 2>/dev/null | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; done
+        for program in "$programs"/*; do not_found "$program"; done
         for name in libcuda.so.1 libnvidia-ml.so.1; do is_loadable "$name" || echo "$name"; done
     } | sort -u
 }
+
+# A script has none, and is no trouble.
+not_found() { { ldd "$1" 2>/dev/null || true; } | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; }
 
 is_loadable() { python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$1" 2>/dev/null; }
 
 needed_by() {
     local program found=()
     for program in "$programs"/*; do
-        if ldd "$program" 2>/dev/null | grep -qF "$1 => not found"; then found+=("${program##*/}"); fi
+        if [[ " $(not_found "$program" | tr '\n' ' ')" == *" $1 "* ]]; then found+=("${program##*/}"); fi
     done
     echo "${found[*]:-to ask the driver}"
 }
