@@ -74,6 +74,8 @@ pub struct Environment {
     pub requirements: String,
     pub download_mb: u64,
     pub installed_mb: u64,
+    /// How else what it holds is to be had: the hint where it cannot be created.
+    pub otherwise: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

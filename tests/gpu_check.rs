@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use support::record::{Record, files};
@@ -63,7 +63,7 @@ fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_pro
     needs_a_library(&tree.scratch, "built/newcomer-cuda");
     assert_eq!(tree.pack("gpu-check").code, Some(0));
     let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
-    let outcome = tree.check(&[&short, BY_ITSELF].concat(), Some(&stand_in(&tree.scratch)));
+    let outcome = tree.check(&[&short, BY_ITSELF].concat(), Some(&support::driver::present(&tree.scratch)));
     assert!(outcome.stdout.contains("GPU: Pretence 9000, compute capability 9.0"), "{}", outcome.stdout);
     for said in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
@@ -227,14 +227,4 @@ fn needs_a_library(scratch: &Scratch, name: &str) {
 
 fn compile(cc: &mut Command) {
     assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
-}
-
-/// The folder of a driver's library for a GPU that is not there.
-fn stand_in(scratch: &Scratch) -> PathBuf {
-    let folder = scratch.join("driver");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut cc = command("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1"));
-    compile(cc.arg(root().join("tests/support/stand-in-nvml.c")));
-    folder
 }

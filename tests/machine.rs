@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use support::record::Record;
-use support::{Scratch, command, fake_engine, finish, root};
+use support::{Scratch, fake_engine, finish};
 
 const QUICK: [&str; 7] = ["-s", "decode", "--iterations", "2", "--warmup", "2", "--json"];
 
@@ -33,17 +33,6 @@ fn gibibytes(count: u64) -> Value {
 fn record_in(scratch: &Scratch) -> PathBuf {
     let mut records = std::fs::read_dir(scratch.results()).unwrap().map(|entry| entry.unwrap().path());
     records.find(|path| path.extension().is_some_and(|it| it == "jsonl")).unwrap()
-}
-
-/// The folder of a driver's library for a GPU that is not there.
-fn stand_in(scratch: &Scratch) -> PathBuf {
-    let folder = scratch.join("driver");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut cc = command("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1"));
-    let status = cc.arg(root().join("tests/support/stand-in-nvml.c")).status().unwrap();
-    assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
-    folder
 }
 
 #[test]
@@ -141,7 +130,7 @@ fn an_engine_that_dies_while_samplers_look_on_is_a_row_and_keeps_its_samples() {
 #[test]
 fn a_gpu_stands_on_the_page_with_what_speaks_against_measuring_on_it() {
     let scratch = Scratch::new();
-    let driver = stand_in(&scratch);
+    let driver = support::driver::present(&scratch);
     let mut asked = scratch.orchestrate();
     let page =
         json(asked.args(["machine", "--no-probe", "--format", "json"]).env("LD_LIBRARY_PATH", &driver));
@@ -174,7 +163,7 @@ fn a_gpu_stands_on_the_page_with_what_speaks_against_measuring_on_it() {
 #[test]
 fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
     let scratch = Scratch::new();
-    let driver = stand_in(&scratch);
+    let driver = support::driver::present(&scratch);
     let engine = fake_engine().to_path_buf();
     let mut asked = measure(&scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
     let report = json(asked.env("LD_LIBRARY_PATH", &driver));
@@ -210,7 +199,7 @@ fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
 
 /// Two GPUs of which the second is the only one that engines see, and compute on.
 fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
-    let driver = stand_in(scratch);
+    let driver = support::driver::present(scratch);
     let told = scratch.join("told");
     let script = format!(
         "echo \"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\" > '{}'; exec '{}' --memory-bytes 500000000",
@@ -273,7 +262,7 @@ fn a_driver_that_counts_by_a_hosts_numbers_leaves_what_the_whole_device_grew_by(
 #[test]
 fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_each() {
     let scratch = Scratch::new();
-    let driver = stand_in(&scratch);
+    let driver = support::driver::present(&scratch);
     let mut asked = scratch.orchestrate();
     asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_DEVICE_ORDER");
     asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_VISIBLE_DEVICES", "MIG-2234")]);
@@ -301,7 +290,7 @@ fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_
 #[test]
 fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
     let scratch = Scratch::new();
-    let driver = stand_in(&scratch);
+    let driver = support::driver::present(&scratch);
     let engine = fake_engine().to_path_buf();
     let report = json(measure(&scratch, &engine, &["--blocks", "1"]).env("LD_LIBRARY_PATH", &driver));
     let resources = &report["cases"][0]["resources"];
@@ -317,7 +306,7 @@ fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
 #[test]
 fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_the_remedy() {
     let scratch = Scratch::new();
-    let driver = stand_in(&scratch);
+    let driver = support::driver::present(&scratch);
     let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
     let report = json(asked.args(["--budget", "20s"]).env("LD_LIBRARY_PATH", &driver));
     let warnings = report["warnings"].to_string();

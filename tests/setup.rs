@@ -102,6 +102,21 @@ fn set_up_that_fails_says_what_the_builder_said_and_how_to_try_it_by_hand() {
 }
 
 #[test]
+fn an_environment_that_cannot_be_created_ends_with_how_else_its_library_is_to_be_had() {
+    let scratch = tree();
+    let manifest = scratch.join("engines/heavy/engine.toml");
+    let otherwise = "installed_mb = 1\notherwise = \"heavy's own guide says where it comes from\"\n";
+    let text = std::fs::read_to_string(&manifest).unwrap().replace("installed_mb = 5400\n", otherwise);
+    std::fs::write(&manifest, text.replace("download_mb = 2900", "download_mb = 1")).unwrap();
+    let uv = scratch.script("uv", "echo 'error: a placeholder that downloads the real one' >&2\nexit 1\n");
+    let path = format!("{}:{}", uv.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let outcome = finish(scratch.orchestrate_alone().args(["setup", "heavy"]).env("PATH", path));
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    assert!(outcome.stderr.contains("error: a placeholder that downloads the real one"), "{outcome:?}");
+    assert!(outcome.stderr.ends_with("hint: heavy's own guide says where it comes from\n"), "{outcome:?}");
+}
+
+#[test]
 fn all_builds_what_can_be_built_and_measures_it_and_the_others_are_rows_and_no_failure() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &["--all"]);

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::statvfs::statvfs;
 
 use super::SettingUp;
 use crate::event::Event;
-use crate::manifest::Engine;
+use crate::manifest::{Engine, Environment};
 use crate::shell::megabytes;
 
 impl SettingUp<'_> {
@@ -16,14 +16,22 @@ impl SettingUp<'_> {
         let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
             return Ok(());
         };
-        let folder = folder?;
+        let created = self.create(engine, environment, &folder?);
+        let Some(otherwise) = &environment.otherwise else { return created };
+        created.map_err(|error| {
+            let said = format!("{error:#}");
+            anyhow!("{}\nhint: {otherwise}", said.split("\nhint:").next().unwrap_or_default())
+        })
+    }
+
+    fn create(&mut self, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
         let parent = folder.parent().context("an environment lies in a folder")?;
         std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
         // Two runs at once: the second waits here and finds the work done.
         let lock =
             File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
         lock.lock().context("cannot lock the environment")?;
-        if places::interpreter(&folder).is_some() {
+        if places::interpreter(folder).is_some() {
             return Ok(());
         }
         let (download, installed) = (environment.download_mb, environment.installed_mb);
@@ -41,7 +49,7 @@ impl SettingUp<'_> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let requirements = folder.with_extension("requirements.txt");
         std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
-        let venv = ["venv", "--clear", "--python", &environment.python, &text(&folder)];
+        let venv = ["venv", "--clear", "--python", &environment.python, &text(folder)];
         self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
         let python = text(&folder.join("bin/python"));
         let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
