@@ -29,3 +29,5 @@ def prepare_environment(threads, environment=os.environ):
     if threads is not None:
         # OpenMP's own default is every core that it sees, and a library may read it before PyTorch is asked.
         environment.update({"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
+        # And a compiler starts a process for every core.
+        environment["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)

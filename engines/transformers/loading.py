@@ -10,9 +10,11 @@ from generating import Generating
 from held import count_parameters, what_is_held
 from looping import Looping
 from network import read_config, read_network
+from options import STATIC
+from static import Static
 from text import read_tokenizer
 
-MODELS = {"generate": Generating, "loop": Looping}
+MODELS = {"generate": Generating, "loop": Looping, **dict.fromkeys(STATIC, Static)}
 
 
 def load(request, folder, options, phases):

@@ -13,7 +13,9 @@ class Looping(Causal):
         steps = self.steps(batch, job.max_new_tokens) if job.use_cache else Whole(self.network)
         ids = chooser(steps.prefill(batch))
         while not push(tokens, ids.tolist()):
-            ids = chooser(steps.advance(ids))
+            logits = steps.advance(ids)
+            # A step that is compiled or captured has the greedy choice in it.
+            ids = steps.best if steps.best is not None and not chooser.samples else chooser(logits)
 
     def steps(self, batch, new_tokens):
         """How logits come to be: `prefill(batch)`, then `advance(ids)` for every token, both [sequences, vocabulary]."""
@@ -25,6 +27,8 @@ class Looping(Causal):
 
 class Growing:
     """Keys and values in tensors that grow by a token at a time, as the library has them by default."""
+
+    best = None
 
     def __init__(self, network):
         self._network, self._cache = network, DynamicCache(config=network.config.get_text_config(decoder=True))
@@ -47,6 +51,8 @@ class Growing:
 
 class Whole:
     """No keys and values are kept: the whole sequence again for every token."""
+
+    best = None
 
     def __init__(self, network):
         self._network = network

@@ -19,7 +19,7 @@ STATIC = (*CAPTURED, *COMPILED)
 QUANTIZE = ["none", "int8-dynamic", "int4", "nf4"]
 ATTENTION = ["sdpa", "eager", "flash"]
 MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-COMPILERS = ["inductor", "torchscript"]
+COMPILERS = ["torchscript", "inductor"]
 
 OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
 
@@ -44,7 +44,9 @@ def read_options(options, device):
     on_cuda = device != "cpu"
     _only_with(options, said, "mode", said.path == "compile", "path=compile")
     _only_with(options, said, "compiler", said.path in ("jit", "jit-cuda-graph"), "path=jit")
-    _only_with(options, said, "fusion", said.path in COMPILED and said.compiler != "torchscript", "path=compile")
+    said.compiler = said.compiler or COMPILERS[0]
+    by_inductor = said.path == "compile" or (said.path in COMPILED and said.compiler == "inductor")
+    _only_with(options, said, "fusion", by_inductor, "compiler=inductor")
     _only_with(options, said, "cache_tokens", said.path in STATIC or said.path == "fast", "path=compile")
     for what, of in [(f"path `{said.path}`", said.path in CAPTURED), ("quantize `nf4`", said.quantize == "nf4")]:
         if of and not on_cuda:
@@ -61,7 +63,6 @@ def read_options(options, device):
         raise Failed("unsupported", what, "--set attention=sdpa")
     # What the maintainers of both libraries advise: graphs where there are graphs.
     said.mode = said.mode or ("reduce-overhead" if on_cuda else "default")
-    said.compiler = said.compiler or "inductor"
     return said
 
 
