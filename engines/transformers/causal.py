@@ -16,7 +16,8 @@ SCORED_TOGETHER = 128
 
 class Causal(Model):
     def __init__(self, loaded):
-        """`loaded`: folder, network, tokenizer, device, dtype, options, context_tokens, held (from `held.py`), libraries."""
+        """`loaded`: folder, network, tokenizer, device, devices, dtype, options, context_tokens, held (from
+        `held.py`), choices."""
         self.loaded = loaded
         self.network, self.device = loaded.network, loaded.device
 
@@ -77,18 +78,15 @@ class Causal(Model):
             "hidden_size": loaded.folder.hidden_size,
             "eos_ids": loaded.folder.eos_ids,
             "bos_id": loaded.folder.bos_id,
-            "libraries": {**libraries(), **loaded.libraries, **self.choices()},
+            "libraries": {**libraries(), **self.choices()},
         }
         if self.device.type == "cuda":
-            facts["device_memory"] = device_memory(self.device)
+            facts["device_memory"] = device_memory(loaded.devices)
         return {name: value for name, value in facts.items() if value is not None}
 
     def choices(self):
         """What an option or the lack of one led to, in words that a reader of a row can use."""
-        return {
-            "attention": self.loaded.options.attention,
-            "inter-op threads": str(torch.get_num_interop_threads()),
-        }
+        return {**self.loaded.choices, "inter-op threads": str(torch.get_num_interop_threads())}
 
 
 ALL_KERNELS = (

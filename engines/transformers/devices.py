@@ -1,5 +1,6 @@
 """Where a model computes: the device, the threads, how much memory there is, and what is said when it is not enough."""
 
+import math
 import re
 from contextlib import contextmanager
 
@@ -55,7 +56,7 @@ def free_bytes(device):
 
 def check_room(tensors, dtype, devices, free=free_bytes):
     """Refuses weights that cannot fit, before they are read: a host that runs out of memory kills instead of refusing."""
-    numbers = sum(_product(shape) for _, shape in tensors.values())
+    numbers = sum(math.prod(shape) for _, shape in tensors.values())
     need, rooms = numbers * dtype.itemsize, [free(device) for device in devices]
     if None in rooms or need <= sum(rooms):
         return
@@ -96,16 +97,8 @@ def gigabytes(count):
     return f"{count / 1e9:.2f} GB"
 
 
-def _product(shape):
-    total = 1
-    for size in shape:
-        total *= size
-    return total
-
-
-def device_memory(device):
-    return {
-        "in_use_bytes": torch.cuda.memory_allocated(device),
-        "peak_bytes": torch.cuda.max_memory_allocated(device),
-        "reserved_bytes": torch.cuda.memory_reserved(device),
-    }
+def device_memory(devices):
+    """Over all devices of the load together."""
+    counts = (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved)
+    names = ("in_use_bytes", "peak_bytes", "reserved_bytes")
+    return {name: sum(count(device) for device in devices) for name, count in zip(names, counts)}

@@ -3,11 +3,11 @@
 import logging
 import warnings
 
-import torch
 import transformers
 from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from devices import asked_bytes
 from engine_kit import Failed
 
 ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
@@ -46,9 +46,9 @@ def read_network(folder, config, network, dtype, options, **placement):
             output_loading_info=True,
             **placement,
         )
-    except (MemoryError, torch.OutOfMemoryError, Failed):
-        raise
     except Exception as error:
+        if isinstance(error, MemoryError) or asked_bytes(error) is not None:
+            raise
         if "attention" in str(error) and "support" in str(error):
             what = f"attention `{options.attention}` of architecture `{folder.architecture}`: {one_line(error)}"
             raise Failed("unsupported", what, "--set attention=eager") from None

@@ -45,8 +45,7 @@ def read_options(options, device):
     _only_with(options, said, "mode", said.path == "compile", "path=compile")
     _only_with(options, said, "compiler", said.path in ("jit", "jit-cuda-graph"), "path=jit")
     said.compiler = said.compiler or COMPILERS[0]
-    by_inductor = said.path == "compile" or (said.path in COMPILED and said.compiler == "inductor")
-    _only_with(options, said, "fusion", by_inductor, "compiler=inductor")
+    _only_with(options, said, "fusion", by_inductor(said), "compiler=inductor")
     _only_with(options, said, "cache_tokens", said.path in STATIC or said.path == "fast", "path=compile")
     for what, of in [(f"path `{said.path}`", said.path in CAPTURED), ("quantize `nf4`", said.quantize == "nf4")]:
         if of and not on_cuda:
@@ -61,9 +60,17 @@ def read_options(options, device):
     if said.attention == "flash" and said.path in STATIC:
         what = f"attention `flash` with path `{said.path}`: the flash kernel takes no mask, and a static cache needs one"
         raise Failed("unsupported", what, "--set attention=sdpa")
+    if said.quantize != "none" and said.path in COMPILED and not by_inductor(said):
+        what = f"quantize `{said.quantize}` with compiler `torchscript`: it sees plain tensors and nothing that wraps them"
+        raise Failed("unsupported", what, "--set compiler=inductor")
     # What the maintainers of both libraries advise: graphs where there are graphs.
     said.mode = said.mode or ("reduce-overhead" if on_cuda else "default")
     return said
+
+
+def by_inductor(said):
+    """Whether the decode step goes through Inductor."""
+    return said.path == "compile" or (said.path in COMPILED and said.compiler == "inductor")
 
 
 def default_dtype(options, device):

@@ -23,6 +23,11 @@ fn main() -> ExitCode {
             ("looping.py", include_str!("../looping.py")),
             ("network.py", include_str!("../network.py")),
             ("options.py", include_str!("../options.py")),
+            ("quantize.py", include_str!("../quantize.py")),
+            ("rooms.py", include_str!("../rooms.py")),
+            ("shards.py", include_str!("../shards.py")),
+            ("static.py", include_str!("../static.py")),
+            ("steps.py", include_str!("../steps.py")),
             ("text.py", include_str!("../text.py")),
         ],
     })
