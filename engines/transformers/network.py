@@ -13,7 +13,8 @@ from engine_kit import Failed
 ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
 
 # They tell of their own deprecations, and of choices that were made on purpose here.
-warnings.filterwarnings("ignore", module=r"(torch|transformers|torchao)(\.|$)")
+for category in (DeprecationWarning, FutureWarning, UserWarning):
+    warnings.filterwarnings("ignore", category=category)
 for name in ("torch", "torchao", "transformers"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -75,5 +76,6 @@ def shapes_that_differ(folder, error):
 
 
 def one_line(error):
-    said = " ".join(str(error).split())
+    # What compilers append is advice on how to debug them.
+    said = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
     return (said or type(error).__name__)[:300]

@@ -81,8 +81,9 @@ class Static(Looping):
         """The step of a room, tried out, and held against the plain one."""
         options, step = self.loaded.options, room.step
         trial = lay_out([[0] * TRIAL] * room.sequences, "left", self.device)
+        first = torch.zeros(room.sequences, dtype=torch.long, device=self.device)
         room.prefill(trial)
-        wanted = Plain(room, room.step)(room.ids[:, 0])[0].clone()
+        wanted = Plain(room, room.step)(first)[0].clone()
         make = Plain
         if options.path in COMPILED:
             with phases.time("compile"):
@@ -94,7 +95,7 @@ class Static(Looping):
                     step, make = compiled(step, options, options.mode), Pooled if graphs and options.fusion else Plain
                 # Compilers work at the first calls: they profile, compile, record.
                 for _ in range(3):
-                    make(room, step)(room.ids[:, 0])
+                    make(room, step)(first)
                 wait_for(self.device)
                 if make is Pooled:
                     check_graphs_were_made()
@@ -102,13 +103,12 @@ class Static(Looping):
         if options.path in CAPTURED:
             with phases.time("capture"):
                 room.prefill(trial)
-                step = make_step = Captured(room, step)
+                make_step = Captured(room, step)
                 wait_for(self.device)
         else:
             make_step = make(room, step)
         room.prefill(trial)
-        found = make_step(room.ids[:, 0].clone())[0]
-        self._hold_against(wanted, found)
+        self._hold_against(wanted, make_step(first)[0])
         return make_step
 
     def _hold_against(self, wanted, found):
