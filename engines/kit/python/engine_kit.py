@@ -50,10 +50,15 @@ class Engine:
         no heavy import. Raise `Failed("unavailable", ..., hint)` when something that the engine needs is missing here."""
         raise NotImplementedError
 
+    def default_dtype(self, request):
+        """The dtype of a load that names none, where it depends on the rest of the request (`request.device` is known).
+        None is the first that hello names."""
+        return None
+
     def load(self, request, phases):
         """Loads `request.model` and returns a `Model`. `request` has `model`, `device`, `dtype`, `threads`,
-        `context_tokens` and `options`; device and dtype default to the first that hello names. Heavy imports happen here,
-        inside `phases.time("import")`. The previous model is dropped before."""
+        `context_tokens` and `options`; the device defaults to the first that hello names, the dtype to `default_dtype`.
+        Heavy imports happen here, inside `phases.time("import")`. The previous model is dropped before."""
         raise NotImplementedError
 
     def close(self):

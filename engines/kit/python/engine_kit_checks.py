@@ -33,8 +33,9 @@ CAPABILITIES = {
 PLANTED_DELAY = "planted_delay_us"
 
 
-def check_load(request, can, options):
-    """Refuses a load that makes no sense, and fills in the device and the dtype that hello names first."""
+def check_load(request, can, engine):
+    """Refuses a load that makes no sense, and fills in the device and the dtype where the request names none."""
+    options = engine.options
     check_offered("device", request.device, can["devices"])
     check_offered("dtype", request.dtype, can["dtypes"])
     for name in ("threads", "context_tokens"):
@@ -48,7 +49,7 @@ def check_load(request, can, options):
     if "\0" in request.model or not os.path.exists(request.model):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(can["devices"]), "cpu")
-    request.dtype = request.dtype or next(iter(can["dtypes"]), None)
+    request.dtype = request.dtype or engine.default_dtype(request) or next(iter(can["dtypes"]), None)
 
 
 def _take_planted(options):

@@ -119,7 +119,7 @@ class Conversation:
         lost = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:
             self._lost = lost
-        checks.check_load(request, self.can(), self._engine.options)
+        checks.check_load(request, self.can(), self._engine)
         # From here on the old model is gone, whatever becomes of the new one.
         self._model, self.facts, self._lost = None, {}, lost
         self.planted_ns = request.planted_ns

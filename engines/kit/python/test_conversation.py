@@ -108,6 +108,12 @@ class Loading(unittest.TestCase):
             self.assertEqual(refused["kind"], "bad_request")
             self.assertIn("option `planted_delay_us`: expected a whole number, found", refused["message"])
 
+    def test_an_engine_may_have_another_dtype_for_another_device_where_the_load_names_none(self):
+        engine = ToyEngine()
+        engine.default_dtype = lambda request: "bf16" if request.device == "cuda" else None
+        talk(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
+        self.assertEqual([load.dtype for load in engine.loads], ["f32", "bf16", "f32"])
+
     def test_a_numbered_device_is_offered_by_its_kind(self):
         engine = ToyEngine()
         talk({**LOAD, "device": "cuda:1"}, engine=engine)

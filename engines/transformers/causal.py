@@ -1,0 +1,101 @@
+"""A loaded model: what every path of this engine has in common. A path says how `generate` comes to its tokens."""
+
+import importlib.metadata
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from devices import NAMES, device_memory, saying_memory
+from engine_kit import Failed, Model
+
+LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
+
+# Logits are wide: so many positions at a time become probabilities in f64.
+SCORED_TOGETHER = 128
+
+
+class Causal(Model):
+    def __init__(self, loaded):
+        """`loaded`: folder, network, tokenizer, device, devices, dtype, options, context_tokens, held (from
+        `held.py`), choices."""
+        self.loaded = loaded
+        self.network, self.device = loaded.network, loaded.device
+
+    @torch.no_grad()
+    def generate(self, job, tokens):
+        prompt = max(len(prompt) for prompt in job.prompts)
+        what = f"generate ({len(job.prompts)} x {prompt} tokens and {job.max_new_tokens} new ones)"
+        with saying_memory(what, self.device), self.attention():
+            self.run(job, tokens)
+
+    def run(self, job, tokens):
+        """Brings every sequence of the job to its end."""
+        raise NotImplementedError
+
+    def prepare(self, phases):
+        """What this path does once, when the model is loaded."""
+
+    def attention(self):
+        """`flash` is PyTorch's own flash kernel and no other: where it cannot serve, PyTorch says so and nothing else is done."""
+        allowed = [SDPBackend.FLASH_ATTENTION] if self.loaded.options.attention == "flash" else list(ALL_KERNELS)
+        return sdpa_kernel(allowed)
+
+    @torch.no_grad()
+    def score(self, ids):
+        with saying_memory(f"score ({len(ids)} tokens)", self.device), self.attention():
+            sequence = torch.tensor([ids], device=self.device)
+            logits = self.network(input_ids=sequence, use_cache=False).logits[0, :-1]  # [tokens - 1, vocabulary]
+            targets = torch.tensor(ids[1:], device=logits.device)[:, None]
+            values = []
+            for rows, wanted in zip(logits.split(SCORED_TOGETHER), targets.split(SCORED_TOGETHER)):
+                values += torch.log_softmax(rows.double(), -1).gather(1, wanted)[:, 0].tolist()
+        return values
+
+    def encode(self, text):
+        if self.loaded.tokenizer is None:
+            message = f"model `{self.loaded.folder.name}` has no `tokenizer.json` beside its weights"
+            raise Failed("model", message, "send `prompt_ids`")
+        return self.loaded.tokenizer.encode(text).ids
+
+    def decode(self, ids):
+        return None if self.loaded.tokenizer is None else self.loaded.tokenizer.decode(ids)
+
+    def facts(self):
+        loaded = self.loaded
+        facts = {
+            "device": str(self.device),
+            "weights_dtype": loaded.held.weights_dtype,
+            "compute_dtype": loaded.held.compute_dtype,
+            "kv_dtype": NAMES[loaded.dtype],
+            "threads": torch.get_num_threads(),
+            "architecture": loaded.folder.architecture,
+            "context_tokens": loaded.context_tokens,
+            "use_cache": True,
+            "prefix_cache": False,
+            "weights_bytes": loaded.held.weights_bytes,
+            "parameters": loaded.held.parameters,
+            "vocabulary_size": loaded.folder.vocabulary_size,
+            "hidden_size": loaded.folder.hidden_size,
+            "eos_ids": loaded.folder.eos_ids,
+            "bos_id": loaded.folder.bos_id,
+            "libraries": {**libraries(), **self.choices()},
+        }
+        if self.device.type == "cuda":
+            facts["device_memory"] = device_memory(loaded.devices)
+        return {name: value for name, value in facts.items() if value is not None}
+
+    def choices(self):
+        """What an option or the lack of one led to, in words that a reader of a row can use."""
+        return {**self.loaded.choices, "inter-op threads": str(torch.get_num_interop_threads())}
+
+
+ALL_KERNELS = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+    SDPBackend.CUDNN_ATTENTION,
+)
+
+
+def libraries(names=LIBRARIES):
+    return {name: importlib.metadata.version(name) for name in names}

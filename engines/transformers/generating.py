@@ -1,0 +1,73 @@
+"""Path `generate`: tokens by the library's own `generate`, stamped as its streamer gets them."""
+
+import torch
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers.generation.streamers import BaseStreamer
+
+from batch import Chooser, lay_out, push
+from causal import Causal
+
+
+class Generating(Causal):
+    def run(self, job, tokens):
+        eos_ids = [] if job.ignore_eos else self.loaded.folder.eos_ids
+        pad_id = next(iter(self.loaded.folder.eos_ids), 0)
+        batch = lay_out(job.prompts, job.padding, self.device, pad_id)
+        # Everything is said, so that neither the folder nor the library's defaults say it.
+        config = GenerationConfig(
+            max_new_tokens=job.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            use_cache=job.use_cache,
+            eos_token_id=eos_ids or None,
+            pad_token_id=pad_id,
+            disable_compile=True,
+        )
+        chooser = Chooser(job, tokens)
+        processors = LogitsProcessorList([Picked(chooser)] if chooser.samples else [])
+        try:
+            self.network.generate(
+                batch.ids,
+                attention_mask=torch.ones_like(batch.ids) if batch.mask is None else batch.mask,
+                generation_config=config,
+                logits_processor=processors,
+                streamer=Streamer(tokens),
+            )
+        except Done:
+            pass
+
+    def choices(self):
+        return {**super().choices(), "decode": "transformers.generate, growing cache"}
+
+
+class Streamer(BaseStreamer):
+    """Hands each token over when `generate` gives it away: on the host, as everybody who streams gets it."""
+
+    def __init__(self, tokens):
+        self._tokens, self._prompt = tokens, True
+
+    def put(self, value):
+        if self._prompt:
+            # What comes first is the prompt.
+            self._prompt = False
+        elif push(self._tokens, value.tolist()) and self._tokens.cancelled:
+            raise Done
+
+    def end(self):
+        pass
+
+
+class Done(Exception):
+    """Unwinds `generate` from a request that was cancelled. A stopping criterion would be asked, and paid for, at every
+    token of every request, and learn of the token only after the next one."""
+
+
+class Picked(LogitsProcessor):
+    """Leaves one id of each row to be chosen from: sampling as the protocol has it, inside `generate`."""
+
+    def __init__(self, chooser):
+        self._chooser = chooser
+
+    def __call__(self, input_ids, scores):
+        left = torch.full_like(scores, float("-inf"))
+        return left.scatter_(1, self._chooser(scores)[:, None], 0.0)

@@ -1,0 +1,80 @@
+"""From a request to a loaded model, phase by phase. Imports what is heavy, so that the import falls into a load."""
+
+from types import SimpleNamespace
+
+import torch
+import transformers.modeling_utils  # noqa: F401  What a first model would import is part of the import.
+
+from devices import DTYPES, check_room, find_device, saying_memory, set_threads, wait_for
+from generating import Generating
+from held import count_parameters, what_is_held
+from looping import Looping
+from network import read_config, read_network
+from options import STATIC, by_inductor
+from quantize import nf4_config, nf4_facts, quantise
+from shards import device_map
+from static import Static
+from text import read_tokenizer
+
+MODELS = {"generate": Generating, "loop": Looping, **dict.fromkeys(STATIC, Static)}
+
+
+def load(request, folder, options, phases):
+    device, dtype = find_device(request.device), DTYPES[request.dtype]
+    set_threads(request.threads)
+    with phases.time("tokenizer"):
+        tokenizer = read_tokenizer(folder)
+    with phases.time("weights"), saying_memory("weights", device):
+        config, network_class = read_config(folder)
+        placement = place(config, network_class, options, device, dtype)
+        devices = sorted(set(placement.get("device_map", {}).values()), key=str) or [device]
+        if options.quantize != "nf4":
+            check_room(folder.tensors, dtype, devices)
+        network = read_network(folder, config, network_class, dtype, options, **placement)
+    if not placement:
+        with phases.time("device"), saying_memory("moving the weights", device):
+            network = network.to(device)
+            wait_for(device)
+    parameters, quantised = count_parameters(folder, network), None
+    if options.quantize == "nf4":
+        quantised = nf4_facts(dtype)
+    elif options.quantize != "none":
+        with phases.time("quantize"), saying_memory(f"quantising to `{options.quantize}`", device):
+            quantised = quantise(network, options.quantize, device, dtype, by_inductor(options))
+            wait_for(device)
+    loaded = SimpleNamespace(
+        folder=folder,
+        network=network,
+        tokenizer=tokenizer,
+        device=device,
+        devices=devices,
+        dtype=dtype,
+        options=options,
+        context_tokens=request.context_tokens or folder.context_tokens,
+        held=what_is_held(network, dtype, parameters, quantised),
+        choices=choices(options, quantised, devices),
+    )
+    model = MODELS[options.path](loaded)
+    with torch.no_grad(), saying_memory(f"preparing path `{options.path}`", device):
+        model.prepare(phases)
+    return model
+
+
+def place(config, network_class, options, device, dtype):
+    """Where `from_pretrained` puts weights, if not into the memory of the host first."""
+    if options.quantize == "nf4":
+        # Blocks are quantised by the device that they come to.
+        return {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
+    if options.shard > 1:
+        return {"device_map": device_map(config, network_class, dtype, device, options.shard)}
+    return {}
+
+
+def choices(options, quantised, devices):
+    """What options and their absence led to, in words for a reader of the row."""
+    said = {"attention": options.attention}
+    if quantised is not None:
+        said["quantized by"] = quantised.library
+    if len(devices) > 1:
+        said["devices"] = ", ".join(str(device) for device in devices)
+    return said

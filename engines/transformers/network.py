@@ -1,0 +1,81 @@
+"""Hugging Face's model out of a folder: the class that its config names, its weights, and nothing that is not in the folder."""
+
+import logging
+import warnings
+
+import transformers
+from transformers import AutoConfig, GenerationConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from devices import asked_bytes
+from engine_kit import Failed
+
+ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
+
+# They tell of their own deprecations, and of choices that were made on purpose here.
+for category in (DeprecationWarning, FutureWarning, UserWarning):
+    warnings.filterwarnings("ignore", category=category)
+for name in ("torch", "torchao", "transformers"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def read_config(folder):
+    """The config as `transformers` understands it, and the class of the network."""
+    architecture = folder.architecture
+    if architecture not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        what = f"transformers {transformers.__version__} has no causal language model of that name"
+        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {what}")
+    try:
+        config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+        network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    except Exception as error:
+        # A config is checked by whatever its class happens to compute from it.
+        raise Failed("model", f"`{folder.path / 'config.json'}`: {one_line(error)}") from None
+    return config, network
+
+
+def read_network(folder, config, network, dtype, options, **placement):
+    """The network in evaluation mode, every tensor of it from the folder."""
+    try:
+        loaded, found = network.from_pretrained(
+            folder.path,
+            config=config,
+            dtype=dtype,
+            attn_implementation=ATTENTION[options.attention],
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            **placement,
+        )
+    except Exception as error:
+        if isinstance(error, MemoryError) or asked_bytes(error) is not None:
+            raise
+        if "attention" in str(error) and "support" in str(error):
+            what = f"attention `{options.attention}` of architecture `{folder.architecture}`: {one_line(error)}"
+            raise Failed("unsupported", what, "--set attention=eager") from None
+        raise Failed("model", f"model `{folder.name}`: {shapes_that_differ(folder, error)}") from None
+    # `transformers` would give what is missing random numbers and go on.
+    if missing := sorted(found["missing_keys"]):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise Failed("model", f"model `{folder.name}` has no tensor `{missing[0]}`{more}")
+    if found["error_msgs"]:
+        raise Failed("model", f"model `{folder.name}`: {found['error_msgs'][0][:300]}")
+    # Whatever the folder says about temperatures, penalties and lengths, a request says what it wants itself.
+    loaded.generation_config = GenerationConfig()
+    return loaded.eval().requires_grad_(False)
+
+
+def shapes_that_differ(folder, error):
+    """What `transformers` says of tensors that do not fit its network is a table on stderr; the config is what they differ from."""
+    if "mismatch" not in str(error).lower():
+        return one_line(error)
+    rows = {shape[0] for name, (_, shape) in folder.tensors.items() if "embed" in name or "wte" in name}
+    if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
+        return f"its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
+    return "tensors have other shapes than its `config.json` says (they are listed on stderr)"
+
+
+def one_line(error):
+    # What compilers append is advice on how to debug them.
+    said = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
+    return (said or type(error).__name__)[:300]

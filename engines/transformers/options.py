@@ -1,0 +1,111 @@
+"""The load options of this engine: their words, what each may be together with, and the dtype where nobody names one.
+
+Knows no tensor library: an option that cannot be is refused before anything heavy happens.
+"""
+
+from types import SimpleNamespace
+
+from engine_kit import Failed, check_offered
+
+# How tokens come to be.
+PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
+# Those whose decode step is a captured graph.
+CAPTURED = ("cuda-graph", "jit-cuda-graph")
+# Those whose decode step goes through a compiler.
+COMPILED = ("compile", "jit", "jit-cuda-graph")
+# Those that keep keys and values in tensors of a fixed size.
+STATIC = (*CAPTURED, *COMPILED)
+
+QUANTIZE = ["none", "int8-dynamic", "int4", "nf4"]
+ATTENTION = ["sdpa", "eager", "flash"]
+MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+COMPILERS = ["torchscript", "inductor"]
+
+OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
+
+# The smallest static cache that is made, in tokens; larger ones are twice, four times, ... as large.
+CACHE_TOKENS = 256
+
+DTYPES = ["f32", "bf16", "f16"]
+
+
+def read_options(options, device):
+    """Every option, with what it means where nobody said it. `device` is the one of the load: `cpu`, `cuda`, `cuda:1`."""
+    said = SimpleNamespace(
+        path=_word(options, "path", PATHS),
+        quantize=_word(options, "quantize", QUANTIZE),
+        attention=_word(options, "attention", ATTENTION),
+        mode=_word(options, "mode", MODES, None),
+        compiler=_word(options, "compiler", COMPILERS, None),
+        fusion=_flag(options, "fusion", True),
+        cache_tokens=_whole(options, "cache_tokens", CACHE_TOKENS, 16),
+        shard=_whole(options, "shard", 1, 1),
+    )
+    on_cuda = device != "cpu"
+    _only_with(options, said, "mode", said.path == "compile", "path=compile")
+    _only_with(options, said, "compiler", said.path in ("jit", "jit-cuda-graph"), "path=jit")
+    said.compiler = said.compiler or COMPILERS[0]
+    _only_with(options, said, "fusion", by_inductor(said), "compiler=inductor")
+    _only_with(options, said, "cache_tokens", said.path in STATIC or said.path == "fast", "path=compile")
+    for what, of in [(f"path `{said.path}`", said.path in CAPTURED), ("quantize `nf4`", said.quantize == "nf4")]:
+        if of and not on_cuda:
+            raise Failed("unsupported", f"{what} needs a CUDA device, and this load is for `{device}`", "--device cuda")
+    if said.shard > 1:
+        if not on_cuda:
+            raise Failed("unsupported", f"`shard` {said.shard} needs CUDA devices, and this load is for `{device}`")
+        if said.path not in ("generate", "loop"):
+            raise Failed("unsupported", f"`shard` with path `{said.path}`: its step lives on one device", "--set path=loop")
+        if said.quantize != "none":
+            raise Failed("unsupported", f"`shard` with quantize `{said.quantize}`: it is quantised on one device")
+    if said.attention == "flash" and said.path in STATIC:
+        what = f"attention `flash` with path `{said.path}`: the flash kernel takes no mask, and a static cache needs one"
+        raise Failed("unsupported", what, "--set attention=sdpa")
+    if said.quantize != "none" and said.path in COMPILED and not by_inductor(said):
+        what = f"quantize `{said.quantize}` with compiler `torchscript`: it sees plain tensors and nothing that wraps them"
+        raise Failed("unsupported", what, "--set compiler=inductor")
+    # What the maintainers of both libraries advise: graphs where there are graphs.
+    said.mode = said.mode or ("reduce-overhead" if on_cuda else "default")
+    return said
+
+
+def by_inductor(said):
+    """Whether the decode step goes through Inductor."""
+    return said.path == "compile" or (said.path in COMPILED and said.compiler == "inductor")
+
+
+def default_dtype(options, device):
+    """f32 on a CPU and bf16 on CUDA; 4-bit weights stand beside bf16 on both, which is what their kernels are made for."""
+    return "bf16" if device != "cpu" or options.get("quantize") == "int4" else "f32"
+
+
+def _word(options, name, offered, default=...):
+    value = options.get(name)
+    if value is None:
+        return offered[0] if default is ... else default
+    if not isinstance(value, str):
+        raise Failed("bad_request", f"option `{name}`: expected a word, found `{str(value)[:80]}`")
+    check_offered(f"option `{name}`", value, offered)
+    return value
+
+
+def _flag(options, name, default):
+    value = options.get(name, default)
+    # A word from a command line counts as what it spells.
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if type(value) is not bool:
+        raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
+    return value
+
+
+def _whole(options, name, default, least):
+    value = options.get(name, default)
+    value = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
+    if type(value) is not int or not least <= value < 2**32:
+        raise Failed("bad_request", f"option `{name}`: expected a whole number of at least {least}, found `{str(value)[:80]}`")
+    return value
+
+
+def _only_with(options, said, name, fits, remedy):
+    """An option that would change nothing is refused, not ignored."""
+    if options.get(name) is not None and not fits:
+        raise Failed("unsupported", f"option `{name}` has no meaning with path `{said.path}`", f"--set {remedy}")

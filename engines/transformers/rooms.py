@@ -1,0 +1,90 @@
+"""Static caches: keys and values in tensors whose size and place never change, which compilers and captured graphs need.
+
+A room is a cache for so many sequences of so many tokens, with the tensors that say where its sequences are. Rooms double
+in size, so that few of them serve every request: a step is compiled or captured once for each room.
+"""
+
+import torch
+from transformers.cache_utils import Cache, StaticLayer, get_layer_types_and_kwargs
+
+from batch import positions_of
+from engine_kit import Failed
+
+# Tokens of the prompt that a room is tried out with.
+TRIAL = 2
+
+
+def capacity_for(tokens, smallest, most):
+    """Tokens of the room for a request of so many: `smallest` doubled until they fit, and no more than a model can use."""
+    capacity = smallest
+    while capacity < tokens:
+        capacity *= 2
+    return capacity if most is None else max(min(capacity, most), min(tokens, most))
+
+
+def check_layers(config, capacity, architecture):
+    """A static cache holds whole layers of attention; one with a window is whole as long as the window does not end."""
+    kinds, details = get_layer_types_and_kwargs(config)
+    if others := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
+        what = f"a static cache of architecture `{architecture}`: it has layers of kind `{others[0]}`"
+        raise Failed("unsupported", what, "--set path=loop")
+    window = min((detail["sliding_window"] for detail in details if "sliding_window" in detail), default=None)
+    if window is not None and capacity > window:
+        what = f"a static cache of {capacity} tokens: architecture `{architecture}` attends to the last {window} alone"
+        raise Failed("unsupported", what, "--set path=loop")
+    return len(kinds)
+
+
+class Room:
+    def __init__(self, network, architecture, sequences, capacity, device, additive):
+        layers = check_layers(network.config.get_text_config(decoder=True), capacity, architecture)
+        self._network, self.sequences, self.capacity = network, sequences, capacity
+        self.cache = Cache(layers=[StaticLayer(max_cache_len=capacity) for _ in range(layers)])
+        self._columns = torch.arange(capacity, device=device)
+        self._additive = additive
+        # Of each sequence the last id; its position; the column that it takes; which columns hold tokens and not pads.
+        self.ids = torch.zeros(sequences, 1, dtype=torch.long, device=device)
+        self.positions = torch.zeros(sequences, 1, dtype=torch.long, device=device)
+        self.column = torch.zeros(1, dtype=torch.long, device=device)
+        self.real = torch.ones(sequences, capacity, dtype=torch.bool, device=device)
+
+    @property
+    def place(self):
+        """The tensors that a step reads besides the cache."""
+        return self.ids, self.positions, self.column, self.real
+
+    def prefill(self, batch):
+        """The prompt, from the beginning of the room, as PyTorch runs it without compiler or graph. Logits of its end."""
+        self.rewind()
+        self.real.fill_(True)
+        mask = positions = None
+        if batch.mask is not None:
+            self.real[:, : batch.columns] = batch.mask.bool()
+            positions = positions_of(batch.mask)
+            mask = self._mask(self._columns[: batch.columns, None] >= self._columns)
+        asked = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
+        logits = self._network(input_ids=batch.ids, logits_to_keep=1, **asked).logits[:, -1]
+        self.column.fill_(batch.columns)
+        self.positions.copy_(batch.columns if positions is None else positions[:, -1:] + 1)
+        return logits
+
+    def step(self, ids, positions, column, real):
+        """One token of each sequence: logits, and the id that a greedy request takes. This is what is compiled or captured:
+        nothing in it asks the host."""
+        mask = self._mask(self._columns <= column, real)
+        asked = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
+        logits = self._network(input_ids=ids, logits_to_keep=1, **asked).logits[:, -1]
+        return logits, logits.argmax(-1)
+
+    def rewind(self):
+        """What stands in the cache stays there: a mask hides every column that was not written since."""
+        for layer in self.cache.layers:
+            layer.cumulative_length.zero_()
+
+    def _mask(self, seen, real=None):
+        """Which columns each token attends to: [sequences, 1, tokens or 1, columns]."""
+        allowed = seen & (self.real if real is None else real)[:, None, None, :]
+        if not self._additive:
+            return allowed
+        dtype = self._network.dtype
+        return torch.zeros((), dtype=dtype, device=allowed.device).masked_fill(~allowed, torch.finfo(dtype).min)

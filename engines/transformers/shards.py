@@ -1,0 +1,77 @@
+"""A network over several devices: which part of it lies where. The plan is arithmetic over names and sizes, so that it is
+tested where there is no device at all."""
+
+import torch
+
+from engine_kit import Failed
+
+
+def plan(parts, devices):
+    """`parts`: names and bytes in the order in which they are computed; name to the number of its device. Neighbours stay
+    together, so that a token crosses each border once, and the fullest device holds as little as it can."""
+    if devices > len(parts):
+        raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to share out")
+    least, most = max(size for _, size in parts), sum(size for _, size in parts)
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (least, middle) if _devices_for(parts, middle) <= devices else (middle + 1, most)
+    return _fill(parts, least, devices)
+
+
+def _devices_for(parts, room):
+    used, left = 1, room
+    for _, size in parts:
+        if size > left:
+            used, left = used + 1, room
+        left -= size
+    return used
+
+
+def _fill(parts, room, devices):
+    """Fills device after device, and leaves each that is still to come at least one part."""
+    placed, device, left = {}, 0, room
+    for index, (name, size) in enumerate(parts):
+        waiting = devices - 1 - device
+        if device < devices - 1 and index and (size > left or len(parts) - index <= waiting):
+            device, left = device + 1, room
+        placed[name], left = device, left - size
+    return placed
+
+
+def parts_of(network):
+    """Names and bytes of what can be moved apart: every layer, and what stands before and after the layers."""
+    base, parts = network.base_model_prefix, []
+    for name, child in network.named_children():
+        inner = child.named_children() if name == base else [("", child)]
+        for within, module in inner:
+            path = f"{name}.{within}" if within else name
+            if isinstance(module, torch.nn.ModuleList):
+                parts += [(f"{path}.{index}", bytes_of(layer)) for index, layer in enumerate(module)]
+            else:
+                parts.append((path, bytes_of(module)))
+    return parts
+
+
+def bytes_of(module):
+    return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+
+
+def device_map(config, network_class, dtype, first, count):
+    """What `from_pretrained` takes: names of parts to devices, from `first` on."""
+    there = torch.cuda.device_count()
+    if first.index + count > there:
+        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {there} CUDA devices", f"--set shard={there}")
+    with torch.device("meta"):
+        empty = network_class(config).to(dtype)
+    placed = plan(parts_of(empty), count)
+    return {name: torch.device("cuda", first.index + number) for name, number in together(empty, placed).items()}
+
+
+def together(network, placed):
+    """A head that is the embedding itself lies where the embedding lies."""
+    names = {id(module): name for name, module in network.named_modules()}
+    embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
+    shared = head is not None and network.config.get_text_config(decoder=True).tie_word_embeddings
+    if shared and names.get(id(head)) in placed and names.get(id(embedding)) in placed:
+        placed = {**placed, names[id(head)]: placed[names[id(embedding)]]}
+    return placed

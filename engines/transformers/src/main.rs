@@ -1,0 +1,34 @@
+//! `transformers`: Hugging Face's model classes on PyTorch. The engine itself is `worker.py`; this program starts it in its
+//! pinned environment and hands it stdin and stdout.
+
+use std::process::ExitCode;
+
+use engine_kit::python::{PythonEngine, host};
+
+fn main() -> ExitCode {
+    host(PythonEngine {
+        name: "transformers",
+        requirements: include_str!("../../environments/pytorch/requirements.txt"),
+        python: "3.11",
+        files: &[
+            ("worker.py", include_str!("../worker.py")),
+            ("batch.py", include_str!("../batch.py")),
+            ("causal.py", include_str!("../causal.py")),
+            ("devices.py", include_str!("../devices.py")),
+            ("environment.py", include_str!("../environment.py")),
+            ("folder.py", include_str!("../folder.py")),
+            ("generating.py", include_str!("../generating.py")),
+            ("held.py", include_str!("../held.py")),
+            ("loading.py", include_str!("../loading.py")),
+            ("looping.py", include_str!("../looping.py")),
+            ("network.py", include_str!("../network.py")),
+            ("options.py", include_str!("../options.py")),
+            ("quantize.py", include_str!("../quantize.py")),
+            ("rooms.py", include_str!("../rooms.py")),
+            ("shards.py", include_str!("../shards.py")),
+            ("static.py", include_str!("../static.py")),
+            ("steps.py", include_str!("../steps.py")),
+            ("text.py", include_str!("../text.py")),
+        ],
+    })
+}

@@ -1,0 +1,123 @@
+"""Small model folders with random weights, written by the tests themselves, and the worker's own ways to load and ask."""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+ENGINE = Path(__file__).resolve().parent.parent
+KIT = ENGINE.parent / "kit" / "python"
+EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
+sys.path[:0] = [str(ENGINE), str(KIT)]
+
+# As in the worker: before anything imports PyTorch.
+from environment import prepare_environment
+
+prepare_environment(1)
+
+# What takes minutes on a small machine: compilers. `scripts/check --full` sets it.
+FULL = os.environ.get("ORCHESTRATE_FULL_TESTS") == "1"
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+    "bos_token_id": 0,
+    "eos_token_id": 63,
+}
+
+
+def random_weights(config, seed=1):
+    import torch
+
+    torch.manual_seed(seed)
+    hidden, inner, vocabulary = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    head_dim = hidden // config["num_attention_heads"]
+    sizes = {"q": hidden, "k": config["num_key_value_heads"] * head_dim, "v": config["num_key_value_heads"] * head_dim}
+    shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
+    for index in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{index}."
+        shapes |= {f"{layer}{name}.weight": (hidden,) for name in ("input_layernorm", "post_attention_layernorm")}
+        shapes |= {f"{layer}self_attn.{name}_proj.weight": (rows, hidden) for name, rows in sizes.items()}
+        shapes[f"{layer}self_attn.o_proj.weight"] = (hidden, hidden)
+        shapes |= {f"{layer}mlp.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
+        shapes[f"{layer}mlp.down_proj.weight"] = (hidden, inner)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (vocabulary, hidden)
+    return {name: torch.randn(shape) * 0.3 + (len(shape) == 1) for name, shape in shapes.items()}
+
+
+def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, **files):
+    """A model folder that lives as long as the test. `files`: stems of further JSON files and what is in them."""
+    from safetensors.torch import save_file
+
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    path, config = Path(folder.name), {**CONFIG, **(changes or {})}
+    (path / "config.json").write_text(json.dumps(config))
+    weights = random_weights(config) if weights is None else weights
+    if shards is None:
+        save_file(weights, path / "model.safetensors", {"format": "pt"})
+    else:
+        names, index = sorted(weights), {}
+        for number in range(shards):
+            file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+            mine = {name: weights[name] for name in names[number::shards]}
+            save_file(mine, path / file, {"format": "pt"})
+            index |= dict.fromkeys(mine, file)
+        (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    if tokenizer is not None:
+        write_tokenizer(path, tokenizer)
+    for stem, content in files.items():
+        (path / f"{stem}.json").write_text(json.dumps(content))
+    return path
+
+
+def write_tokenizer(path, size):
+    """Words `w0`, `w1`, ... with their numbers as ids."""
+    vocabulary = {f"w{id}": id for id in range(size)}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def load(path, options=None, phases=None, **asked):
+    """As the kit has it after its own checks."""
+    from engine_kit import Phases
+    from worker import Transformers
+
+    engine = Transformers()
+    request = SimpleNamespace(
+        **{"model": str(path), "device": "cpu", "threads": 1, "context_tokens": None, "dtype": None, **asked},
+        options=options or {},
+    )
+    request.dtype = request.dtype or engine.default_dtype(request)
+    return engine.load(request, phases or Phases())
+
+
+def run(model, prompts, max_new_tokens, clock=None, **job):
+    """One run through the kit's own `Tokens`; gives those back."""
+    from engine_kit import Job, Tokens
+
+    job = Job(prompts, max_new_tokens, **job)
+    tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
+    model.generate(job, tokens)
+    return tokens
+
+
+def generate(model, prompts, max_new_tokens, **job):
+    """The new ids of each prompt."""
+    tokens = run(model, prompts, max_new_tokens, **job)
+    return [tokens.ids(sequence) for sequence in range(len(prompts))]

@@ -1,0 +1,89 @@
+"""The embedded model through every preset that a CPU has, beside `pytorch-baseline`: f32 gives exactly its ids, and how far the
+others drift stays within what the README says."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from support import EMBEDDED, ENGINE, FULL, KIT
+
+BASELINE = ENGINE.parent / "pytorch-baseline"
+PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
+NEW_TOKENS = 48
+SCORED = 512
+
+# Root mean square of log-probabilities against the baseline's, with room for other machines' kernels.
+DRIFT = {
+    "bf16": ({}, "bf16", 0.05),
+    "f16": ({}, "f16", 0.01),
+    "int8-dynamic": ({"quantize": "int8-dynamic"}, None, 0.2),
+    "int4": ({"quantize": "int4"}, None, 0.2),
+}
+
+
+def held_out():
+    from tokenizers import Tokenizer
+
+    text = (EMBEDDED / "heldout.txt").read_text("utf-8")
+    return Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode(text).ids
+
+
+def ask(engine, loads, held):
+    """For each load: the greedy ids after each prompt, and the scores of a passage."""
+    requests = []
+    for options, dtype in loads:
+        load = {"type": "load", "model": str(EMBEDDED), "threads": 2, "options": options}
+        requests.append({**load, **({"dtype": dtype} if dtype else {})})
+        for start, length in PROMPTS:
+            prompt = [0, *held[start : start + length]]
+            requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
+        requests.append({"type": "score", "sequences": [held[20_000 : 20_000 + SCORED]]})
+    sent = "".join(json.dumps(request) + "\n" for request in requests)
+    command = [sys.executable, "-s", str(engine / "worker.py")]
+    environment = {**os.environ, "PYTHONPATH": str(KIT)}
+    done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=3000)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if failed := [answer for answer in answers if answer["type"] == "failed"]:
+        raise AssertionError(failed[0])
+    texts = [it["iterations"][0]["sequences"][0]["output_ids"] for it in answers if it["type"] == "generated"]
+    scores = [it["logprobs"][0] for it in answers if it["type"] == "scored"]
+    count = len(PROMPTS)
+    return [(texts[index * count : (index + 1) * count], scores[index]) for index in range(len(loads))]
+
+
+def rms(one, other):
+    return (sum((a - b) ** 2 for a, b in zip(one, other)) / len(one)) ** 0.5
+
+
+class Agreement(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.held = held_out()
+        ((cls.texts, cls.scores),) = ask(BASELINE, [({}, None)], cls.held)
+
+    def assert_exact(self, loads):
+        for (options, _), (texts, scores) in zip(loads, ask(ENGINE, loads, self.held)):
+            self.assertEqual(texts, self.texts, options)
+            self.assertLess(rms(scores, self.scores), 1e-5, options)
+
+    def test_f32_gives_exactly_the_baselines_ids(self):
+        paths = [{}, {"path": "loop"}, {"path": "jit"}, {"attention": "eager"}, {"attention": "flash"}]
+        self.assert_exact([(options, None) for options in paths])
+
+    @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
+    def test_a_compiled_step_gives_exactly_the_baselines_ids(self):
+        self.assert_exact([({"path": "compile", "cache_tokens": 512}, None)])
+
+    def test_narrower_presets_drift_as_far_as_is_said(self):
+        loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
+        for (name, (*_, bound)), (texts, scores) in zip(DRIFT.items(), ask(ENGINE, loads, self.held)):
+            drift = rms(scores, self.scores)
+            same = [sum(a == b for a, b in zip(mine, theirs)) for mine, theirs in zip(texts, self.texts)]
+            print(f"{name}: drift {drift:.4f}, greedy ids as the baseline's: {same} of {NEW_TOKENS}", file=sys.stderr)
+            self.assertTrue(1e-4 < drift < bound, (name, drift))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,177 @@
+"""What requests get, by `generate` and by the loop: the same tokens, however they are laid out, kept or chosen."""
+
+import unittest
+
+from support import generate, load, run, write_folder
+
+import torch
+
+from engine_kit import Failed, Job, Sampler, Tokens
+
+IDS = [0, 17, 42, 9]
+RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
+PATHS = ("generate", "loop", "jit")
+
+
+class Requests(unittest.TestCase):
+    def models(self, **asked):
+        path = write_folder(self, **asked)
+        return [load(path, {"path": path_taken}) for path_taken in PATHS]
+
+    def plain(self, model, prompt, new_tokens):
+        """Greedy ids by whole forward passes of the network alone."""
+        ids = list(prompt)
+        with torch.no_grad():
+            for _ in range(new_tokens):
+                ids.append(int(model.network(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        return ids[len(prompt) :]
+
+    def test_every_path_gives_what_plain_forward_passes_give(self):
+        for model in self.models():
+            wanted = self.plain(model, IDS, 12)
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [wanted])
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [wanted])
+
+    def test_a_request_for_one_token_gets_one(self):
+        for model in self.models():
+            self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.plain(model, IDS, 1)])
+
+    def test_a_sequence_of_a_batch_gets_what_it_gets_alone_on_whichever_side_the_pads_are(self):
+        for model in self.models():
+            alone = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
+            for padding in ("left", "right"):
+                for use_cache in (True, False):
+                    asked = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
+                    self.assertEqual(generate(model, RAGGED, 8, **asked), alone, (type(model), asked))
+
+    def test_requests_leave_nothing_behind_for_the_next(self):
+        for model in self.models():
+            first = generate(model, [IDS], 8, ignore_eos=True)
+            generate(model, [[9, 9, 9, 9, 9, 9, 9]], 30, ignore_eos=True)
+            generate(model, RAGGED, 4, ignore_eos=True)
+            self.assertEqual(generate(model, [IDS], 8, ignore_eos=True), first)
+
+    def test_ties_go_to_the_lowest_id(self):
+        # Rows 5 and 9 of the head are one and the same, and larger than any other along every direction that matters.
+        from support import CONFIG, random_weights
+
+        weights = random_weights(CONFIG)
+        weights["lm_head.weight"][5] = weights["lm_head.weight"][9]
+        for model in self.models(weights=weights):
+            with torch.no_grad():
+                logits = model.network(input_ids=torch.tensor([IDS])).logits
+            self.assertTrue(torch.equal(logits[..., 5], logits[..., 9]))
+            taken = [id for prompt in range(60) for id in generate(model, [[prompt]], 6, ignore_eos=True)[0]]
+            self.assertNotIn(9, taken)
+
+    def test_eos_ends_a_sequence_or_is_a_token_like_any_other(self):
+        path = write_folder(self)
+        ids = generate(load(path), [IDS], 12, ignore_eos=True)[0]
+        eos = ids[4]
+        path = write_folder(self, {"eos_token_id": eos})
+        for path_taken in PATHS:
+            model = load(path, {"path": path_taken})
+            self.assertEqual(generate(model, [IDS], 12), [ids[: ids.index(eos) + 1]])
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [ids])
+            # The others of a batch go on.
+            alone = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
+            self.assertEqual(generate(model, [IDS, [7]], 12), alone)
+
+    def test_what_the_folder_wants_of_sampling_and_lengths_is_not_what_a_request_gets(self):
+        plain = load(write_folder(self))
+        wanted = generate(plain, [IDS], 12, ignore_eos=True)
+        wishes = {
+            "do_sample": True,
+            "temperature": 5.0,
+            "top_k": 3,
+            "repetition_penalty": 9.0,
+            "no_repeat_ngram_size": 1,
+            "suppress_tokens": wanted[0],
+            "max_length": 5,
+            "min_new_tokens": 30,
+            "num_beams": 4,
+            "use_cache": False,
+        }
+        for model in self.models(generation_config=wishes):
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
+
+    def test_sampling_takes_what_the_kits_sampler_takes_from_the_same_logits(self):
+        from types import SimpleNamespace
+
+        asked = SimpleNamespace(temperature=1.3, top_k=20, top_p=0.9, seed=7)
+        for model in self.models():
+            sampler, ids = Sampler(asked), list(IDS)
+            with torch.no_grad():
+                for _ in range(8):
+                    logits = model.network(input_ids=torch.tensor([ids])).logits[0, -1]
+                    # Rounded as both would see them: a cache adds up in another order.
+                    ids.append(sampler.pick(logits.tolist()))
+            self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=asked), [ids[4:]])
+            again = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=asked)
+            self.assertEqual(again[0], ids[4:])
+            self.assertNotEqual(again[1], again[0], "every sequence draws from a stream of its own")
+
+    def test_a_cancelled_request_ends_at_the_next_token(self):
+        for model in self.models():
+            job = Job([IDS, [7]], 50, ignore_eos=True)
+            seen = []
+            tokens = Tokens(job, [], 0, 0, glance=lambda: seen.append(1))
+            tokens._glance = lambda: (seen.append(1), setattr(tokens, "cancelled", len(seen) >= 6))
+            model.generate(job, tokens)
+            sequences = tokens.iteration()["sequences"]
+            self.assertEqual([sequence["finish"] for sequence in sequences], ["cancelled"] * 2)
+            self.assertEqual([len(sequence["output_ids"]) for sequence in sequences], [4, 3])
+            self.assertEqual(len(generate(model, [IDS], 5, ignore_eos=True)[0]), 5)
+
+    def test_tokens_are_handed_over_one_by_one_while_the_network_works(self):
+        for model in self.models():
+            calls = []
+            model.network.register_forward_pre_hook(lambda *_: calls.append("forward"))
+            job = Job([IDS], 5, ignore_eos=True)
+            tokens = Tokens(job, [], 0, 0, glance=lambda: calls.append("token"))
+            model.generate(job, tokens)
+            if "forward" in calls[1:]:
+                # A traced step has no hooks; what is left then is the prompt alone.
+                self.assertEqual(calls, ["forward", "token"] * 5)
+
+    def test_scores_are_the_log_probabilities_of_one_forward_pass(self):
+        for model in self.models():
+            ids = [id % 64 for id in range(3, 120)]
+            with torch.no_grad():
+                rows = torch.log_softmax(model.network(input_ids=torch.tensor([ids])).logits[0].double(), -1)
+            wanted = [float(rows[place, id]) for place, id in enumerate(ids[1:])]
+            scored = model.score(ids)
+            self.assertEqual(len(scored), len(ids) - 1)
+            self.assertLess(max(abs(one - other) for one, other in zip(scored, wanted)), 1e-6)
+
+    def test_memory_that_a_request_cannot_have_is_told_with_how_much_was_asked(self):
+        model = load(write_folder(self), {"path": "loop"})
+        model.network.register_forward_pre_hook(lambda *_: torch.empty(1 << 50))
+        with self.assertRaises(Failed) as caught:
+            generate(model, [IDS], 2)
+        self.assertEqual(caught.exception.kind, "out_of_memory")
+        self.assertIn("generate (1 x 4 tokens and 2 new ones): asked for 4503599.63 GB on cpu", caught.exception.message)
+
+
+class Attention(unittest.TestCase):
+    def test_every_kind_of_attention_computes_the_same(self):
+        path = write_folder(self)
+        wanted = generate(load(path), RAGGED, 8, ignore_eos=True)
+        for options in ({"attention": "eager"}, {"attention": "flash"}, {"attention": "eager", "path": "jit"}):
+            model = load(path, options)
+            self.assertEqual(generate(model, RAGGED, 8, ignore_eos=True), wanted, options)
+            self.assertEqual(model.facts()["libraries"]["attention"], options["attention"])
+
+    def test_narrow_dtypes_run_on_every_path(self):
+        path = write_folder(self)
+        for path_taken in PATHS:
+            for dtype in ("bf16", "f16"):
+                model = load(path, {"path": path_taken}, dtype=dtype)
+                facts = model.facts()
+                self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], [dtype] * 3)
+                self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)
+                self.assertEqual(facts["weights_bytes"], 2 * facts["parameters"])
+
+
+if __name__ == "__main__":
+    unittest.main()

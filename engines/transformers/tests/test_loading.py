@@ -1,0 +1,227 @@
+"""What a load says of itself, and in which words one is refused."""
+
+import json
+import subprocess
+import sys
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weights, write_folder
+
+import torch
+
+import devices
+from devices import asked_bytes, check_room
+from engine_kit import Failed, Phases
+from environment import prepare_environment
+
+IDS = [0, 17, 42, 9]
+
+
+class Loading(unittest.TestCase):
+    def refusal(self, path, options=None, **asked):
+        with self.assertRaises(Failed) as caught:
+            load(path, options, **asked)
+        return caught.exception
+
+    def test_facts_are_the_configuration_in_effect(self):
+        facts = load(write_folder(self), threads=2, context_tokens=100).facts()
+        parameters = sum(tensor.numel() for tensor in random_weights(CONFIG).values())
+        wanted = {
+            "device": "cpu",
+            "weights_dtype": "f32",
+            "compute_dtype": "f32",
+            "kv_dtype": "f32",
+            "threads": 2,
+            "context_tokens": 100,
+            "use_cache": True,
+            "prefix_cache": False,
+            "architecture": "llama",
+            "parameters": parameters,
+            "weights_bytes": 4 * parameters,
+            "vocabulary_size": 64,
+            "hidden_size": 32,
+            "eos_ids": [63],
+            "bos_id": 0,
+        }
+        self.assertEqual({name: facts[name] for name in wanted}, wanted)
+        self.assertEqual(facts["libraries"]["torch"], torch.__version__.split("+")[0])
+        self.assertNotIn("device_memory", facts)
+
+    def test_shared_embeddings_count_once(self):
+        tied, untied = load(write_folder(self, {"tie_word_embeddings": True})).facts(), load(write_folder(self)).facts()
+        self.assertEqual(untied["parameters"] - tied["parameters"], 64 * 32)
+        self.assertEqual(untied["weights_bytes"] - tied["weights_bytes"], 4 * 64 * 32)
+
+    def test_threads_are_what_was_asked_for_and_the_default_again_after_that(self):
+        path = write_folder(self)
+        self.assertEqual(load(path, threads=devices.DEFAULT_THREADS + 1).facts()["threads"], devices.DEFAULT_THREADS + 1)
+        self.assertEqual(load(path, threads=None).facts()["threads"], devices.DEFAULT_THREADS)
+
+    def test_phases_are_told_apart(self):
+        for options, more in [({}, []), ({"quantize": "int4"}, ["quantize"]), ({"path": "jit"}, ["compile"])]:
+            phases = Phases()
+            load(write_folder(self), options, phases)
+            names = [phase["name"] for phase in phases.times if phase["name"] != "import"]
+            self.assertEqual(names, ["config", "tokenizer", "weights", "device", *more])
+
+    def test_a_folder_without_a_tokenizer_takes_ids_and_says_so_to_text(self):
+        model = load(write_folder(self))
+        self.assertEqual(len(generate(model, [IDS], 3, ignore_eos=True)[0]), 3)
+        self.assertIsNone(model.decode(IDS))
+        with self.assertRaises(Failed) as caught:
+            model.encode("Hello")
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
+
+    def test_a_tokenizer_is_read_and_another_models_is_refused(self):
+        model = load(write_folder(self, tokenizer=64))
+        self.assertEqual((model.encode("w3 w9"), model.decode([3, 9])), ([3, 9], "w3 w9"))
+        failed = self.refusal(write_folder(self, tokenizer=65))
+        self.assertEqual(failed.kind, "model")
+        self.assertIn("is another model's tokenizer: its ids reach 64, and the embedding of model", failed.message)
+        broken = write_folder(self)
+        (broken / "tokenizer.json").write_text("{}")
+        self.assertIn("tokenizer.json`: ", self.refusal(broken).message)
+
+    def test_an_architecture_that_transformers_does_not_have_is_refused_by_name(self):
+        failed = self.refusal(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
+        self.assertEqual(failed.kind, "unsupported")
+        self.assertRegex(failed.message, r"architecture `lamma`: transformers [\d.]+ has no causal language model of that name")
+        # One that it has, and that writes no text token by token.
+        failed = self.refusal(write_folder(self, {"model_type": "vit"}, random_weights(CONFIG)))
+        self.assertEqual(failed.kind, "unsupported")
+
+    def test_code_in_a_folder_is_never_run(self):
+        path = write_folder(self, {"auto_map": {"AutoModelForCausalLM": "evil.Model", "AutoConfig": "evil.Config"}})
+        (path / "evil.py").write_text(f"open({str(path / 'ran')!r}, 'w')\n")
+        self.assertEqual(len(generate(load(path), [IDS], 2)[0]), 2)
+        failed = self.refusal(write_folder(self, {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}))
+        self.assertEqual(failed.kind, "unsupported")
+        self.assertFalse((path / "ran").exists())
+
+    def test_weights_that_are_not_the_configs_are_refused_with_what_differs(self):
+        missing = random_weights(CONFIG)
+        del missing["model.norm.weight"], missing["model.layers.1.mlp.up_proj.weight"]
+        failed = self.refusal(write_folder(self, weights=missing))
+        self.assertEqual(failed.kind, "model")
+        self.assertIn("has no tensor `model.layers.1.mlp.up_proj.weight` and 1 more", failed.message)
+        failed = self.refusal(write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)))
+        self.assertEqual(failed.kind, "model")
+        self.assertIn("its `vocab_size` is 65, and its embedding has 64 rows", failed.message)
+        failed = self.refusal(write_folder(self, {"intermediate_size": 48}, random_weights(CONFIG)))
+        self.assertIn("tensors have other shapes than its `config.json` says", failed.message)
+        failed = self.refusal(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
+        self.assertEqual(failed.kind, "model")
+
+    def test_a_context_beyond_the_models_is_refused(self):
+        failed = self.refusal(write_folder(self), context_tokens=129)
+        self.assertEqual(failed.kind, "context")
+        self.assertIn("`context_tokens`: 129 is more than the 128 of model", failed.message)
+
+    def test_a_cuda_device_that_is_not_there_is_refused(self):
+        with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
+            failed = self.refusal(write_folder(self), device="cuda:1")
+        self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
+
+    def test_the_embedded_model_gives_its_text(self):
+        model = load(EMBEDDED)
+        ids = generate(model, [model.encode("Once upon a time")], 12, ignore_eos=True)[0]
+        self.assertTrue(model.decode(ids).strip())
+
+
+class Memory(unittest.TestCase):
+    def test_weights_that_do_not_fit_are_refused_before_they_are_read(self):
+        tensors, gigabyte = {"a": ("BF16", (1000, 1000, 1000))}, 10**9
+        check_room(tensors, torch.float32, ["cpu"], free=lambda device: 4 * gigabyte)
+        check_room(tensors, torch.float32, ["cuda:0", "cuda:1"], free=lambda device: 2 * gigabyte)
+        check_room(tensors, torch.float32, ["cpu"], free=lambda device: None)
+        with self.assertRaises(Failed) as caught:
+            check_room(tensors, torch.float32, ["cpu"], free=lambda device: 3 * gigabyte)
+        self.assertEqual(caught.exception.kind, "out_of_memory")
+        self.assertEqual(caught.exception.message, "the weights take 4.00 GB as f32, and 3.00 GB are free on cpu")
+        self.assertEqual(caught.exception.hint, "--dtype bf16")
+
+    def test_how_much_was_asked_is_read_from_the_words_of_both_allocators(self):
+        with self.assertRaises(RuntimeError) as caught:
+            torch.empty(1 << 50)
+        self.assertEqual(asked_bytes(caught.exception), 4 << 50)
+        said = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free."
+        self.assertEqual(asked_bytes(torch.OutOfMemoryError(said)), 5 << 29)
+        self.assertIsNone(asked_bytes(RuntimeError("shapes do not match")))
+
+    def test_an_error_that_is_not_about_memory_stays_what_it_is(self):
+        with self.assertRaisesRegex(RuntimeError, "shapes"), devices.saying_memory("weights", torch.device("cpu")):
+            raise RuntimeError("shapes do not match")
+        with self.assertRaises(Failed) as caught, devices.saying_memory("weights", torch.device("cpu")):
+            raise MemoryError
+        self.assertIn("weights: asked for more memory on cpu", caught.exception.message)
+
+
+class Environment(unittest.TestCase):
+    def test_nothing_is_fetched_or_told_and_every_pool_has_as_many_threads_as_asked(self):
+        environment = {"HF_HUB_OFFLINE": "0"}
+        prepare_environment(3, environment)
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+            self.assertEqual(environment[name], "1")
+        self.assertEqual((environment["OMP_NUM_THREADS"], environment["MKL_NUM_THREADS"]), ("3", "3"))
+        unsaid = {}
+        prepare_environment(None, unsaid)
+        self.assertNotIn("OMP_NUM_THREADS", unsaid)
+
+
+class Worker(unittest.TestCase):
+    """As the program starts it."""
+
+    def converse(self, *requests, script=None, **environment):
+        import os
+
+        environment = {**os.environ, "PYTHONPATH": str(KIT), "HF_HUB_OFFLINE": "0", **environment}
+        environment.pop("OMP_NUM_THREADS", None)
+        command = [sys.executable, "-s", *(["-c", script] if script else [str(ENGINE / "worker.py")])]
+        sent = "".join(json.dumps(request) + "\n" for request in requests)
+        done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+
+    def test_hello_imports_nothing_heavy(self):
+        script = (
+            f"import sys; sys.path.insert(0, {str(ENGINE)!r}); import worker; worker.Transformers().hello(); "
+            "print(sorted({'torch', 'transformers', 'numpy', 'tokenizers'} & set(sys.modules)), file=sys.stderr)"
+        )
+        _, err = self.converse(script=script)
+        self.assertEqual(err.strip(), "[]")
+
+    def test_a_conversation_from_hello_to_bye_with_a_refused_load_in_it(self):
+        path = write_folder(self)
+        messages, _ = self.converse(
+            {"type": "hello", "protocol": 1},
+            {"type": "load", "model": str(path), "options": {"path": "cuda-graph"}},
+            {"type": "load", "model": str(path), "threads": 2},
+            {"prompt_ids": IDS, "max_new_tokens": 4, "ignore_eos": True, "stream": True},
+            {"type": "shutdown"},
+        )
+        answers = [message for message in messages if message["type"] != "progress"]
+        kinds = [message["type"] for message in answers]
+        self.assertEqual(kinds, ["hello", "failed", "loaded", "token", "token", "token", "token", "generated", "bye"])
+        hello, refused, loaded, generated = (answers[index] for index in (0, 1, 2, 7))
+        self.assertEqual((hello["engine"], hello["stamp"]), ("transformers", "token"))
+        self.assertEqual(refused["kind"], "unsupported")
+        self.assertEqual((loaded["threads"], loaded["libraries"]["inter-op threads"]), (2, "2"))
+        phases = [phase["name"] for phase in loaded["phases"]]
+        self.assertEqual(phases, ["config", "import", "tokenizer", "weights", "device"])
+        iteration = generated["iterations"][0]
+        stamps = iteration["sequences"][0]["token_ns"]
+        self.assertEqual(stamps, sorted(stamps))
+        self.assertTrue(iteration["start_ns"] < stamps[0] and stamps[-1] <= iteration["end_ns"])
+
+
+class Program(unittest.TestCase):
+    def test_it_carries_every_file_of_the_worker(self):
+        program = (ENGINE / "src" / "main.rs").read_text()
+        for path in ENGINE.glob("*.py"):
+            self.assertIn(f'"../{path.name}"', program)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,65 @@
+"""Quantised weights: what is told of them is what is there."""
+
+import unittest
+
+from support import FULL, generate, load, write_folder
+
+from engine_kit import Failed
+
+IDS = [0, 17, 42, 9]
+# Of the small model: what is quantised are the matrices of its layers, and for int8 the head.
+LAYERS, HEAD, NORMS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 * 32
+
+
+class Quantised(unittest.TestCase):
+    def apart(self, model, plain):
+        ids = [id % 64 for id in range(3, 100)]
+        pairs = list(zip(model.score(ids), plain.score(ids)))
+        return (sum((one - other) ** 2 for one, other in pairs) / len(pairs)) ** 0.5
+
+    def test_int8_by_pytorchs_own_recipe_says_so_and_is_near_the_model(self):
+        path = write_folder(self)
+        model = load(path, {"quantize": "int8-dynamic"})
+        facts = model.facts()
+        self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], ["int8", "int8", "f32"])
+        self.assertTrue(facts["libraries"]["quantized by"].startswith("torch.ao.quantization.quantize_dynamic, "))
+        rows = 2 * (32 + 16 + 16 + 32 + 64 + 64 + 32) + 64
+        self.assertEqual(facts["weights_bytes"], LAYERS + HEAD + 8 * rows + 4 * (HEAD + NORMS))
+        self.assertEqual(facts["parameters"], LAYERS + 2 * HEAD + NORMS)
+        self.assertTrue(1e-4 < self.apart(model, load(path)) < 0.5)
+        self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
+
+    def test_int8_beside_narrow_activations_is_torchaos(self):
+        path = write_folder(self)
+        model = load(path, {"quantize": "int8-dynamic"}, dtype="bf16")
+        self.assertRegex(model.facts()["libraries"]["quantized by"], r"^torchao [\d.]+, Int8DynamicActivationInt8Weight$")
+        self.assertTrue(1e-4 < self.apart(model, load(path)) < 0.5)
+
+    def test_four_bits_by_torchao_leave_the_head_alone(self):
+        path = write_folder(self)
+        model = load(path, {"quantize": "int4"})
+        facts = model.facts()
+        self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], ["int4", "bf16", "bf16"])
+        self.assertRegex(facts["libraries"]["quantized by"], r"^torchao [\d.]+, int4 weight-only, opaque, groups of 32$")
+        # A scale and a zero in bf16 for every 32 weights.
+        self.assertEqual(facts["weights_bytes"], LAYERS // 2 + LAYERS // 32 * 4 + 2 * (2 * HEAD + NORMS))
+        self.assertTrue(1e-4 < self.apart(model, load(path)) < 1.0)
+        self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)
+
+    def test_layers_that_cannot_be_cut_into_groups_are_refused_and_not_passed_over(self):
+        with self.assertRaises(Failed) as caught:
+            load(write_folder(self, {"intermediate_size": 48}), {"quantize": "int4"})
+        self.assertEqual(caught.exception.kind, "unsupported")
+        self.assertIn("layers of [32, 48] inputs cannot be cut into groups of 32", caught.exception.message)
+
+    @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
+    def test_quantised_weights_go_through_the_compiler(self):
+        path = write_folder(self)
+        for quantize in ("int8-dynamic", "int4"):
+            model = load(path, {"path": "compile", "quantize": quantize})
+            self.assertTrue(model.facts()["libraries"]["quantized by"].startswith("torchao"))
+            self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""Which part of a network goes to which device. Arithmetic: there are no devices here."""
+
+import unittest
+from unittest import mock
+
+from support import CONFIG, load, write_folder
+
+import torch
+
+from engine_kit import Failed
+from folder import open_folder
+from network import read_config
+from shards import bytes_of, device_map, parts_of, plan
+
+
+def loads(parts, placed, devices):
+    sums = [0] * devices
+    for name, size in parts:
+        sums[placed[name]] += size
+    return sums
+
+
+class Plans(unittest.TestCase):
+    def test_neighbours_stay_together_and_no_device_is_empty(self):
+        for sizes in ([5, 1, 1, 1, 1, 5], [1] * 10, [100, 1, 1], [1, 1, 100], [3, 3, 3, 3, 3], [0, 0, 0, 7]):
+            parts = [(f"part {index}", size) for index, size in enumerate(sizes)]
+            for devices in range(1, len(parts) + 1):
+                placed = [plan(parts, devices)[name] for name, _ in parts]
+                self.assertEqual(placed, sorted(placed), (sizes, devices))
+                self.assertEqual(sorted(set(placed)), list(range(devices)), (sizes, devices))
+
+    def test_the_fullest_device_holds_as_little_as_it_can(self):
+        parts = [("embedding", 8), *((f"layer {index}", 2) for index in range(8)), ("head", 8)]
+        self.assertEqual(loads(parts, plan(parts, 2), 2), [16, 16])
+        self.assertEqual(max(loads(parts, plan(parts, 4), 4)), 8)
+        self.assertEqual(max(loads(parts, plan(parts, 3), 3)), 12)
+
+    def test_more_devices_than_parts_are_refused(self):
+        with self.assertRaises(Failed) as caught:
+            plan([("a", 1), ("b", 1)], 3)
+        self.assertEqual(caught.exception.message, "`shard` 3: the network has 2 parts to share out")
+
+    def test_a_network_is_parted_between_layers(self):
+        network = load(write_folder(self)).network
+        parts = parts_of(network)
+        names = [name for name, _ in parts]
+        self.assertEqual(names[:3], ["model.embed_tokens", "model.layers.0", "model.layers.1"])
+        self.assertEqual(names[-1], "lm_head")
+        self.assertEqual(sum(size for _, size in parts), bytes_of(network))
+
+    def test_a_head_that_is_the_embedding_lies_with_it(self):
+        with mock.patch("torch.cuda.device_count", return_value=2):
+            for tied in (True, False):
+                folder = open_folder(write_folder(self, {"tie_word_embeddings": tied}))
+                placed = device_map(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
+                with_embedding = placed["lm_head"] == placed["model.embed_tokens"]
+                self.assertEqual((with_embedding, placed["model.layers.1"]), (tied, torch.device("cuda", 1)))
+
+    def test_devices_that_are_not_there_are_refused(self):
+        with mock.patch("torch.cuda.device_count", return_value=2), self.assertRaises(Failed) as caught:
+            device_map(*read_config(open_folder(write_folder(self))), torch.bfloat16, torch.device("cuda", 1), 2)
+        self.assertEqual(caught.exception.message, "`shard` 2 from `cuda:1` on: there are 2 CUDA devices")
+
+    def test_configs_of_this_test_are_small(self):
+        self.assertLess(CONFIG["hidden_size"], 64)
+
+
+if __name__ == "__main__":
+    unittest.main()

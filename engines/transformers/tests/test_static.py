@@ -1,0 +1,144 @@
+"""Static caches, and steps that are traced, captured or compiled."""
+
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+from stand_in import stand_in_for_cuda_graphs
+from support import CONFIG, FULL, generate, load, random_weights, write_folder
+
+import torch
+
+# Before any stand-in is in place: libraries look at what they find when they are imported.
+import loading  # noqa: F401
+from engine_kit import Failed, Phases
+from rooms import capacity_for
+from static import Static
+
+IDS = [0, 17, 42, 9]
+RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
+
+
+class Rooms(unittest.TestCase):
+    def test_rooms_double_until_a_request_fits_and_end_with_the_context(self):
+        sizes = [capacity_for(tokens, 256, 2048) for tokens in (1, 256, 257, 512, 513, 1500, 2048)]
+        self.assertEqual(sizes, [256, 256, 512, 512, 1024, 2048, 2048])
+        self.assertEqual(capacity_for(90, 256, 128), 128)
+        self.assertEqual(capacity_for(700, 256, 1000), 1000)
+        self.assertEqual(capacity_for(700, 256, None), 1024)
+
+    def test_requests_that_end_exactly_with_the_context_are_served(self):
+        path = write_folder(self)
+        prompt = [id % 64 for id in range(120)]
+        wanted = generate(load(path), [prompt], 8, ignore_eos=True)
+        self.assertEqual(generate(load(path, {"path": "jit"}), [prompt], 8, ignore_eos=True), wanted)
+
+    def test_few_rooms_are_kept_and_one_that_was_dropped_is_made_again(self):
+        model = load(write_folder(self), {"path": "jit", "cache_tokens": 16})
+        wanted = generate(model, [IDS], 5, ignore_eos=True)
+        for sequences in range(2, 12):
+            self.assertEqual(generate(model, [IDS] * sequences, 5, ignore_eos=True), wanted * sequences)
+        self.assertLessEqual(len(model._rooms), 8)
+        self.assertEqual(generate(model, [IDS], 5, ignore_eos=True), wanted)
+
+    def test_a_window_that_ends_inside_the_cache_is_refused(self):
+        config = {**CONFIG, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 32}
+        path = write_folder(self, config, random_weights(CONFIG))
+        with self.assertRaises(Failed) as caught:
+            load(path, {"path": "jit"})
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
+        self.assertIn("architecture `mistral` attends to the last 32 alone", caught.exception.message)
+        # In a room that the window covers there is no difference.
+        wanted = generate(load(path), [IDS], 12, ignore_eos=True)
+        model = load(path, {"path": "jit", "cache_tokens": 32})
+        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
+
+
+class Captured(unittest.TestCase):
+    """On a stand-in: no device that captures was there when this was written."""
+
+    def static(self, path, compiler=None):
+        """A path of CUDA's on the CPU, past the options that would refuse it."""
+        loaded = load(path, {"path": "loop"}).loaded
+        wanted = dict(path="jit-cuda-graph" if compiler else "cuda-graph", compiler=compiler or "torchscript", cache_tokens=64)
+        loaded.options = SimpleNamespace(**{**vars(loaded.options), **wanted})
+        return Static(loaded)
+
+    def test_a_captured_step_gives_the_tokens_of_the_plain_loop(self):
+        path = write_folder(self)
+        wanted = load(path, {"path": "loop"})
+        for compiler in (None, "torchscript"):
+            with stand_in_for_cuda_graphs() as captured, torch.no_grad():
+                model = self.static(path, compiler)
+                phases = Phases()
+                model.prepare(phases)
+                self.assertEqual([phase["name"] for phase in phases.times][-1], "capture")
+                for prompts in ([IDS], RAGGED, [[7, 7]], [IDS]):
+                    for padding in ("left", "right"):
+                        asked = dict(ignore_eos=True, padding=padding)
+                        self.assertEqual(generate(model, prompts, 12, **asked), generate(wanted, prompts, 12, **asked))
+                sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
+                asked = dict(ignore_eos=True, sampling=sampling)
+                self.assertEqual(generate(model, [IDS], 12, **asked), generate(wanted, [IDS], 12, **asked))
+                # One for a sequence alone, one for three.
+                self.assertEqual(len(captured), 2)
+            self.assertIn("captured CUDA graph", model.facts()["libraries"]["decode"])
+
+    def test_a_capture_that_fails_is_a_failed_load_and_no_other_path(self):
+        with stand_in_for_cuda_graphs(), torch.no_grad():
+            with mock.patch("torch.cuda.graph", side_effect=RuntimeError("operation not permitted when stream is capturing")):
+                with self.assertRaises(Failed) as caught:
+                    self.static(write_folder(self)).prepare(Phases())
+        self.assertEqual(caught.exception.kind, "internal")
+        self.assertIn("path `cuda-graph`: the decode step could not be made: RuntimeError: operation not", caught.exception.message)
+
+
+class Made(unittest.TestCase):
+    def test_a_step_that_computes_something_else_is_refused(self):
+        model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
+        with mock.patch("static.traced", lambda room: lambda *place: (torch.zeros(1, 64), torch.zeros(1, dtype=torch.long))):
+            with self.assertRaises(Failed) as caught:
+                generate(model, [IDS], 100, ignore_eos=True)
+        self.assertIn("its logits lie", caught.exception.message)
+
+    def test_a_compiler_that_fails_is_a_failed_load_and_no_other_path(self):
+        with mock.patch("torch.compile", side_effect=RuntimeError("no compiler found")):
+            with self.assertRaises(Failed) as caught:
+                load(write_folder(self), {"path": "compile"})
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("internal", "--set path=loop"))
+        self.assertIn("path `compile`: the decode step could not be made: RuntimeError: no compiler found", caught.exception.message)
+
+    def test_a_graph_run_operation_by_operation_gives_the_same_and_says_so(self):
+        path = write_folder(self)
+        model = load(path, {"path": "compile", "fusion": False})
+        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), generate(load(path), [IDS], 12, ignore_eos=True))
+        self.assertIn("fusion off", model.facts()["libraries"]["decode"])
+
+    @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
+    def test_every_way_through_a_compiler_gives_the_tokens_of_the_plain_loop(self):
+        path = write_folder(self)
+        wanted = load(path, {"path": "loop"})
+        for options in (
+            {"path": "compile"},
+            {"path": "compile", "mode": "max-autotune"},
+            {"path": "jit", "compiler": "inductor"},
+            {"path": "compile", "attention": "eager"},
+        ):
+            model = load(path, options)
+            for prompts in ([IDS], RAGGED, [IDS]):
+                self.assertEqual(generate(model, prompts, 8, ignore_eos=True), generate(wanted, prompts, 8, ignore_eos=True))
+            self.assertIn(model.facts()["libraries"]["inductor cache"], ("cold", "warm", "warm in part"))
+
+    @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
+    def test_a_machine_without_a_compiler_says_so_in_the_row(self):
+        from torch._inductor import config
+
+        absent = {"cpp.cxx": ("/no/such/compiler",), "force_disable_caches": True}
+        with config.patch(absent), self.assertRaises(Failed) as caught:
+            load(write_folder(self), {"path": "compile"})
+        self.assertEqual(caught.exception.kind, "internal")
+        self.assertIn("the decode step could not be made", caught.exception.message)
+
+
+if __name__ == "__main__":
+    unittest.main()

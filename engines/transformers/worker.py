@@ -1,0 +1,65 @@
+"""The engine `transformers`: Hugging Face's model classes on PyTorch, from `generate` as it comes to captured graphs."""
+
+import engine_kit
+from engine_kit import Failed
+from environment import prepare_environment
+from folder import FORMATS, open_folder
+from options import DTYPES, OPTIONS, default_dtype, read_options
+
+
+class Transformers(engine_kit.Engine):
+    options = OPTIONS
+
+    def hello(self):
+        # Looked up here: reading versions takes a while, and loads do not need it.
+        import importlib.metadata
+
+        for package in ("torch", "transformers"):
+            try:
+                version = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                hint = "orchestrate setup transformers"
+                raise Failed("unavailable", f"`{package}` is not installed in this engine's environment", hint) from None
+        return {
+            "engine": "transformers",
+            "version": version,
+            "deterministic": True,
+            "capabilities": {
+                "devices": ["cpu", "cuda"],
+                "dtypes": DTYPES,
+                "formats": FORMATS,
+                "batch": 64,
+                "use_cache_toggle": True,
+                "padding_sides": ["left", "right"],
+                "ignore_eos": "exact",
+                "sampling": True,
+                "score": True,
+            },
+        }
+
+    def default_dtype(self, request):
+        return default_dtype(request.options, request.device)
+
+    def load(self, request, phases):
+        options = read_options(request.options, request.device)
+        with phases.time("config"):
+            folder = open_folder(request.model)
+            check_context(request, folder)
+        prepare_environment(request.threads)
+        if options.path == "fast":
+            import fast
+
+            return fast.load(request, folder, options, phases)
+        with phases.time("import"):
+            import loading
+        return loading.load(request, folder, options, phases)
+
+
+def check_context(request, folder):
+    asked, most = request.context_tokens, folder.context_tokens
+    if asked is not None and most is not None and asked > most:
+        raise Failed("context", f"`context_tokens`: {asked} is more than the {most} of model `{folder.name}`")
+
+
+if __name__ == "__main__":
+    engine_kit.serve(Transformers())
