@@ -12,8 +12,8 @@ fn main() {
     folders.sort();
     let mut table = String::from("&[\n");
     for folder in folders.iter().filter(|folder| folder.join("engine.toml").is_file()) {
-        // A manifest names files beside it only: its requirements.
-        let files = ["engine.toml", "requirements.txt"].map(|name| folder.join(name));
+        let manifest = folder.join("engine.toml");
+        let files = [manifest.clone(), requirements(&manifest)];
         for file in files.iter().filter(|file| file.is_file()) {
             println!("cargo::rerun-if-changed={}", file.display());
         }
@@ -27,4 +27,11 @@ fn main() {
     table.push(']');
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
     std::fs::write(Path::new(&out).join("manifests.rs"), table).expect("cargo's own folder can be written");
+}
+
+/// The one file that a manifest names: what its environment is made from.
+fn requirements(manifest: &Path) -> std::path::PathBuf {
+    let text = std::fs::read_to_string(manifest).unwrap_or_default();
+    let named = text.lines().find_map(|line| line.strip_prefix("requirements = \"")?.strip_suffix('"'));
+    manifest.with_file_name(named.unwrap_or("requirements.txt"))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The engines in the tree when this program was built: for one that is installed away from its checkout.
@@ -71,6 +71,8 @@ pub struct Build {
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     pub python: String,
+    /// `requirements.txt` beside the manifest, or `../environments/NAME/requirements.txt`, which engines share with all
+    /// that it makes.
     pub requirements: String,
     pub download_mb: u64,
     pub installed_mb: u64,
@@ -99,6 +101,17 @@ pub enum Driver {
 pub struct Preset {
     pub about: String,
     pub options: Map<String, Value>,
+    /// What is loaded where the user names no dtype.
+    pub dtype: Option<String>,
+    pub against: Option<Against>,
+}
+
+/// Another preset of the same engine, and what the difference from that one to this is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Against {
+    pub preset: String,
+    pub says: String,
 }
 
 /// The preset that needs no name.
@@ -155,12 +168,20 @@ impl Engine {
 
     /// The folder of its Python environment, if it has one.
     pub fn environment(&self) -> Option<Result<PathBuf>> {
-        self.requirements.as_ref().map(|requirements| places::environment(&self.manifest.name, requirements))
+        let requirements = self.requirements.as_ref()?;
+        Some(places::environment(self.environment_name(), requirements))
     }
 
     /// What its worker runs in, if it has one.
     pub fn python(&self) -> Option<Result<places::Python>> {
-        self.requirements.as_ref().map(|requirements| places::python(&self.manifest.name, requirements))
+        let requirements = self.requirements.as_ref()?;
+        Some(places::python(&self.manifest.name, self.environment_name(), requirements))
+    }
+
+    /// Its own name, or that of the environment that it shares.
+    pub fn environment_name(&self) -> &str {
+        let environment = self.manifest.environment.as_ref();
+        environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
     }
 
     /// A preset by its name, or the default one.
@@ -189,32 +210,54 @@ pub fn read(folder: &Path) -> Result<Vec<Engine>> {
     for folder in folders {
         let path = folder.join("engine.toml");
         let Ok(manifest) = std::fs::read_to_string(&path) else { continue };
-        let requirements = std::fs::read_to_string(folder.join("requirements.txt")).ok();
-        engines.push(
-            engine(&manifest, requirements.as_deref()).with_context(|| format!("in `{}`", path.display()))?,
-        );
+        let beside = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+        engines.push(engine(&manifest, beside).with_context(|| format!("in `{}`", path.display()))?);
     }
     Ok(engines)
 }
 
-pub fn engine(manifest: &str, requirements: Option<&str>) -> Result<Engine> {
+/// `read` gives the content of a file by its path from the manifest's folder.
+pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<Engine> {
     let manifest: Manifest = toml::from_str(manifest)?;
-    if let Some(environment) = &manifest.environment
-        && environment.requirements != "requirements.txt"
-    {
-        bail!(
-            "`environment.requirements`: expected `requirements.txt`, found `{}`",
-            environment.requirements
-        );
-    }
     check_devices(&manifest)?;
+    check_presets(&manifest)?;
     let requirements = match &manifest.environment {
-        Some(_) => {
-            Some(requirements.context("`environment` without a `requirements.txt` beside it")?.to_string())
+        Some(environment) => {
+            let path = &environment.requirements;
+            if path != OWN_REQUIREMENTS && environment.shared().is_none() {
+                bail!(
+                    "`environment.requirements`: expected `{OWN_REQUIREMENTS}` or `../environments/NAME/{OWN_REQUIREMENTS}`, found `{path}`"
+                );
+            }
+            Some(read(path).with_context(|| format!("`environment.requirements`: no file `{path}`"))?)
         }
         None => None,
     };
     Ok(Engine { manifest, requirements })
+}
+
+/// What an environment is made from that belongs to one engine.
+const OWN_REQUIREMENTS: &str = "requirements.txt";
+
+impl Environment {
+    /// The name of an environment that several engines may share.
+    fn shared(&self) -> Option<&str> {
+        let name = self.requirements.strip_prefix("../environments/")?.strip_suffix("/requirements.txt")?;
+        let plain = |it: u8| it.is_ascii_alphanumeric() || it == b'-' || it == b'_';
+        (!name.is_empty() && name.bytes().all(plain)).then_some(name)
+    }
+}
+
+/// A comparison with a preset that nobody can ask for would never be made.
+fn check_presets(manifest: &Manifest) -> Result<()> {
+    for (name, preset) in &manifest.presets {
+        let Some(against) = &preset.against else { continue };
+        let known = against.preset == DEFAULT_PRESET || manifest.presets.contains_key(&against.preset);
+        if !known || against.preset == *name {
+            bail!("`presets.{name}.against`: `{}` is no other preset of this engine", against.preset);
+        }
+    }
+    Ok(())
 }
 
 /// What would be passed over in silence, or would build one program over another, is refused.
@@ -245,7 +288,10 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
 
 /// The engines that were in the tree when this program was built.
 pub fn embedded() -> Result<Vec<Engine>> {
-    EMBEDDED.iter().map(|(manifest, requirements)| engine(manifest, *requirements)).collect()
+    EMBEDDED
+        .iter()
+        .map(|(manifest, requirements)| engine(manifest, |_| requirements.map(str::to_string)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -255,8 +301,8 @@ mod tests {
     #[test]
     fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
         let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
-        assert!(engine(manifest, None).is_ok());
-        assert!(engine(&format!("nmae = 1\n{manifest}"), None).is_err());
+        assert!(engine(manifest, |_| None).is_ok());
+        assert!(engine(&format!("nmae = 1\n{manifest}"), |_| None).is_err());
     }
 
     const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
@@ -264,7 +310,7 @@ mod tests {
     #[test]
     fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() {
         let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
-        let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), None).unwrap();
+        let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
         for device in ["cuda", "cuda:1"] {
             let program = toy.on(device);
             assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
@@ -276,7 +322,7 @@ mod tests {
             assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
             assert!(program.needs().all(|it| it.driver.is_none()));
         }
-        let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), None).unwrap();
+        let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
         let program = shared.on("cuda:0");
         assert_eq!((program.binary, program.only_for), ("toy-engine", None));
         assert!(program.needs().any(|it| it.driver.is_some()));
@@ -284,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_a_manifest_says_of_devices_in_vain_is_refused() {
-        let refused = |devices: &str| engine(&format!("{TOY}{devices}"), None).unwrap_err().to_string();
+        let refused = |devices: &str| engine(&format!("{TOY}{devices}"), |_| None).unwrap_err().to_string();
         let said = refused("[devices.\"cuda:1\"]\nbinary = \"x\"\n");
         assert_eq!(said, "`devices.cuda:1`: expected a family of devices such as `cuda`");
         let said = refused("[devices.cuda.build]\npackage = \"toy\"\n");
@@ -292,6 +338,43 @@ mod tests {
         let said = refused("[devices.cuda]\nbinary = \"toy-engine\"\n");
         assert!(said.contains("`toy-engine` is another device's program"), "{said}");
         assert!(refused("[devices.cuda.needs]\ndriver = \"other\"\n").contains("unknown variant `other`"));
+    }
+
+    #[test]
+    fn an_environment_is_the_engines_own_or_one_that_engines_share_by_its_name() {
+        let environment = |path: &str| {
+            let rest = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
+            engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{rest}"), |path| {
+                Some(path.into())
+            })
+        };
+        let own = environment("requirements.txt").unwrap();
+        assert_eq!((own.environment_name(), own.requirements.as_deref()), ("toy", Some("requirements.txt")));
+        let shared = environment("../environments/snake/requirements.txt").unwrap();
+        assert_eq!(shared.environment_name(), "snake");
+        for path in
+            ["pins.txt", "../environments/requirements.txt", "../environments/a/b/requirements.txt", "/x"]
+        {
+            let error = environment(path).unwrap_err().to_string();
+            assert!(error.contains("expected `requirements.txt` or"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_preset_is_held_against_another_one_that_there_is() {
+        let preset = |against: &str| {
+            let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");
+            engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
+        };
+        assert!(preset("default").is_ok());
+        assert_eq!(preset("slow").unwrap().manifest.presets["slow"].dtype.as_deref(), Some("f64"));
+        for nobody in ["fast", "quick"] {
+            let error = preset(nobody).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!("`presets.fast.against`: `{nobody}` is no other preset of this engine")
+            );
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use protocol::Sampling;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::manifest;
+use crate::manifest::{self, Against};
 use crate::scenario::{Kind, Scenario};
 use crate::shell::pasteable;
 use crate::stats::Random;
@@ -130,6 +130,9 @@ pub struct Configuration {
     /// What it says of a model in f32 is what the others are held against: its engine's manifest says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vouches: bool,
+    /// What its manifest wants it held against, beside the reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
 }
 
 /// A model as the plan knows it.
@@ -217,6 +220,9 @@ pub struct Candidate {
     pub engine: String,
     pub preset: Option<String>,
     pub options: Map<String, Value>,
+    /// What is loaded where the command line names no dtype.
+    pub dtype: Option<String>,
+    pub against: Option<Against>,
     /// On every device of which `devices` says nothing.
     pub own: Start,
     /// By a device's family, where its manifest says something of that.
@@ -402,6 +408,7 @@ fn configuration(
     for (_, name) in factors.into_iter().filter(|(varies, _)| *varies) {
         label.push_str(&format!(" {name}"));
     }
+    let dtype = dtype.clone().or_else(|| candidate.dtype.clone());
     let mut options = candidate.options.clone();
     options.extend(asked.options.clone());
     let start = candidate.on(device).clone();
@@ -412,7 +419,6 @@ fn configuration(
         command: start.command,
         model: model.clone(),
         device: device.to_string(),
-        dtype: dtype.clone(),
         threads,
         options,
         unavailable: start.unavailable,
@@ -420,6 +426,8 @@ fn configuration(
         // What a device holds is not freed by stopping its process.
         alone: candidate.alone || manifest::family(device) != CPU,
         vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
+        dtype,
+        against: candidate.against.clone(),
     }
 }
 

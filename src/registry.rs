@@ -146,6 +146,8 @@ impl Registry {
                     engine: engine.manifest.name.clone(),
                     preset: (preset != DEFAULT_PRESET).then(|| preset.clone()),
                     options: settings.options.clone(),
+                    dtype: settings.dtype.clone(),
+                    against: settings.against.clone(),
                     own: self.start(engine.own_program()),
                     devices: families.map(|family| (family.clone(), self.start(engine.on(family)))).collect(),
                     alone: engine.manifest.alone,
@@ -237,7 +239,10 @@ mod tests {
     "#;
 
     fn registry() -> Registry {
-        Registry { engines: vec![manifest::engine(MANIFEST, None).unwrap()], root: Some("/nowhere".into()) }
+        Registry {
+            engines: vec![manifest::engine(MANIFEST, |_| None).unwrap()],
+            root: Some("/nowhere".into()),
+        }
     }
 
     #[test]

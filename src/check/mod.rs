@@ -191,19 +191,18 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let start = candidate.on(device).clone();
     let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
     Ok(Configuration {
-        beside: None,
         alone: true,
-        vouches: false,
         label: format!("{}{preset}", candidate.engine),
         engine: candidate.engine,
         preset: candidate.preset,
         command: start.command,
         model: asked::model(arguments.model.as_deref())?,
         device: device.into(),
-        dtype: None,
+        dtype: candidate.dtype,
         threads: asked::all_threads(),
         options: candidate.options,
         unavailable: start.unavailable,
+        ..Configuration::default()
     })
 }
 

@@ -1,7 +1,18 @@
 //! Which configurations are compared, and what is measured beside a row for what it says about it.
 
+use std::cmp::Reverse;
+
 use super::{Asked, Beside, CPU, Configuration, Model, Order, Plan, WITNESS_DTYPE};
+use crate::manifest::DEFAULT_PRESET;
 use crate::stats::FIRM;
+
+/// A comparison that is about one engine: what a preset changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Derived<'a> {
+    pub configuration: usize,
+    pub against: usize,
+    pub says: &'a str,
+}
 
 impl Plan {
     /// The same once more beside a configuration that others are compared with, where there may be a verdict.
@@ -82,6 +93,24 @@ impl Plan {
         pairs.filter(|(index, reference)| index != reference).collect()
     }
 
+    /// Each row that its manifest wants held against another preset of its engine, with that one where it is a row too.
+    pub fn derived(&self) -> Vec<Derived<'_>> {
+        let rows = || self.configurations.iter().enumerate().filter(|(_, it)| it.beside.is_none());
+        let found = rows().filter_map(|(configuration, own)| {
+            let wanted = own.against.as_ref()?;
+            let named = |it: &Configuration| it.preset.as_deref().unwrap_or(DEFAULT_PRESET) == wanted.preset;
+            let same = |it: &Configuration| {
+                (&it.engine, &it.model, &it.device, it.threads)
+                    == (&own.engine, &own.model, &own.device, own.threads)
+            };
+            // In what is loaded they may differ: that may be what is asked.
+            let others = rows().filter(|(_, other)| named(other) && same(other));
+            let nearest = others.max_by_key(|(index, other)| (other.dtype == own.dtype, Reverse(*index)));
+            Some(Derived { configuration, against: nearest?.0, says: &wanted.says })
+        });
+        found.collect()
+    }
+
     /// The configuration that another is compared with: of the reference's label or engine, on the same model, and with as
     /// many of the other factors the same as there is one.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
@@ -98,7 +127,7 @@ impl Plan {
             it.label == self.reference || with_preset.unwrap_or_else(|| it.engine.clone()) == self.reference
         };
         let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
-            (usize::from(other.label == self.reference), alike(other), std::cmp::Reverse(*index))
+            (usize::from(other.label == self.reference), alike(other), Reverse(*index))
         });
         best.map(|(index, _)| index)
     }

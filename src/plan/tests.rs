@@ -144,3 +144,36 @@ fn an_engine_is_asked_for_again_by_its_path_or_by_its_name_and_preset_and_not_by
     let unavailable = Configuration { engine: "known".into(), ..Default::default() };
     assert_eq!(unavailable.asked_as(), "known");
 }
+
+#[test]
+fn a_preset_brings_its_dtype_where_nobody_names_one_and_is_held_against_the_preset_that_it_names() {
+    let mut asked = asked();
+    asked.threads = vec![1, 2];
+    let against = Against { preset: "default".into(), says: "precision impact".into() };
+    asked.candidates[1] = Candidate {
+        engine: "a".into(),
+        preset: Some("half".into()),
+        dtype: Some("bf16".into()),
+        against: Some(against),
+        own: Start::by("a"),
+        ..Candidate::default()
+    };
+    let plan = Plan::new(&asked);
+    let called = |index: usize| plan.configurations[index].label.as_str();
+    let found = plan.derived();
+    let found: Vec<_> =
+        found.iter().map(|it| (called(it.configuration), called(it.against), it.says)).collect();
+    assert_eq!(
+        found,
+        [
+            ("a:half 1 thread", "a 1 thread", "precision impact"),
+            ("a:half 2 threads", "a 2 threads", "precision impact"),
+        ]
+    );
+    let half = plan.configurations.iter().find(|it| it.label == "a:half 1 thread").unwrap();
+    assert_eq!(half.dtype.as_deref(), Some("bf16"));
+    asked.dtypes = vec![Some("f16".into())];
+    assert!(Plan::new(&asked).configurations.iter().all(|it| it.dtype.as_deref() == Some("f16")));
+    asked.candidates.remove(0);
+    assert_eq!(Plan::new(&asked).derived(), []);
+}

@@ -17,7 +17,8 @@ use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::{StoppedBy, Summary, Verdict};
 use comparisons::{
-    ComparisonEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, mean, noise, uncalibrated,
+    ComparisonEntry, DerivedEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, derived, mean,
+    noise, uncalibrated,
 };
 
 pub const FORMAT: Format = Format { name: "json", about: "every summary in full", render };
@@ -67,6 +68,8 @@ struct Document<'a> {
     pairs: Vec<ComparisonEntry<'a>>,
     /// Each configuration against the program of its baseline, where that was measured in turn with it.
     against_baseline: Vec<ComparisonEntry<'a>>,
+    /// What presets of one engine change, in the words of its manifest.
+    derived: Vec<DerivedEntry<'a>>,
     geometric_means: Vec<MeanEntry<'a>>,
     noise: Vec<NoiseEntry<'a>>,
     /// When this machine was calibrated.
@@ -257,6 +260,7 @@ fn document(report: &Report) -> Document<'_> {
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
+        derived: report.verdicts.derived.iter().map(derived).collect(),
         geometric_means: report.verdicts.means.iter().map(mean).collect(),
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),

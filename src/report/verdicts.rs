@@ -27,9 +27,18 @@ pub struct Verdicts {
     pub all_pairs: Vec<Judged>,
     /// Each row against the program of its baseline, where that was measured in turn with it.
     pub against_baseline: Vec<Judged>,
+    /// What presets change, in the words of their manifests.
+    pub derived: Vec<Derived>,
     pub means: Vec<Mean>,
     pub noise: Vec<Noise>,
     pub calibration: Calibration,
+}
+
+/// A preset against another of its engine, by every metric that both have.
+#[derive(Debug, Clone)]
+pub struct Derived {
+    pub says: String,
+    pub judged: Vec<Judged>,
 }
 
 /// One comparison.
@@ -100,6 +109,7 @@ impl Verdicts {
             noise: noise(record),
             calibration: Calibration::of(record),
             against_baseline: judged(&only_sound(compare::within::rerun_pairs(plan))),
+            derived: derived(plan, sound, judged),
             against_reference,
             all_pairs,
         }
@@ -244,6 +254,19 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
         Evidence::Tentative(_) => "tentative",
         Evidence::Firm(_) => "firm",
     }
+}
+
+fn derived(
+    plan: &Plan,
+    sound: impl Fn(usize) -> bool,
+    judged: impl Fn(&[(usize, usize)]) -> Vec<Judged>,
+) -> Vec<Derived> {
+    let all = plan.derived().into_iter();
+    let compared = all.filter(|it| sound(it.configuration) && sound(it.against));
+    compared
+        .map(|it| Derived { says: line(it.says), judged: judged(&[(it.configuration, it.against)]) })
+        .filter(|it| !it.judged.is_empty())
+        .collect()
 }
 
 /// Of every row's engine but the references', the best first; after them those of whom something is doubted that could flatter them,

@@ -94,7 +94,7 @@ impl SettingUp<'_> {
 /// Removes every environment that was made for an engine, older requirements included. Gives the folders.
 pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
     let environments = places::data_dir()?.join("environments");
-    let prefix = format!("{}-", engine.manifest.name);
+    let prefix = format!("{}-", engine.environment_name());
     let mut removed = Vec::new();
     for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -17,6 +17,8 @@ use crate::{Output, serve};
 pub struct PythonEngine {
     /// As `orchestrate setup` knows it.
     pub name: &'static str,
+    /// The name of its environment: the engine's own, or the folder's of one that several share.
+    pub environment: &'static str,
     /// The pinned requirements that its environment is made from.
     pub requirements: &'static str,
     /// The Python that its environment is made with: `3.11`.
@@ -58,7 +60,7 @@ pub fn host(engine: PythonEngine) -> ExitCode {
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
     let setup = setup_command(engine.name, places::checkout().is_some());
-    let found = places::python(engine.name, engine.requirements).map_err(no_python)?;
+    let found = places::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
     let interpreter = match &found {
         Python::Own(own) => &own.interpreter,
         Python::Pinned(interpreter) => interpreter,

@@ -42,9 +42,10 @@ fn checkout_above(start: &Path) -> Option<PathBuf> {
     start.ancestors().find(is_checkout).map(Path::to_path_buf)
 }
 
-/// The Python environment of `engine` for exactly these requirements: other requirements, another folder.
-pub fn environment(engine: &str, requirements: &str) -> Result<PathBuf> {
-    Ok(data_dir()?.join("environments").join(format!("{engine}-{}", digest(requirements.as_bytes()))))
+/// The Python environment of this name (an engine's, or one that several share) for exactly these requirements: other
+/// requirements, another folder.
+pub fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
+    Ok(data_dir()?.join("environments").join(format!("{name}-{}", digest(requirements.as_bytes()))))
 }
 
 /// The interpreter of an environment, if its set-up was finished.

@@ -50,12 +50,12 @@ impl NoProgram {
     }
 }
 
-/// The Python of `engine`, which has exactly these requirements.
-pub fn python(engine: &str, requirements: &str) -> Result<Python> {
+/// The Python of `engine`, whose environment has this name and exactly these requirements.
+pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Python> {
     if let Some(own) = own_python(engine)? {
         return Ok(Python::Own(own));
     }
-    let environment = super::environment(engine, requirements)?;
+    let environment = super::environment(environment, requirements)?;
     Ok(super::interpreter(&environment).map_or(Python::NotSetUp, Python::Pinned))
 }
 

@@ -8,7 +8,8 @@ use engine_kit::python::{PythonEngine, host};
 fn main() -> ExitCode {
     host(PythonEngine {
         name: "pytorch-baseline",
-        requirements: include_str!("../requirements.txt"),
+        environment: "pytorch",
+        requirements: include_str!("../../environments/pytorch/requirements.txt"),
         python: "3.11",
         files: &[
             ("worker.py", include_str!("../worker.py")),

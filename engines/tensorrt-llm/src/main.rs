@@ -8,6 +8,7 @@ use engine_kit::python::{PythonEngine, host};
 fn main() -> ExitCode {
     host(PythonEngine {
         name: "tensorrt-llm",
+        environment: "tensorrt-llm",
         requirements: include_str!("../requirements.txt"),
         python: "3.12",
         files: &[

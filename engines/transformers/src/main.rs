@@ -8,6 +8,7 @@ use engine_kit::python::{PythonEngine, host};
 fn main() -> ExitCode {
     host(PythonEngine {
         name: "transformers",
+        environment: "pytorch",
         requirements: include_str!("../../environments/pytorch/requirements.txt"),
         python: "3.11",
         files: &[

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::verdicts::{Judged, Lacking, Mean, Noise, evidence};
+use crate::report::verdicts::{Derived, Judged, Lacking, Mean, Noise, evidence};
 use crate::stats::{Probabilities, StoppedBy, Verdict};
 
 /// Ratios are times as good: above 1 is better, whichever way the metric points.
@@ -31,6 +31,17 @@ pub struct ComparisonEntry<'a> {
     unpaired: Option<usize>,
     stopped_by: Option<StoppedBy>,
     p: Option<Probabilities>,
+}
+
+/// A preset against another of its engine.
+#[derive(Serialize)]
+pub struct DerivedEntry<'a> {
+    says: &'a str,
+    comparisons: Vec<ComparisonEntry<'a>>,
+}
+
+pub fn derived(derived: &Derived) -> DerivedEntry<'_> {
+    DerivedEntry { says: &derived.says, comparisons: derived.judged.iter().map(comparison).collect() }
 }
 
 #[derive(Serialize)]

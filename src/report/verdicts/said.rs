@@ -1,7 +1,7 @@
 //! Verdicts for people: as sentences where there are few, else engine by engine and compact; what must be known to read
 //! them; why there are none.
 
-use super::{Calibration, Judged, Lacking, Sureness};
+use super::{Calibration, Derived, Judged, Lacking, Sureness};
 use crate::metric::three_digits;
 use crate::report::labels::Labels;
 use crate::report::{Output, Report, Row};
@@ -105,8 +105,19 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
         let caution = "each weighs the same, however long it takes, and none need run at it";
         remarks.push(format!("geometric mean over {} workloads ({caution}): {each}", first.workloads));
     }
+    remarks.extend(report.verdicts.derived.iter().filter_map(|it| derived(report, labels, it)));
     remarks.extend(noise(report, labels));
     remarks
+}
+
+/// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63]`.
+fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
+    let shown = |judged: &&Judged| judged.is_headline && judged.result.is_ok() && !report.has_failed(judged);
+    let judged: Vec<&Judged> = derived.judged.iter().filter(shown).collect();
+    let first = judged.first()?;
+    let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
+    let each = judged.iter().map(|it| compact(it)).collect::<Vec<_>>().join(", ");
+    Some(format!("{}, `{engine}` against `{against}`: {each}", derived.says))
 }
 
 /// What the figures' own noise is here, and whether more is known of it than this run shows. Of several references the

@@ -2,6 +2,7 @@ use super::super::specimen::*;
 use super::super::tests::{rendered, seen};
 use super::super::{View, safe};
 use super::*;
+use crate::manifest::Against;
 use crate::plan::{Asked, Extent as Planned};
 use crate::record::{Closed, Entry, KnownFloor};
 use crate::stats::StoppedBy;
@@ -344,4 +345,21 @@ fn csv_and_json_have_the_whole_comparison() {
     assert_eq!(json["workloads"][0]["blocks"], 5);
     assert_eq!(json["cases"][1]["warm_ups"].as_array().unwrap().len(), 5);
     assert_eq!(json["cases"][0]["times_reference"], 1.0);
+}
+
+#[test]
+fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
+    let mut asked = decoding(&["patient-original", "beacon", "beacon"]);
+    asked.candidates[2].preset = Some("half".into());
+    asked.candidates[2].against = Some(Against { preset: "default".into(), says: "precision impact".into() });
+    let record = of_all_kinds(&asked);
+    let text = rendered(&record, "table", 100);
+    assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let derived = &json["derived"][0];
+    assert_eq!(derived["says"], "precision impact");
+    assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
+    // A preset that is measured alone changes nothing that could be shown.
+    asked.candidates.remove(1);
+    assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
 }
