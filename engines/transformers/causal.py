@@ -1,6 +1,7 @@
 """A loaded model: what every path of this engine has in common. A path says how `generate` comes to its tokens."""
 
 import importlib.metadata
+from contextlib import contextmanager
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -35,10 +36,20 @@ class Causal(Model):
     def prepare(self, phases):
         """What this path does once, when the model is loaded."""
 
+    @contextmanager
     def attention(self):
-        """`flash` is PyTorch's own flash kernel and no other: where it cannot serve, PyTorch says so and nothing else is done."""
-        allowed = [SDPBackend.FLASH_ATTENTION] if self.loaded.options.attention == "flash" else list(ALL_KERNELS)
-        return sdpa_kernel(allowed)
+        """`flash` is PyTorch's own flash kernel and no other: where that cannot serve, nothing else is done in its place."""
+        if self.loaded.options.attention != "flash":
+            yield
+            return
+        try:
+            with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+                yield
+        except RuntimeError as error:
+            if "No available kernel" not in str(error):
+                raise
+            what = f"attention `flash`: PyTorch's flash kernel serves neither pads nor f32 on {self.device}"
+            raise Failed("unsupported", what, "--set attention=sdpa") from None
 
     @torch.no_grad()
     def score(self, ids):
@@ -87,14 +98,6 @@ class Causal(Model):
     def choices(self):
         """What an option or the lack of one led to, in words that a reader of a row can use."""
         return {**self.loaded.choices, "inter-op threads": str(torch.get_num_interop_threads())}
-
-
-ALL_KERNELS = (
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.MATH,
-    SDPBackend.CUDNN_ATTENTION,
-)
 
 
 def libraries(names=LIBRARIES):

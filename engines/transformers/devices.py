@@ -33,7 +33,10 @@ def find_device(name):
     number, count = name.removeprefix("cuda").removeprefix(":") or "0", torch.cuda.device_count()
     if not number.isdecimal() or int(number) >= count:
         raise Failed("device", f"no CUDA device `{name}`: there are {count}", "--device cuda:0")
-    return torch.device("cuda", int(number))
+    device = torch.device("cuda", int(number))
+    # Streams and graphs are made on the current device.
+    torch.cuda.set_device(device)
+    return device
 
 
 def wait_for(device):

@@ -5,7 +5,7 @@ in size, so that few of them serve every request: a step is compiled or captured
 """
 
 import torch
-from transformers.cache_utils import Cache, StaticLayer, get_layer_types_and_kwargs
+from transformers.cache_utils import Cache, StaticLayer
 
 from batch import positions_of
 from engine_kit import Failed
@@ -24,15 +24,24 @@ def capacity_for(tokens, smallest, most):
 
 def check_layers(config, capacity, architecture):
     """A static cache holds whole layers of attention; one with a window is whole as long as the window does not end."""
-    kinds, details = get_layer_types_and_kwargs(config)
+    kinds = layer_kinds(config)
     if others := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
         what = f"a static cache of architecture `{architecture}`: it has layers of kind `{others[0]}`"
         raise Failed("unsupported", what, "--set path=loop")
-    window = min((detail["sliding_window"] for detail in details if "sliding_window" in detail), default=None)
+    window = config.sliding_window if "sliding_attention" in kinds else None
     if window is not None and capacity > window:
         what = f"a static cache of {capacity} tokens: architecture `{architecture}` attends to the last {window} alone"
         raise Failed("unsupported", what, "--set path=loop")
     return len(kinds)
+
+
+def layer_kinds(config):
+    """The kind of every layer, as a config says it or leaves it to be understood."""
+    if (said := getattr(config, "layer_types", None)) is not None:
+        return list(said)
+    windows = {"sliding_window": "sliding_attention", "attention_chunk_size": "chunked_attention"}
+    kind = next((kind for name, kind in windows.items() if getattr(config, name, None) is not None), "full_attention")
+    return [kind] * config.num_hidden_layers
 
 
 class Room:

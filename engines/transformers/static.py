@@ -2,6 +2,8 @@
 as they are: every prompt has another length, and a compiler would start anew at each.
 """
 
+from contextlib import nullcontext
+
 import torch
 
 from batch import lay_out
@@ -11,7 +13,7 @@ from looping import Looping
 from network import one_line
 from options import CAPTURED, COMPILED
 from rooms import TRIAL, Room, capacity_for
-from steps import Captured, Plain, Pooled, check_graphs_were_made, compile_cache, compiled, traced
+from steps import Captured, Plain, Pooled, compile_cache, compiled, insisting_on_graphs, traced
 
 # More rooms than a suite has shapes; each holds a cache, and a graph where there is one.
 MOST_ROOMS = 8
@@ -27,6 +29,8 @@ class Static(Looping):
         self._rooms, self._entrances = {}, {}
 
     def prepare(self, phases):
+        # What was compiled for a model that is gone would keep its weights.
+        torch._dynamo.reset()
         options = self.loaded.options
         self._enter(1, capacity_for(TRIAL, options.cache_tokens, self.loaded.context_tokens), phases)
 
@@ -93,13 +97,12 @@ class Static(Looping):
                 else:
                     graphs = self.device.type == "cuda" and "cudagraphs" not in options.mode and options.mode != "default"
                     step, make = compiled(step, options, options.mode), Pooled if graphs and options.fusion else Plain
-                # Compilers work at the first calls: they profile, compile, record.
-                for _ in range(3):
-                    make(room, step)(first)
-                wait_for(self.device)
-                if make is Pooled:
-                    check_graphs_were_made()
-                forget_compilers()
+                with insisting_on_graphs() if make is Pooled else nullcontext():
+                    # Compilers work at the first calls: they profile, compile, record.
+                    for _ in range(3):
+                        make(room, step)(first)
+                    wait_for(self.device)
+                end_compilers()
         if options.path in CAPTURED:
             with phases.time("capture"):
                 room.prefill(trial)
@@ -132,7 +135,7 @@ class Entered:
         return logits
 
 
-def forget_compilers():
+def end_compilers():
     """Ends the processes that compiled: they would hold memory beside what is measured. The next compile starts its own."""
     from torch._inductor.async_compile import shutdown_compile_workers
 

@@ -4,6 +4,8 @@ Each takes a room that a prompt has been through, and gives a function of nothin
 on another: what cannot be compiled or captured is an error that says so.
 """
 
+from contextlib import contextmanager
+
 import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
@@ -100,8 +102,11 @@ def traced(room):
     return lambda ids, positions, column, real: script(ids, positions, column, real, cache)
 
 
-def check_graphs_were_made():
+@contextmanager
+def insisting_on_graphs():
     """Inductor leaves graphs out with a remark in a log where it cannot make them; a row that names them must have them."""
+    counters["inductor"]["cudagraph_skips"] = 0
+    yield
     if skipped := counters["inductor"]["cudagraph_skips"]:
         what = f"`torch.compile` made no CUDA graph of {skipped} parts of the decode step"
         raise Failed("internal", what, "--set mode=max-autotune-no-cudagraphs")

@@ -46,13 +46,12 @@ class Transformers(engine_kit.Engine):
             folder = open_folder(request.model)
             check_context(request, folder)
         prepare_environment(request.threads)
-        if options.path == "fast":
-            import fast
-
-            return fast.load(request, folder, options, phases)
         with phases.time("import"):
-            import loading
-        return loading.load(request, folder, options, phases)
+            if options.path == "fast":
+                import fast as chosen
+            else:
+                import loading as chosen
+        return chosen.load(request, folder, options, phases)
 
 
 def check_context(request, folder):

@@ -162,6 +162,18 @@ class Attention(unittest.TestCase):
             self.assertEqual(generate(model, RAGGED, 8, ignore_eos=True), wanted, options)
             self.assertEqual(model.facts()["libraries"]["attention"], options["attention"])
 
+    def test_a_flash_kernel_that_cannot_serve_is_said_and_no_other_takes_its_place(self):
+        model = load(write_folder(self), {"attention": "flash", "path": "loop"})
+
+        def refuse(*_):
+            raise RuntimeError("No available kernel. Aborting execution.")
+
+        model.network.register_forward_pre_hook(refuse)
+        for ask in (lambda: generate(model, [IDS], 2), lambda: model.score(IDS)):
+            with self.assertRaises(Failed) as caught:
+                ask()
+            self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set attention=sdpa"))
+
     def test_narrow_dtypes_run_on_every_path(self):
         path = write_folder(self)
         for path_taken in PATHS:

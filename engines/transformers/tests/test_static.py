@@ -108,6 +108,18 @@ class Made(unittest.TestCase):
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("internal", "--set path=loop"))
         self.assertIn("path `compile`: the decode step could not be made: RuntimeError: no compiler found", caught.exception.message)
 
+    def test_graphs_that_inductor_leaves_out_fail_a_row_that_names_them(self):
+        from steps import counters, insisting_on_graphs
+
+        with insisting_on_graphs():
+            pass
+        with self.assertRaises(Failed) as caught, insisting_on_graphs():
+            counters["inductor"]["cudagraph_skips"] += 1
+        self.assertIn("made no CUDA graph of 1 parts of the decode step", caught.exception.message)
+        # What an earlier load left out is not this one's.
+        with insisting_on_graphs():
+            pass
+
     def test_a_graph_run_operation_by_operation_gives_the_same_and_says_so(self):
         path = write_folder(self)
         model = load(path, {"path": "compile", "fusion": False})
