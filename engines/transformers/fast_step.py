@@ -1,0 +1,110 @@
+"""The decode step of `compact.py` as it is run: compiled once for every length on a CPU; on CUDA compiled in the same way,
+and then captured as a graph for each of a few lengths.
+"""
+
+import os
+import shutil
+
+import torch
+import torch._dynamo
+
+from engine_kit import Failed
+
+# Each number of sequences and each length of its cache is a step of its own; PyTorch's own bound is 8.
+MOST_STEPS = 64
+
+
+class Steps:
+    """A step that is told how many tokens the cache holds with the one that it adds."""
+
+    # What the compiler shapes its loops for. Any other number runs the same code.
+    TYPICAL_TOKENS = 512
+
+    OPTIONS = {
+        # A product and a sum in one instruction, as in PyTorch's own kernels.
+        "cpp.enable_floating_point_contract_flag": "fast",
+    }
+
+    def __init__(self, decoder):
+        torch._dynamo.config.recompile_limit = MOST_STEPS
+        self._decoder = decoder
+        self._spans = torch.empty(decoder.context_tokens, dtype=torch.bool, device=decoder.ids.device)
+        self._step = torch.compile(decoder.step, fullgraph=True, options=self.OPTIONS)
+
+    def __call__(self, tokens):
+        self._run(tokens)
+
+    def prepare(self):
+        """Compiles, and runs what was compiled with another length, which finds nothing left to compile."""
+        typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
+        for tokens in (typical, max(typical - 1, 2)):
+            self._decoder.begin(tokens - 1)
+            self._compile(tokens)
+
+    def _compile(self, tokens):
+        try:
+            self._run(tokens)
+        except (MemoryError, torch.OutOfMemoryError, Failed):
+            raise
+        except Exception as error:
+            raise said_of_compiler(error) from error
+
+    def _run(self, tokens):
+        span = self._spans[:tokens]
+        torch._dynamo.mark_dynamic(span, 0)
+        self._step(span)
+
+
+class CapturedSteps(Steps):
+    """`length_for` says for a number of tokens which length is captured: a graph looks at as many tokens as when it was
+    captured, and a mask hides those that are not there yet. The state is on the device, so a replay is told nothing."""
+
+    # Coordinate descent also makes the compiler write products with one row itself, at the memory's speed.
+    OPTIONS = {"coordinate_descent_tuning": True}
+
+    def __init__(self, decoder, length_for):
+        super().__init__(decoder)
+        self._length_for, self._graphs, self._pool = length_for, {}, None
+
+    def __call__(self, tokens):
+        length = self._length_for(tokens)
+        if length not in self._graphs:
+            self._graphs[length] = self._captured(length)
+        self._graphs[length].replay()
+
+    def prepare(self):
+        """Every length of the cache, so that no request of a single sequence waits for a capture."""
+        super().prepare()
+        length = 0
+        while length < self._decoder.context_tokens:
+            length = self._length_for(length + 1)
+            self._decoder.begin(1)
+            self(length)
+
+    def _captured(self, length):
+        with self._decoder.unchanged():
+            # What is compiled or tuned at a first call must not be part of a graph.
+            aside, now = torch.cuda.Stream(), torch.cuda.current_stream()
+            aside.wait_stream(now)
+            with torch.cuda.stream(aside):
+                self._compile(length)
+            now.wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._run(length)
+            self._pool = self._pool or graph.pool()
+        return graph
+
+
+def check_compiler(device):
+    """The loops of a CPU step are C++ that is compiled here."""
+    compiler = os.environ.get("CXX") or "g++"
+    if device.type == "cpu" and shutil.which(compiler) is None:
+        message = f"path `fast` compiles its step, and there is no C++ compiler `{compiler}`"
+        raise Failed("unavailable", message, "apt-get install g++")
+
+
+def said_of_compiler(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    what = lines[0][:300] if lines else type(error).__name__
+    return Failed("internal", f"path `fast`: the step could not be compiled: {type(error).__name__}: {what}", "--set path=loop")
