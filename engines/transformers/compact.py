@@ -155,9 +155,15 @@ class Decoder(nn.Module):
         return x
 
     def begin(self, written):
-        """As if so many tokens had been written, whatever they are: for compiling and capturing."""
+        """As if so many tokens had been written, with any keys and values: for compiling and capturing."""
+        for buffers in (self.keys, self.values):
+            for index in range(len(self.network.layers)):
+                buffers[index][:, :, :written].normal_()
         for state, value in ((self.slot, written), (self.positions, written), (self.ids, 0)):
             state.fill_(value)
+        if self.masked:
+            self.hidden.fill_(-math.inf)
+            self.hidden[:, :written] = 0.0
 
     @contextmanager
     def unchanged(self):

@@ -15,7 +15,6 @@ from compact_weights import read_network
 from devices import DTYPES, check_room, find_device, free_bytes, saying_memory, set_threads, wait_for
 from engine_kit import Failed
 from fast_step import CapturedSteps, Steps, check_compiler
-from held import count_parameters, what_is_held
 from text import read_tokenizer
 
 # So many of the last log-probabilities of a score come from the compiled step itself, so that the kernels that are measured
@@ -31,6 +30,7 @@ LIBRARIES = ("torch", "safetensors", "tokenizers")
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
+    check_options(request.options)
     shape = read_shape(folder.config)
     check_compiler(device)
     with phases.time("tokenizer"):
@@ -41,8 +41,6 @@ def load(request, folder, options, phases):
     with phases.time("device"), saying_memory("moving the weights", device):
         network = network.to(device)
         wait_for(device)
-    held = what_is_held(network, dtype)
-    held.parameters = count_parameters(network)
     loaded = SimpleNamespace(
         folder=folder,
         network=network,
@@ -51,8 +49,9 @@ def load(request, folder, options, phases):
         dtype=dtype,
         options=options,
         context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
-        held=held,
-        libraries={},
+        devices=[device],
+        held=what_is_held(network, request.dtype),
+        choices={},
     )
     model = Fast(loaded)
     with phases.time("compile"), torch.no_grad(), saying_memory("compiling the step", device):
@@ -65,7 +64,7 @@ class Fast(Causal):
     def __init__(self, loaded):
         super().__init__(loaded)
         self.network.prepare(loaded.context_tokens)
-        self._decoders = {}
+        self._decoders, self._captured = {}, loaded.device.type == "cuda"
 
     def prepare(self):
         """Compiles the step of one sequence, so that no request pays for it. A batch is compiled when the first comes."""
@@ -79,7 +78,7 @@ class Fast(Causal):
         decoder.prefill(batch.ids, None if batch.mask is None else batch.mask.bool())
         if chooser.samples:
             self._sample(decoder, steps, batch.columns, chooser, tokens)
-        elif self.device.type == "cuda":
+        elif self._captured:
             self._hand_over_behind(decoder, steps, batch.columns, job.max_new_tokens, tokens)
         else:
             written = batch.columns
@@ -97,24 +96,18 @@ class Fast(Causal):
             steps(written)
 
     def _hand_over_behind(self, decoder, steps, written, new_tokens, tokens):
-        """The device has its next step before the host has looked at the id of the last one: an asynchronous copy into
-        pinned memory and an event for each token, and the host waits for that event alone."""
-        ids = torch.empty(2, len(decoder.ids), dtype=torch.long, pin_memory=True)
-        arrived = [torch.cuda.Event(), torch.cuda.Event()]
+        """The device has its next step before the host has looked at the id of the last one."""
+        way = Way(len(decoder.ids), self.device)
+        way.send(0, decoder.ids)
         for index in range(new_tokens):
-            if index == 0:
-                ids[0].copy_(decoder.ids, non_blocking=True)
-                arrived[0].record()
             if index + 1 < new_tokens:
                 written += 1
                 steps(written)
-                ids[(index + 1) % 2].copy_(decoder.ids, non_blocking=True)
-                arrived[(index + 1) % 2].record()
-            arrived[index % 2].synchronize()
-            if push(tokens, ids[index % 2].tolist()):
+                way.send(index + 1, decoder.ids)
+            if push(tokens, way.receive(index)):
                 break
         # A sequence that ended early leaves a step behind, which belongs to this request and to no other.
-        torch.cuda.current_stream(self.device).synchronize()
+        way.wait()
 
     @torch.no_grad()
     def score(self, ids):
@@ -138,9 +131,8 @@ class Fast(Causal):
         context = self.loaded.context_tokens if sequences == 1 else self._room(tokens)
         if (sequences, context) not in self._decoders:
             self._decoders = {key: kept for key, kept in self._decoders.items() if key[0] == 1}
-            on_cpu = self.device.type == "cpu"
-            decoder = Decoder(self.network, sequences, context, exact=on_cpu)
-            steps = Steps(decoder) if on_cpu else CapturedSteps(decoder, self._room)
+            decoder = Decoder(self.network, sequences, context, exact=not self._captured)
+            steps = CapturedSteps(decoder, self._room) if self._captured else Steps(decoder)
             steps.prepare()
             self._decoders[sequences, context] = decoder, steps
         return self._decoders[sequences, context]
@@ -155,12 +147,46 @@ class Fast(Causal):
         return {**super().facts(), "libraries": {**libraries(LIBRARIES), **self.choices()}}
 
     def choices(self):
-        graphs = {"cuda": "torch.compile (inductor), captured in CUDA graphs by length"}
+        how = "captured in CUDA graphs by length" if self._captured else "one step for every length"
         return {
-            "decode": graphs.get(self.device.type, "torch.compile (inductor), one step for every length"),
+            "decode": f"own loop and network, static cache, torch.compile (inductor), {how}",
             "prefill": "eager, scaled_dot_product_attention",
             "inter-op threads": str(torch.get_num_interop_threads()),
         }
+
+
+class Way:
+    """Ids on their way to the host, two at a time: an asynchronous copy into pinned memory for each token, and an event,
+    which is all that the host waits for."""
+
+    def __init__(self, sequences, device):
+        self._device = device
+        self._ids = torch.empty(2, sequences, dtype=torch.long, pin_memory=True)
+        self._events = [torch.cuda.Event(), torch.cuda.Event()]
+
+    def send(self, index, ids):
+        self._ids[index % 2].copy_(ids, non_blocking=True)
+        self._events[index % 2].record(torch.cuda.current_stream(self._device))
+
+    def receive(self, index):
+        self._events[index % 2].synchronize()
+        return self._ids[index % 2].tolist()
+
+    def wait(self):
+        torch.cuda.current_stream(self._device).synchronize()
+
+
+def check_options(options):
+    """An option that would change nothing is refused, not ignored."""
+    for name, default in (("attention", None), ("quantize", "none")):
+        if options.get(name, default) != default:
+            raise Failed("unsupported", f"option `{name}` has no meaning with path `fast`", "--set path=loop")
+
+
+def what_is_held(network, dtype):
+    held = sum(parameter.nbytes for parameter in network.parameters())
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    return SimpleNamespace(parameters=numbers, weights_bytes=held, weights_dtype=dtype, compute_dtype=dtype)
 
 
 def logprobs(logits, ids):

@@ -11,7 +11,11 @@ import torch._dynamo
 from engine_kit import Failed
 
 # Each number of sequences and each length of its cache is a step of its own; PyTorch's own bound is 8.
-MOST_STEPS = 64
+torch._dynamo.config.recompile_limit = 256
+
+# So far may a compiled step's logits lie from the plain one's, as a part of the largest: rounding in another order is far
+# below it in bf16, and a step that computes something else far above.
+TOLERATED = 0.05
 
 
 class Steps:
@@ -26,33 +30,46 @@ class Steps:
     }
 
     def __init__(self, decoder):
-        torch._dynamo.config.recompile_limit = MOST_STEPS
         self._decoder = decoder
-        self._spans = torch.empty(decoder.context_tokens, dtype=torch.bool, device=decoder.ids.device)
-        self._step = torch.compile(decoder.step, fullgraph=True, options=self.OPTIONS)
+        self._spans = torch.empty(decoder.context_tokens + 1, dtype=torch.bool, device=decoder.ids.device)
+        self._step = self._compiled(decoder.step)
 
     def __call__(self, tokens):
         self._run(tokens)
 
-    def prepare(self):
-        """Compiles, and runs what was compiled with another length, which finds nothing left to compile."""
-        typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
-        for tokens in (typical, max(typical - 1, 2)):
-            self._decoder.begin(tokens - 1)
-            self._compile(tokens)
+    def _compiled(self, step):
+        return torch.compile(step, fullgraph=True, options=self.OPTIONS)
 
-    def _compile(self, tokens):
+    def prepare(self):
+        """Compiles, holds the outcome against the plain step, and runs it with another length, for which nothing is left
+        to compile."""
+        decoder = self._decoder
+        typical = min(self.TYPICAL_TOKENS, decoder.context_tokens)
+        decoder.begin(typical - 1)
+        with decoder.unchanged():
+            decoder.step(self._span(typical))
+            wanted = decoder.logits.clone()
+        self._first_run(self._span(typical))
+        hold_against(wanted, decoder.logits)
+        decoder.begin(1)
+        self._run(2)
+        forget_compilers()
+
+    def _first_run(self, span):
         try:
-            self._run(tokens)
+            self._step(span)
         except (MemoryError, torch.OutOfMemoryError, Failed):
             raise
         except Exception as error:
             raise said_of_compiler(error) from error
 
     def _run(self, tokens):
+        self._step(self._span(tokens))
+
+    def _span(self, tokens):
         span = self._spans[:tokens]
         torch._dynamo.mark_dynamic(span, 0)
-        self._step(span)
+        return span
 
 
 class CapturedSteps(Steps):
@@ -87,7 +104,7 @@ class CapturedSteps(Steps):
             aside, now = torch.cuda.Stream(), torch.cuda.current_stream()
             aside.wait_stream(now)
             with torch.cuda.stream(aside):
-                self._compile(length)
+                self._run(length)
             now.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
@@ -102,6 +119,21 @@ def check_compiler(device):
     if device.type == "cpu" and shutil.which(compiler) is None:
         message = f"path `fast` compiles its step, and there is no C++ compiler `{compiler}`"
         raise Failed("unavailable", message, "apt-get install g++")
+
+
+def hold_against(wanted, found):
+    largest = float(wanted.abs().max())
+    apart = float((wanted.float() - found.float()).abs().max())
+    if not apart <= TOLERATED * max(largest, 1e-6):
+        what = f"its logits lie {apart:.3g} from those of the plain step, which reach {largest:.3g}"
+        raise Failed("internal", f"path `fast`: the step was compiled wrongly: {what}", "--set path=loop")
+
+
+def forget_compilers():
+    """Ends the processes that compiled: they would hold memory beside what is measured. The next compile starts its own."""
+    from torch._inductor.async_compile import shutdown_compile_workers
+
+    shutdown_compile_workers()
 
 
 def said_of_compiler(error):
