@@ -27,6 +27,8 @@ class Steps:
     OPTIONS = {
         # A product and a sum in one instruction, as in PyTorch's own kernels.
         "cpp.enable_floating_point_contract_flag": "fast",
+        # What a product multiplies with is written down once, and not made anew for every row of the matrix.
+        "realize_reads_threshold": 1,
     }
 
     def __init__(self, decoder):
