@@ -15,6 +15,7 @@ from compact_weights import read_network
 from devices import DTYPES, check_room, find_device, free_bytes, saying_memory, set_threads, wait_for
 from engine_kit import Failed
 from fast_step import CapturedSteps, Steps, check_compiler
+from steps import compile_cache
 from text import read_tokenizer
 
 # So many of the last log-probabilities of a score come from the compiled step itself, so that the kernels that are measured
@@ -30,6 +31,9 @@ LIBRARIES = ("torch", "safetensors", "tokenizers")
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
+    if device.type == "cuda":
+        # Streams and graphs are made on the device that is current.
+        torch.cuda.set_device(device)
     check_options(request.options)
     shape = read_shape(folder.config)
     check_compiler(device)
@@ -55,7 +59,6 @@ def load(request, folder, options, phases):
     )
     model = Fast(loaded)
     with phases.time("compile"), torch.no_grad(), saying_memory("compiling the step", device):
-        phases.progress("compile")
         model.prepare()
     return model
 
@@ -148,11 +151,13 @@ class Fast(Causal):
 
     def choices(self):
         how = "captured in CUDA graphs by length" if self._captured else "one step for every length"
-        return {
+        choices = {
             "decode": f"own loop and network, static cache, torch.compile (inductor), {how}",
             "prefill": "eager, scaled_dot_product_attention",
-            "inter-op threads": str(torch.get_num_interop_threads()),
         }
+        if (found := compile_cache()) is not None:
+            choices["inductor cache"] = found
+        return {**super().choices(), **choices}
 
 
 class Way:
