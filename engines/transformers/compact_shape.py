@@ -78,7 +78,8 @@ def read_rope_scaling(rope):
     if kind == "default":
         return None
     if kind != "llama3":
-        raise Failed("unsupported", f"path `fast`: rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`", "--set path=loop")
+        what = f"path `fast`: rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`"
+        raise Failed("unsupported", what, "--set path=loop")
     low, high = number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
     if high <= low:
         raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")

@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 
 import torch
+import torch._dynamo
 
 from batch import Chooser, lay_out, push
 from causal import SCORED_TOGETHER, Causal, libraries
@@ -34,6 +35,8 @@ def load(request, folder, options, phases):
     if device.type == "cuda":
         # Streams and graphs are made on the device that is current.
         torch.cuda.set_device(device)
+    # What was compiled for the model before holds on to it.
+    torch._dynamo.reset()
     check_options(request.options)
     shape = read_shape(folder.config)
     check_compiler(device)
