@@ -24,7 +24,8 @@ FORMS = {
     "linear": "compiled, products as `linear`, which is what the compiler makes of them by default",
     "packed": "compiled, products as `linear` over weights that the compiler froze and packed for oneDNN",
     "one-panel": "compiled, products as sums over one row of a matrix at a time",
-    "loop": "Hugging Face's classes, growing cache, own loop",
+    "loop": "path `loop`: Hugging Face's classes, growing cache",
+    "compile": "path `compile`: Hugging Face's classes, static cache, compiled step",
 }
 
 
@@ -98,7 +99,6 @@ def make(asked):
     import torch
 
     import compact
-    import fast
     import fast_step
     import worker
     from engine_kit import Job, Phases, Tokens
@@ -111,7 +111,7 @@ def make(asked):
         compact.PANELS = 1
     if asked.form == "eager":
         fast_step.Steps._compiled = lambda self, step: step
-    options = {"path": "loop" if asked.form == "loop" else "fast"}
+    options = {"path": asked.form if asked.form in ("loop", "compile") else "fast"}
     request = dict(model=asked.model, device="cpu", threads=asked.threads, context_tokens=None, dtype=asked.dtype)
     model = worker.Transformers().load(SimpleNamespace(**request, options=options), Phases())
 
