@@ -1,0 +1,272 @@
+"""The decoder of Llama and its relatives, written for one thing: the next token. Its matrices lie joined, its keys and
+values in tensors of a fixed place, and a step changes its own state, so that it can be compiled whole and replayed.
+
+Knows no file and no protocol: numbers and tensors come in. Norms, rotations and attention are in f32 whatever the weights
+are; products are in the weights' own dtype.
+"""
+
+import math
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.functional import gelu, linear, scaled_dot_product_attention, silu
+
+# A matrix times one row is memory going by. The compiler writes it as a loop over rows; so many rows, from far-apart panels,
+# stand beside each other in one loop: as many streams for the processor to fetch ahead, and sums that do not wait for each
+# other. More of them take longer again.
+PANELS = 4
+
+# Longer sums the compiler adds up in a way that is made for precision and costs half of the speed. (These are short enough
+# to be precise.)
+LONGEST_SUM = 4096
+
+# Norms stay in f32, whatever the weights are: they are small, and what they scale is in f32 there.
+NORM = torch.float32
+
+
+class Network(nn.Module):
+    """Token ids and their positions to normed hidden states. How a token sees others is the caller's."""
+
+    def __init__(self, shape, dtype):
+        super().__init__()
+        self.shape = shape
+        self.embedding = empty(dtype, shape.vocabulary_size, shape.hidden_size)
+        self.layers = nn.ModuleList(Layer(shape, dtype) for _ in range(shape.layers))
+        self.norm = empty(NORM, shape.hidden_size)
+        self.head = None if shape.tied_embeddings else empty(dtype, shape.vocabulary_size, shape.hidden_size)
+        # Rounded as the authors of Gemma round it: to the dtype that it scales.
+        scale = shape.embedding_scale
+        self.embedding_scale = None if scale is None else float(torch.tensor(scale, dtype=dtype, device="cpu"))
+
+    def prepare(self, context_tokens):
+        """Makes the rotations of every position, once the weights are where they will stay."""
+        cosines, sines = rotations(self.shape, context_tokens, self.embedding.device)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+
+    def forward(self, ids, positions, attend):
+        """`ids` and `positions` [rows]; `attend(index of the layer, q, k, v)`, each [rows, its heads, head_dim]."""
+        x = self.embedding[ids]  # [rows, hidden]
+        if self.embedding_scale is not None:
+            x = x * self.embedding_scale
+        cosines, sines = self.cosines[positions], self.sines[positions]  # [rows, 1, head_dim / 2]
+        for index, layer in enumerate(self.layers):
+            q, k, v = layer.heads(x, cosines, sines)
+            x = layer.finish(x, attend(index, q, k, v))
+        return rms_norm(x, self.norm, self.shape.norm_epsilon)  # [rows, hidden]
+
+    def logits(self, x):
+        return product(x, self.embedding if self.head is None else self.head)  # [rows, vocabulary]
+
+
+class Layer(nn.Module):
+    def __init__(self, shape, dtype):
+        super().__init__()
+        self.shape = shape
+        hidden, inner = shape.hidden_size, shape.intermediate_size
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.attention_norm, self.mlp_norm = empty(NORM, hidden), empty(NORM, hidden)
+        self.qkv = empty(dtype, queries + 2 * keys, hidden)
+        self.qkv_bias = empty(dtype, queries + 2 * keys) if shape.qkv_bias else None
+        self.q_norm = empty(NORM, shape.head_dim) if shape.head_norms else None
+        self.k_norm = empty(NORM, shape.head_dim) if shape.head_norms else None
+        self.output = empty(dtype, hidden, queries)
+        self.output_bias = empty(dtype, hidden) if shape.output_bias else None
+        self.gate_up = empty(dtype, 2 * inner, hidden)
+        self.gate_up_bias = empty(dtype, 2 * inner) if shape.mlp_bias else None
+        self.down = empty(dtype, hidden, inner)
+        self.down_bias = empty(dtype, hidden) if shape.mlp_bias else None
+
+    def heads(self, x, cosines, sines):
+        shape = self.shape
+        joined = product(rms_norm(x, self.attention_norm, shape.norm_epsilon), self.qkv, self.qkv_bias)
+        joined = joined.view(x.shape[0], -1, shape.head_dim)  # [rows, heads + 2 kv_heads, head_dim]
+        q, k, v = joined.split([shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
+        if shape.head_norms:
+            q, k = rms_norm(q, self.q_norm, shape.norm_epsilon), rms_norm(k, self.k_norm, shape.norm_epsilon)
+        return rotate(q, cosines, sines), rotate(k, cosines, sines), v
+
+    def finish(self, x, mixed):
+        x = x + product(mixed, self.output, self.output_bias)  # [rows, hidden]
+        normed = rms_norm(x, self.mlp_norm, self.shape.norm_epsilon)
+        gate, up = product(normed, self.gate_up, self.gate_up_bias).chunk(2, dim=-1)  # [rows, intermediate]
+        gate = gelu(gate, approximate="tanh") if self.shape.gelu else silu(gate)
+        return x + product(gate * up, self.down, self.down_bias)
+
+
+class Decoder(nn.Module):
+    """A network with its cache and the state of its loop, for a number of sequences and a length that stay."""
+
+    def __init__(self, network, sequences, context_tokens, exact):
+        """`exact`: a step is told how many tokens there are, and looks at no others. Else it may be told of more, as a
+        captured graph is, and a mask hides what has not been written. Sequences of different lengths need the mask too."""
+        super().__init__()
+        self.network, self.context_tokens, self.masked = network, context_tokens, not exact or sequences > 1
+        shape, weights = network.shape, network.embedding
+        place = dict(device=weights.device)
+        # One place more than is ever written: a view of the whole would be another case to the compiler than one of a part,
+        # and heads that lie a power of two apart would share the processor's cache lines.
+        size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
+        # What a mask hides is still multiplied by zero, so it must be a number.
+        make = torch.empty if exact else torch.zeros
+        self.keys, self.values = Buffers(), Buffers()
+        for index in range(shape.layers):
+            self.keys.register_buffer(str(index), make(size, dtype=weights.dtype, **place))
+            self.values.register_buffer(str(index), make(size, dtype=weights.dtype, **place))
+        self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **place))
+        self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **place))
+        self.register_buffer("slot", torch.zeros(1, dtype=torch.long, **place))
+        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=weights.dtype, **place))
+        hidden = torch.full((sequences, context_tokens + 1), -math.inf, **place) if self.masked else None
+        self.register_buffer("hidden", hidden)
+
+    def prefill(self, ids, seen=None):
+        """Runs whole prompts through: `ids` [sequences, columns]; `seen` is False where there is no token, and None where
+        there is one everywhere. The state is then that after the first new token. Gives the hidden states."""
+        sequences, columns = ids.shape
+        if seen is None:
+            positions = torch.arange(columns, device=ids.device).expand(sequences, columns)
+            mask = None
+        else:
+            positions = (seen.cumsum(-1) - 1).clamp(min=0)
+            before = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
+            # Where there is no token, it sees itself: a row that sees nothing has no softmax.
+            itself = torch.eye(columns, dtype=torch.bool, device=ids.device)
+            mask = (before & seen[:, None, :] | itself)[:, None]  # [sequences, 1, columns, columns]
+
+        def attend(index, q, k, v):
+            q, k, v = (part.view(sequences, columns, -1, part.shape[-1]).transpose(1, 2) for part in (q, k, v))
+            self.keys[index][:, :, :columns] = k  # [sequences, kv_heads, columns, head_dim]
+            self.values[index][:, :, :columns] = v
+            shared = q.shape[1] // k.shape[1]
+            if shared > 1:
+                k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
+            mixed = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+            return mixed.transpose(1, 2).reshape(sequences * columns, -1)  # [rows, heads * head_dim]
+
+        x = self.network(ids.reshape(-1), positions.reshape(-1), attend)
+        self.slot.fill_(columns)
+        self.positions.copy_(positions[:, -1] + 1)
+        if self.masked:
+            self.hidden.fill_(-math.inf)
+            self.hidden[:, :columns] = 0.0 if seen is None else torch.where(seen, 0.0, -math.inf)
+        x = x.view(sequences, columns, -1)
+        self.logits.copy_(self.network.logits(x[:, -1]))
+        self.ids.copy_(self.logits.argmax(-1))
+        return x
+
+    def begin(self, written):
+        """As if so many tokens had been written, with any keys and values: for compiling and capturing."""
+        for buffers in (self.keys, self.values):
+            for index in range(len(self.network.layers)):
+                buffers[index][:, :, :written].normal_()
+        for state, value in ((self.slot, written), (self.positions, written), (self.ids, 0)):
+            state.fill_(value)
+        if self.masked:
+            self.hidden.fill_(-math.inf)
+            self.hidden[:, :written] = 0.0
+
+    @contextmanager
+    def unchanged(self):
+        """Steps inside leave the state as it was. What they write into the cache, the next step writes anew."""
+        states = [state for state in (self.slot, self.positions, self.ids, self.logits, self.hidden) if state is not None]
+        before = [state.clone() for state in states]
+        yield
+        for state, value in zip(states, before):
+            state.copy_(value)
+
+    def step(self, span):
+        """Takes the id of each sequence in, and leaves the next one. Only the length of `span` counts: so many tokens of
+        the cache are looked at. Among equal logits `argmax` takes the first, which is the lowest id."""
+        tokens, sequences = span.shape[0], self.ids.shape[0]
+        if self.masked:
+            self.hidden.index_fill_(1, self.slot, 0.0)
+
+        def attend(index, q, k, v):
+            keys, values = self.keys[index], self.values[index]
+            keys.index_copy_(2, self.slot, k[:, :, None])  # [sequences, kv_heads, 1, head_dim]
+            values.index_copy_(2, self.slot, v[:, :, None])
+            hidden = self.hidden.narrow(1, 0, tokens)[:, None] if self.masked else None
+            return attend_to_cache(q, keys.narrow(2, 0, tokens), values.narrow(2, 0, tokens), hidden)
+
+        x = self.network(self.ids, self.positions, attend)
+        self.logits.copy_(self.network.logits(x))
+        self.ids.copy_(self.logits.argmax(-1))
+        self.positions.add_(1)
+        self.slot.add_(1)
+
+
+class Buffers(nn.Module):
+    """Tensors by number, which a compiler may take to stay where they are."""
+
+    def __getitem__(self, index):
+        return getattr(self, str(index))
+
+
+def attend_to_cache(q, keys, values, hidden):
+    """One new token of each sequence. `q` [sequences, heads, head_dim]; `keys` and `values` [sequences, kv_heads, tokens,
+    head_dim]; `hidden` [sequences, 1, tokens], or None where all is seen. Written as sums, which the compiler turns into
+    loops over the cache as it lies; the weights are divided by their sum last, so that this is done once a number."""
+    sequences, heads, head_dim = q.shape
+    dtype, (keys, values) = values.dtype, (keys.float(), values.float())
+    q = q.float().view(sequences, keys.shape[1], -1, 1, head_dim) / math.sqrt(head_dim)
+    if q.is_cuda:
+        scores = (q * keys[:, :, None]).sum(-1)  # [sequences, kv_heads, shared, tokens]
+    else:
+        # The queries that share a key, one beside the other in one loop: each key is then read once.
+        scores = torch.stack([(query * keys).sum(-1) for query in q.unbind(2)], 2)
+    if hidden is not None:
+        scores = scores + hidden[:, :, None]
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    if q.is_cuda:
+        mixed = (weights[..., None] * values[:, :, None]).sum(3)  # [sequences, kv_heads, shared, head_dim]
+    else:
+        mixed = torch.stack([(weight[..., None] * values).sum(2) for weight in weights.unbind(2)], 2)
+    mixed = mixed / weights.sum(-1, keepdim=True)
+    return mixed.to(dtype).view(sequences, -1)  # [sequences, heads * head_dim]
+
+
+def product(x, matrix, bias=None):
+    # x: [rows, in], matrix: [out, in]
+    if x.is_cuda or x.shape[0] > 1 or not torch.compiler.is_compiling():
+        return linear(x, matrix, bias)
+    rows, columns = matrix.shape
+    panels = next(count for count in (PANELS, 2, 1) if rows % count == 0)
+    parts = next(count for count in range(1, columns + 1) if columns % count == 0 and columns // count <= LONGEST_SUM)
+    x = x.float().view(parts, -1)
+    matrix = matrix.view(panels, rows // panels, parts, -1)
+    sums = torch.cat([(panel.float() * x).sum(-1) for panel in matrix.unbind(0)])  # [out, parts]
+    out = sums.sum(-1) if parts > 1 else sums[:, 0]
+    return (out if bias is None else out + bias).to(matrix.dtype)[None]
+
+
+def rms_norm(x, weight, epsilon):
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + epsilon)
+    return (wide * weight).to(x.dtype)
+
+
+def rotate(x, cosines, sines):
+    """The halves of a head turn against each other (not neighbours), as the checkpoints expect."""
+    # x: [rows, heads, head_dim]
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(x.dtype)
+
+
+def rotations(shape, context_tokens, device):
+    """Cosines and sines of every position [positions, 1, head_dim / 2], slowed down where the checkpoint was trained so."""
+    exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+    frequencies = 1.0 / shape.rope_theta**exponents
+    if (scaling := shape.rope_scaling) is not None:
+        wavelengths = 2 * math.pi / frequencies
+        # 0 where a wave turns so slowly that it is stretched by the whole factor, 1 where it stays as it is.
+        kept = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
+        kept = kept.clamp(0.0, 1.0)
+        frequencies = (1 - kept) * frequencies / scaling.factor + kept * frequencies
+    angles = torch.outer(torch.arange(context_tokens, dtype=torch.float32), frequencies)[:, None]
+    return angles.cos().to(device), angles.sin().to(device)
+
+
+def empty(dtype, *size):
+    return nn.Parameter(torch.empty(size, dtype=dtype), requires_grad=False)

@@ -1,0 +1,101 @@
+"""What `compact.py` computes, in numbers, read from a config; what it does not compute is refused by name.
+
+Knows no tensor library, so that a model of another kind is refused before anything heavy happens.
+"""
+
+import math
+from types import SimpleNamespace
+
+from engine_kit import Failed, check_offered
+
+# What a config of each architecture means where it is silent, as Hugging Face `transformers` reads it.
+UNSAID = {
+    "llama": {},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {},
+    "qwen3": {"head_dim": 128},
+    "phi3": {"rms_norm_eps": 1e-5},
+    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
+}
+ARCHITECTURES = list(UNSAID)
+
+
+def read_shape(config):
+    architecture = config.get("model_type")
+    check_offered("path `fast`: architecture", architecture, ARCHITECTURES)
+    config = {**UNSAID[architecture], **{name: value for name, value in config.items() if value is not None}}
+    gemma, joined = architecture == "gemma", architecture == "phi3"
+    # `gelu` in a config of Gemma is an old mistake for the tanh form, which its checkpoints were trained with.
+    activations = ["gelu_pytorch_tanh", "gelu"] if gemma else ["silu"]
+    check_offered("path `fast`: `hidden_act`", config.get("hidden_act", activations[0]), activations)
+    for word in ("use_bidirectional_attention", "use_sliding_window"):
+        if config.get(word):
+            raise Failed("unsupported", f"path `fast`: `{word}`", "--set path=loop")
+    if any(kind != "full_attention" for kind in config.get("layer_types") or []):
+        raise Failed("unsupported", "path `fast`: `layer_types` other than `full_attention`", "--set path=loop")
+    heads, hidden_size = whole(config, "num_attention_heads"), whole(config, "hidden_size")
+    kv_heads = whole(config, "num_key_value_heads", heads)
+    head_dim = whole(config, "head_dim", hidden_size // heads)
+    if heads % kv_heads:
+        raise Failed("model", f"`config.json`: {heads} heads cannot share {kv_heads} key-value heads")
+    if head_dim % 2:
+        raise Failed("model", f"`config.json`: a head of {head_dim} dimensions cannot be rotated in pairs")
+    # Newer configs hold everything about rotation in one object, the base among it.
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope = {**config.get("rope_parameters", {}), **rope}
+    if (part := rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))) != 1.0:
+        raise Failed("unsupported", f"path `fast`: `partial_rotary_factor` {part}", "--set path=loop")
+    return SimpleNamespace(
+        architecture=architecture,
+        hidden_size=hidden_size,
+        intermediate_size=whole(config, "intermediate_size"),
+        layers=whole(config, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocabulary_size=whole(config, "vocab_size"),
+        context_tokens=whole(config, "max_position_embeddings"),
+        norm_epsilon=number(config, "rms_norm_eps", 1e-6),
+        rope_theta=number(rope, "rope_theta", number(config, "rope_theta", 10000.0)),
+        rope_scaling=read_rope_scaling(rope),
+        window=whole(config, "sliding_window") if "sliding_window" in config and architecture in ("mistral", "phi3") else None,
+        # Qwen2 has these biases and its config has no word for them.
+        qkv_bias=architecture == "qwen2" or (not joined and bool(config.get("attention_bias"))),
+        output_bias=architecture in ("llama", "qwen3", "gemma") and bool(config.get("attention_bias")),
+        mlp_bias=architecture == "llama" and bool(config.get("mlp_bias")),
+        head_norms=architecture == "qwen3",
+        joined=joined,
+        gelu=gemma,
+        # Gemma's norms are stored as their distance from one, and its embeddings are scaled up as they enter.
+        norm_offset=1.0 if gemma else 0.0,
+        embedding_scale=math.sqrt(hidden_size) if gemma else None,
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+    )
+
+
+def read_rope_scaling(rope):
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        what = f"path `fast`: rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`"
+        raise Failed("unsupported", what, "--set path=loop")
+    low, high = number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
+    if high <= low:
+        raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")
+    original_context = whole(rope, "original_max_position_embeddings")
+    return SimpleNamespace(factor=number(rope, "factor"), low=low, high=high, original_context=original_context)
+
+
+def whole(config, name, default=None):
+    value = config.get(name, default)
+    if type(value) is not int or not 0 < value < 2**32:
+        raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{str(value)[:80]}`")
+    return value
+
+
+def number(config, name, default=None):
+    value = config.get(name, default)
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise Failed("model", f"`config.json`: `{name}`: expected a number above 0, found `{str(value)[:80]}`")
+    return float(value)

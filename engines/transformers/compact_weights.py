@@ -1,0 +1,85 @@
+"""Weights from the files of a checkpoint into the network of `compact.py`: which tensors lie joined in which of its own."""
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from compact import Network
+from engine_kit import Failed
+
+READ = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def read_network(folder, shape, dtype, progress):
+    network = Network(shape, dtype)
+    places = places_of(network)
+    wanted, written = dict(network.named_parameters()), {name: 0 for name in places}
+    for number, path in enumerate(folder.weights):
+        progress(number / len(folder.weights), path.name)
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():
+                    # A checkpoint of the network without its output leaves the first word out.
+                    known = name if name in places else f"model.{name}"
+                    if known in places:
+                        place(name, file.get_tensor(name), wanted, places[known], shape)
+                        written[known] += 1
+        except (SafetensorError, OSError) as error:
+            raise Failed("model", f"`{path}`: {error}") from None
+    for name, times in written.items():
+        if not times:
+            raise Failed("model", f"model `{folder.name}` has no tensor `{name}`")
+    return network
+
+
+def place(name, tensor, wanted, where, shape):
+    own, first, rows = where
+    target = wanted[own][first : first + rows]
+    if tensor.dtype not in READ:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise Failed("unsupported", f"path `fast`: tensor `{name}` in {kind}: offered are `float32`, `float16`, `bfloat16`")
+    if tensor.shape != target.shape:
+        raise Failed("model", f"tensor `{name}`: expected the shape {list(target.shape)}, found {list(tensor.shape)}")
+    target.copy_(tensor)
+    if own.endswith("norm"):
+        target.add_(shape.norm_offset)
+
+
+def places_of(network):
+    """The name of each tensor in a checkpoint -> (the network's own tensor, its first row there, its rows)."""
+    shape = network.shape
+    places = {
+        "model.embed_tokens.weight": ("embedding", 0, shape.vocabulary_size),
+        "model.norm.weight": ("norm", 0, shape.hidden_size),
+    }
+    if network.head is not None:
+        places["lm_head.weight"] = ("head", 0, shape.vocabulary_size)
+    for index, layer in enumerate(network.layers):
+        theirs, own = f"model.layers.{index}.", f"layers.{index}."
+        for parameter, rows in parts_of(shape).items():
+            if getattr(layer, parameter) is None:
+                continue
+            first = 0
+            for name, count in rows:
+                places[theirs + name] = (own + parameter, first, count)
+                first += count
+    return places
+
+
+def parts_of(shape):
+    """The layer's own tensors, each with the checkpoint's names and rows of what lies in it."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    qkv = {"q_proj": queries, "k_proj": keys, "v_proj": keys} if not shape.joined else {"qkv_proj": queries + 2 * keys}
+    gate_up = {"gate_proj": inner, "up_proj": inner} if not shape.joined else {"gate_up_proj": 2 * inner}
+    parts = {
+        "attention_norm": [("input_layernorm.weight", hidden)],
+        "mlp_norm": [("post_attention_layernorm.weight", hidden)],
+        "q_norm": [("self_attn.q_norm.weight", shape.head_dim)],
+        "k_norm": [("self_attn.k_norm.weight", shape.head_dim)],
+    }
+    products = {"qkv": ("self_attn", qkv), "output": ("self_attn", {"o_proj": hidden})}
+    products |= {"gate_up": ("mlp", gate_up), "down": ("mlp", {"down_proj": hidden})}
+    for own, (module, rows) in products.items():
+        parts[own] = [(f"{module}.{name}.weight", count) for name, count in rows.items()]
+        parts[f"{own}_bias"] = [(f"{module}.{name}.bias", count) for name, count in rows.items()]
+    return parts

@@ -1,0 +1,214 @@
+"""Path `fast`: PyTorch as far as it goes. The network of `compact.py`, one decode step compiled whole when the model is
+loaded, keys and values in place, and no word between host and device but the ids that a user is waiting for.
+"""
+
+import math
+from types import SimpleNamespace
+
+import torch
+import torch._dynamo
+
+from batch import Chooser, lay_out, push
+from causal import SCORED_TOGETHER, Causal, libraries
+from compact import Decoder
+from compact_shape import read_shape
+from compact_weights import read_network
+from devices import DTYPES, check_room, find_device, free_bytes, saying_memory, set_threads, wait_for
+from engine_kit import Failed
+from fast_step import CapturedSteps, Steps, check_compiler
+from steps import compile_cache
+from text import read_tokenizer
+
+# So many of the last log-probabilities of a score come from the compiled step itself, so that the kernels that are measured
+# are the ones that are shown to be right; those before come from the prefill, which is measured too.
+SCORED_BY_STEPS = 16
+
+# Of what memory is free, so much may be promised to keys and values where nobody names a context.
+CACHE_SHARE = 0.5
+
+LIBRARIES = ("torch", "safetensors", "tokenizers")
+
+
+def load(request, folder, options, phases):
+    device, dtype = find_device(request.device), DTYPES[request.dtype]
+    set_threads(request.threads)
+    if device.type == "cuda":
+        # Streams and graphs are made on the device that is current.
+        torch.cuda.set_device(device)
+    # What was compiled for the model before holds on to it.
+    torch._dynamo.reset()
+    check_options(request.options)
+    shape = read_shape(folder.config)
+    check_compiler(device)
+    with phases.time("tokenizer"):
+        tokenizer = read_tokenizer(folder)
+    check_room(folder.tensors, dtype, [device])
+    with phases.time("weights"), saying_memory("weights", device):
+        network = read_network(folder, shape, dtype, lambda part, file: phases.progress("weights", part, file))
+    with phases.time("device"), saying_memory("moving the weights", device):
+        network = network.to(device)
+        wait_for(device)
+    loaded = SimpleNamespace(
+        folder=folder,
+        network=network,
+        tokenizer=tokenizer,
+        device=device,
+        dtype=dtype,
+        options=options,
+        context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
+        devices=[device],
+        held=what_is_held(network, request.dtype),
+        choices={},
+    )
+    model = Fast(loaded)
+    with phases.time("compile"), torch.no_grad(), saying_memory("compiling the step", device):
+        model.prepare()
+    return model
+
+
+class Fast(Causal):
+    def __init__(self, loaded):
+        super().__init__(loaded)
+        self.network.prepare(loaded.context_tokens)
+        self._decoders, self._captured = {}, loaded.device.type == "cuda"
+
+    def prepare(self):
+        """Compiles the step of one sequence, so that no request pays for it. A batch is compiled when the first comes."""
+        self._decoder(1, self.loaded.context_tokens)
+
+    def run(self, job, tokens):
+        if not job.use_cache:
+            raise Failed("unsupported", "`use_cache` false: path `fast` is a step over kept keys and values", "--set path=loop")
+        batch, chooser = lay_out(job.prompts, job.padding, self.device), Chooser(job, tokens)
+        decoder, steps = self._decoder(batch.sequences, batch.columns + job.max_new_tokens)
+        decoder.prefill(batch.ids, None if batch.mask is None else batch.mask.bool())
+        if chooser.samples:
+            self._sample(decoder, steps, batch.columns, chooser, tokens)
+        elif self._captured:
+            self._hand_over_behind(decoder, steps, batch.columns, job.max_new_tokens, tokens)
+        else:
+            written = batch.columns
+            while not push(tokens, decoder.ids.tolist()):
+                written += 1
+                steps(written)
+
+    def _sample(self, decoder, steps, written, chooser, tokens):
+        """Logits cross to the host, which picks as the protocol says."""
+        while True:
+            decoder.ids.copy_(chooser(decoder.logits))
+            if push(tokens, decoder.ids.tolist()):
+                return
+            written += 1
+            steps(written)
+
+    def _hand_over_behind(self, decoder, steps, written, new_tokens, tokens):
+        """The device has its next step before the host has looked at the id of the last one."""
+        way = Way(len(decoder.ids), self.device)
+        way.send(0, decoder.ids)
+        for index in range(new_tokens):
+            if index + 1 < new_tokens:
+                written += 1
+                steps(written)
+                way.send(index + 1, decoder.ids)
+            if push(tokens, way.receive(index)):
+                break
+        # A sequence that ended early leaves a step behind, which belongs to this request and to no other.
+        way.wait()
+
+    @torch.no_grad()
+    def score(self, ids):
+        with saying_memory(f"score ({len(ids)} tokens)", self.device):
+            decoder, steps = self._decoder(1, len(ids))
+            first = max(1, len(ids) - 1 - SCORED_BY_STEPS)
+            sequence = torch.tensor(ids, device=self.device)
+            x = decoder.prefill(sequence[None, :first])[0]  # [first, hidden]
+            values = []
+            for rows, wanted in zip(x.split(SCORED_TOGETHER), sequence[1 : first + 1].split(SCORED_TOGETHER)):
+                values += logprobs(self.network.logits(rows), wanted)
+            for index in range(first, len(ids) - 1):
+                decoder.ids.copy_(sequence[index : index + 1])
+                steps(index + 1)
+                values += logprobs(decoder.logits, sequence[index + 1 : index + 2])
+        return values
+
+    def _decoder(self, sequences, tokens):
+        """A decoder with room for so many tokens of so many sequences, and its step. The one for a single sequence has
+        room for the whole context; of the others only the last is kept."""
+        context = self.loaded.context_tokens if sequences == 1 else self._room(tokens)
+        if (sequences, context) not in self._decoders:
+            self._decoders = {key: kept for key, kept in self._decoders.items() if key[0] == 1}
+            decoder = Decoder(self.network, sequences, context, exact=not self._captured)
+            steps = CapturedSteps(decoder, self._room) if self._captured else Steps(decoder)
+            steps.prepare()
+            self._decoders[sequences, context] = decoder, steps
+        return self._decoders[sequences, context]
+
+    def _room(self, tokens):
+        """The smallest of the cache's lengths that is enough: `cache_tokens`, twice as many, four times, ..."""
+        least = self.loaded.options.cache_tokens
+        doublings = max(0, math.ceil(math.log2(tokens / least)))
+        return min(least << doublings, self.loaded.context_tokens)
+
+    def facts(self):
+        return {**super().facts(), "libraries": {**libraries(LIBRARIES), **self.choices()}}
+
+    def choices(self):
+        how = "captured in CUDA graphs by length" if self._captured else "one step for every length"
+        choices = {
+            "decode": f"own loop and network, static cache, torch.compile (inductor), {how}",
+            "prefill": "eager, scaled_dot_product_attention",
+        }
+        if (found := compile_cache()) is not None:
+            choices["inductor cache"] = found
+        return {**super().choices(), **choices}
+
+
+class Way:
+    """Ids on their way to the host, two at a time: an asynchronous copy into pinned memory for each token, and an event,
+    which is all that the host waits for."""
+
+    def __init__(self, sequences, device):
+        self._device = device
+        self._ids = torch.empty(2, sequences, dtype=torch.long, pin_memory=True)
+        self._events = [torch.cuda.Event(), torch.cuda.Event()]
+
+    def send(self, index, ids):
+        self._ids[index % 2].copy_(ids, non_blocking=True)
+        self._events[index % 2].record(torch.cuda.current_stream(self._device))
+
+    def receive(self, index):
+        self._events[index % 2].synchronize()
+        return self._ids[index % 2].tolist()
+
+    def wait(self):
+        torch.cuda.current_stream(self._device).synchronize()
+
+
+def check_options(options):
+    """An option that would change nothing is refused, not ignored."""
+    for name, default in (("attention", None), ("quantize", "none")):
+        if options.get(name, default) != default:
+            raise Failed("unsupported", f"option `{name}` has no meaning with path `fast`", "--set path=loop")
+
+
+def what_is_held(network, dtype):
+    held = sum(parameter.nbytes for parameter in network.parameters())
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    return SimpleNamespace(parameters=numbers, weights_bytes=held, weights_dtype=dtype, compute_dtype=dtype)
+
+
+def logprobs(logits, ids):
+    """Of one id in each row of logits."""
+    return torch.log_softmax(logits.double(), -1).gather(1, ids[:, None])[:, 0].tolist()
+
+
+def context_in_effect(asked, shape, dtype, device, free=free_bytes):
+    """The context that was asked for; else the model's, halved until its keys and values take no more than their share."""
+    context = asked or shape.context_tokens
+    if shape.window is not None and context > shape.window:
+        what = f"path `fast`: a context of {context} tokens, and the model's layers look at {shape.window} of them"
+        raise Failed("unsupported", what, "--set path=loop")
+    token_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+    while asked is None and (room := free(device)) is not None and context * token_bytes > CACHE_SHARE * room and context > 1:
+        context //= 2
+    return context

@@ -1,0 +1,87 @@
+"""Small models of every architecture of path `fast`, and what Hugging Face's classes say of them."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+
+FAST = {"path": "fast"}
+
+# Epsilons so large that a wrong one shows.
+COMMON = {
+    "vocab_size": 64,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 0.01,
+    "rope_theta": 5000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+CASES = {
+    "llama": {"model_type": "llama"},
+    "llama with scaled positions": {"model_type": "llama", "rope_scaling": LLAMA3, "tie_word_embeddings": True},
+    "llama with biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "mistral": {"model_type": "mistral", "head_dim": 24, "sliding_window": None},
+    "qwen2": {"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 50},
+    "qwen3": {"model_type": "qwen3", "head_dim": 24, "tie_word_embeddings": True},
+    "qwen3 with biases": {"model_type": "qwen3", "head_dim": 24, "attention_bias": True},
+    "phi3": {"model_type": "phi3", "sliding_window": None},
+    "gemma": {"model_type": "gemma", "head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu_pytorch_tanh"},
+}
+CASES = {name: {**COMMON, **case} for name, case in CASES.items()}
+# Where a config is silent, Gemma shares its embeddings.
+del CASES["gemma"]["tie_word_embeddings"]
+
+
+def write_case(test, name):
+    """The folder of a network with random weights, as `transformers` itself writes it."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    torch.manual_seed(3)
+    config = dict(CASES[name])
+    network = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
+    for parameter in network.parameters():
+        # What its own start values leave at zero or one must be seen too.
+        torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
+    network.save_pretrained(folder.name)
+    # As older checkpoints have it, and not as the library wrote it.
+    (Path(folder.name) / "config.json").write_text(json.dumps(CASES[name]))
+    return Path(folder.name)
+
+
+def hugging_face(path):
+    from transformers import AutoModelForCausalLM
+
+    return Reference(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True))
+
+
+class Reference:
+    def __init__(self, network):
+        self._network = network
+
+    @torch.no_grad()
+    def __call__(self, ids):
+        return self._network(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
+
+    def greedy(self, ids, new_tokens):
+        sequence = list(ids)
+        for _ in range(new_tokens):
+            sequence.append(int(self(sequence)[-1].argmax()))
+        return sequence[len(ids) :]

@@ -1,0 +1,307 @@
+"""Path `fast` against Hugging Face's classes on the same weights, and what it does with requests. The step runs uncompiled
+here, which takes seconds; `test_fast_compiled.py` compiles it."""
+
+import unittest
+from unittest import mock
+
+from support import EMBEDDED, load, run, write_folder
+
+import torch
+
+import fast
+import fast_step
+from compact_shape import ARCHITECTURES
+from engine_kit import Failed, Sampler
+from fast_support import CASES, FAST, hugging_face, write_case
+
+IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
+
+
+def ids_of(model, prompts, new_tokens, **job):
+    tokens = run(model, prompts, new_tokens, **job)
+    return [tokens.ids(sequence) for sequence in range(len(prompts))]
+
+
+@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+class SameNumbers(unittest.TestCase):
+    def test_every_architecture_gives_the_log_probabilities_and_the_ids_of_transformers(self):
+        for name in CASES:
+            with self.subTest(name):
+                path = write_case(self, name)
+                reference, model = hugging_face(path), load(path, FAST, dtype="f32")
+                wanted = torch.log_softmax(reference(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
+                apart = (torch.tensor(model.score(IDS), dtype=torch.float64) - wanted).abs().max()
+                self.assertLess(apart, 1e-4)
+                self.assertEqual(ids_of(model, [IDS], 24, ignore_eos=True), [reference.greedy(IDS, 24)])
+
+    def test_every_architecture_that_is_offered_has_a_case(self):
+        self.assertEqual({case["model_type"] for case in CASES.values()}, set(ARCHITECTURES))
+
+    def test_the_embedded_model_gives_the_ids_of_transformers(self):
+        reference, model = hugging_face(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
+        prompt = model.encode("Once upon a time there was a fiddle.")
+        self.assertEqual(ids_of(model, [prompt], 64, ignore_eos=True), [reference.greedy(prompt, 64)])
+
+    def test_a_score_is_the_same_whether_the_step_or_the_prefill_made_it(self):
+        model = load(write_case(self, "qwen3"), FAST, dtype="f32")
+        by_steps = model.score(IDS)
+        with mock.patch.object(fast, "SCORED_BY_STEPS", 0):
+            by_prefill = model.score(IDS)
+        for one, other in zip(by_steps, by_prefill, strict=True):
+            self.assertAlmostEqual(one, other, delta=2e-5)
+
+    def test_two_ids_can_be_scored(self):
+        model = load(write_case(self, "llama"), FAST, dtype="f32")
+        self.assertEqual(len(model.score(IDS[:2])), 1)
+
+    def test_sequences_of_a_batch_are_computed_as_if_each_stood_alone(self):
+        model = load(write_case(self, "qwen2"), FAST, dtype="f32")
+        prompts = [IDS, IDS[:1], IDS[2:7]]
+        alone = [ids_of(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
+        for padding in ("left", "right"):
+            self.assertEqual(ids_of(model, prompts, 12, ignore_eos=True, padding=padding), alone)
+        self.assertEqual(ids_of(model, [IDS, IDS], 12, ignore_eos=True), [alone[0]] * 2)
+
+    def test_half_precision_stays_near_single(self):
+        path = write_case(self, "llama")
+        single = load(path, FAST, dtype="f32").score(IDS)
+        for dtype, apart in (("bf16", 0.2), ("f16", 0.02)):
+            model = load(path, FAST, dtype=dtype)
+            self.assertEqual([model.facts()[f"{what}_dtype"] for what in ("weights", "compute", "kv")], [dtype] * 3)
+            for one, other in zip(model.score(IDS), single, strict=True):
+                self.assertAlmostEqual(one, other, delta=apart)
+
+
+@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+class Requests(unittest.TestCase):
+    def load(self, changes=None, options=None, **asked):
+        return load(write_folder(self, changes), {**FAST, **(options or {})}, **{"dtype": "f32", **asked})
+
+    def refused(self, kind, *args, **asked):
+        with self.assertRaises(Failed) as caught:
+            self.load(*args, **asked)
+        self.assertEqual(caught.exception.kind, kind)
+        return caught.exception.message
+
+    def test_of_equal_logits_the_lowest_id_is_taken(self):
+        model = self.load()
+        model.network.head.zero_()
+        self.assertEqual(ids_of(model, [IDS], 3, ignore_eos=True), [[0, 0, 0]])
+        taken = set()
+        for sign in (1.0, -1.0):
+            model.network.head[[37, 61]] = sign
+            taken.update(ids_of(model, [IDS], 1, ignore_eos=True)[0])
+        # Above the others with one sign, below them with the other.
+        self.assertEqual(taken, {0, 37})
+
+    def test_the_end_of_a_sequence_ends_it_unless_it_is_ignored(self):
+        path = write_folder(self)
+        alone = ids_of(load(path, FAST, dtype="f32"), [IDS], 12, ignore_eos=True)[0]
+        (path / "generation_config.json").write_text(f'{{"eos_token_id": {alone[5]}}}')
+        model = load(path, FAST, dtype="f32")
+        self.assertEqual(ids_of(model, [IDS], 12)[0], alone[: alone.index(alone[5]) + 1])
+        self.assertEqual(ids_of(model, [IDS], 12, ignore_eos=True)[0], alone)
+
+    def test_a_cancelled_request_ends_with_the_token_that_it_is_at(self):
+        from engine_kit import Job, Tokens
+
+        model = self.load()
+        job = Job([IDS], 50, ignore_eos=True)
+        tokens = Tokens(job, [], 0, 0, glance=lambda: setattr(tokens, "cancelled", len(tokens.ids(0)) == 4))
+        model.generate(job, tokens)
+        self.assertEqual(tokens.iteration()["sequences"][0]["finish"], "cancelled")
+        self.assertEqual(len(tokens.ids(0)), 4)
+
+    def test_the_whole_context_can_be_filled(self):
+        model = self.load()
+        self.assertEqual(model.facts()["context_tokens"], 128)
+        self.assertEqual(len(ids_of(model, [IDS], 128 - len(IDS), ignore_eos=True)[0]), 128 - len(IDS))
+        self.assertEqual(len(model.score(IDS * 9)), 14 * 9 - 1)
+        self.assertEqual(len(ids_of(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
+
+    def test_sampling_takes_the_kits_numbers(self):
+        from types import SimpleNamespace
+
+        model = self.load()
+        sampling = SimpleNamespace(temperature=1.5, top_k=20, top_p=None, seed=7)
+        drawn = ids_of(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
+        sampler, sequence = Sampler(sampling), list(IDS)
+        decoder, _ = model._decoder(1, 64)
+        for id in drawn:
+            decoder.prefill(torch.tensor([sequence]))
+            self.assertEqual(sampler.pick(decoder.logits[0].tolist()), id)
+            sequence.append(id)
+
+    def test_a_request_leaves_nothing_behind_for_the_next(self):
+        model = self.load()
+        alone = ids_of(model, [IDS[:3]], 6, ignore_eos=True)
+        ids_of(model, [IDS * 4], 40, ignore_eos=True)
+        ids_of(model, [IDS * 4, IDS], 40, ignore_eos=True)
+        self.assertEqual(ids_of(model, [IDS[:3]], 6, ignore_eos=True), alone)
+
+    def test_what_is_not_computed_is_refused_by_name(self):
+        self.assertIn("architecture `gpt_neox`", self.refused("unsupported", {"model_type": "gpt_neox"}))
+        self.assertIn("`yarn`", self.refused("unsupported", {"rope_scaling": {"rope_type": "yarn"}}))
+        self.assertIn("`gelu`", self.refused("unsupported", {"hidden_act": "gelu"}))
+        window = {"model_type": "mistral", "sliding_window": 50}
+        self.assertIn("look at 50", self.refused("unsupported", window))
+        self.assertEqual(self.load(window, context_tokens=50).facts()["context_tokens"], 50)
+        with self.assertRaises(Failed) as caught:
+            run(self.load(), [IDS], 4, use_cache=False)
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
+
+    def test_a_tensor_that_is_missing_or_has_another_shape_is_named(self):
+        from support import CONFIG, random_weights
+
+        lost, cut = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
+        weights = random_weights(CONFIG)
+        for changed in ({name: weights[name] for name in weights if name != lost}, {**weights, cut: weights[cut][:3].clone()}):
+            with self.assertRaises(Failed) as caught:
+                load(write_folder(self, weights=changed), FAST, dtype="f32")
+            self.assertEqual(caught.exception.kind, "model")
+            self.assertRegex(caught.exception.message, f"`{lost}`|`{cut}`: expected the shape \\[64, 32\\], found \\[3, 32\\]")
+
+    def test_a_checkpoint_in_shards_and_without_its_first_word_is_read(self):
+        from support import CONFIG, random_weights
+
+        weights = random_weights(CONFIG)
+        whole = load(write_folder(self, weights=weights), FAST, dtype="f32").score(IDS)
+        self.assertEqual(load(write_folder(self, weights=weights, shards=3), FAST, dtype="f32").score(IDS), whole)
+        bare = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
+        self.assertEqual(load(write_folder(self, weights=bare), FAST, dtype="f32").score(IDS), whole)
+
+    def test_keys_and_values_are_promised_no_more_than_their_share(self):
+        from types import SimpleNamespace
+
+        shape = SimpleNamespace(context_tokens=4096, window=None, layers=2, kv_heads=4, head_dim=8)
+        token_bytes = 2 * 2 * 4 * 8 * 4
+
+        def context(asked, tokens):
+            return fast.context_in_effect(asked, shape, torch.float32, None, free=lambda _: token_bytes * tokens)
+
+        self.assertEqual(context(None, 8192), 4096)
+        self.assertEqual(context(None, 8191), 2048)
+        self.assertEqual(context(4096, 10), 4096)
+
+
+class Graph:
+    """Stands in for a captured CUDA graph: it can be run again, and looks at as many tokens as when it was captured."""
+
+    def __init__(self, run):
+        self.replay = run
+
+
+class Captured(fast_step.CapturedSteps):
+    lengths = []
+
+    def _captured(self, length):
+        self.lengths.append(length)
+        with self._decoder.unchanged():
+            self._run(length)
+        return Graph(lambda: self._run(length))
+
+
+class Way:
+    """Stands in for pinned memory and events: an id is there when it is asked for, and what was done is written down."""
+
+    done = []
+
+    def __init__(self, sequences, device):
+        self._ids = {}
+
+    def send(self, index, ids):
+        self._ids[index] = ids.tolist()
+        self.done.append(f"send {index}")
+
+    def receive(self, index):
+        self.done.append(f"receive {index}")
+        return self._ids[index]
+
+    def wait(self):
+        self.done.append("wait")
+
+
+@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+class OnCuda(unittest.TestCase):
+    """What path `fast` does around its graphs. No graph and no device is here."""
+
+    def load(self, path):
+        model = load(path, {**FAST, "cache_tokens": 32}, dtype="f32")
+        for name, stand_in in (("CapturedSteps", Captured), ("Way", Way)):
+            patch = mock.patch.object(fast, name, stand_in)
+            patch.start()
+            self.addCleanup(patch.stop)
+        Captured.lengths.clear()
+        Way.done.clear()
+        model._decoders.clear()
+        model._captured = True
+        model.prepare()
+        return model
+
+    def test_masked_lengths_give_the_ids_of_exact_ones_one_by_one_and_in_a_batch(self):
+        path = write_case(self, "qwen3")
+        exact, model = load(path, FAST, dtype="f32"), self.load(path)
+        self.assertEqual(Captured.lengths, [32, 64, 128])
+        wanted = ids_of(exact, [IDS], 100, ignore_eos=True)
+        self.assertEqual(ids_of(model, [IDS], 100, ignore_eos=True), wanted)
+        # Nothing of the longer one is left where the shorter one does not look.
+        self.assertEqual(ids_of(model, [IDS[:2]], 20, ignore_eos=True), ids_of(exact, [IDS[:2]], 20, ignore_eos=True))
+        self.assertEqual(Captured.lengths, [32, 64, 128])
+        for one, other in zip(model.score(IDS), exact.score(IDS), strict=True):
+            self.assertAlmostEqual(one, other, delta=2e-5)
+        prompts = [IDS, IDS[:3]]
+        for padding in ("left", "right"):
+            wanted = ids_of(exact, prompts, 40, ignore_eos=True, padding=padding)
+            self.assertEqual(ids_of(model, prompts, 40, ignore_eos=True, padding=padding), wanted)
+
+    def test_the_next_step_is_under_way_before_an_id_is_read_and_none_is_started_for_nothing(self):
+        model = self.load(write_case(self, "llama"))
+        ids_of(model, [IDS], 3, ignore_eos=True)
+        self.assertEqual(Way.done, ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"])
+
+    def test_what_an_early_end_left_under_way_is_waited_for(self):
+        model = self.load(write_case(self, "llama"))
+        (ids,) = ids_of(model, [IDS], 8, ignore_eos=True)
+        Way.done.clear()
+        model.loaded.folder.eos_ids = [ids[0]]
+        self.assertEqual(ids_of(model, [IDS], 8), [ids[:1]])
+        self.assertEqual(Way.done, ["send 0", "send 1", "receive 0", "wait"])
+
+
+class Compiling(unittest.TestCase):
+    def failure(self, **patched):
+        with self.assertRaises(Failed) as caught, mock.patch.object(torch, "compile", **patched):
+            load(write_folder(self), FAST, dtype="f32")
+        return caught.exception
+
+    def test_a_step_that_cannot_be_compiled_fails_the_load_and_nothing_runs_uncompiled(self):
+        def compile(step, **options):
+            def broken(span):
+                raise RuntimeError("\nno register left\nmore about it")
+
+            return broken
+
+        failed = self.failure(new=compile)
+        self.assertEqual(failed.kind, "internal")
+        self.assertIn("the step could not be compiled: RuntimeError: no register left", failed.message)
+        self.assertEqual(failed.hint, "--set path=loop")
+
+    def test_a_step_that_was_compiled_wrongly_fails_the_load(self):
+        def compile(step, **options):
+            def wrong(span):
+                step(span)
+                step.__self__.logits.mul_(-1.0)
+
+            return wrong
+
+        self.assertIn("compiled wrongly", self.failure(new=compile).message)
+
+    def test_a_machine_without_a_compiler_says_so(self):
+        with mock.patch.dict("os.environ", {"PATH": "", "CXX": ""}), self.assertRaises(Failed) as caught:
+            load(write_folder(self), FAST, dtype="f32")
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("unavailable", "apt-get install g++"))
+        self.assertIn("`g++`", caught.exception.message)
+
+
+if __name__ == "__main__":
+    unittest.main()
