@@ -74,8 +74,10 @@ def by_inductor(said):
 
 
 def default_dtype(options, device):
-    """f32 on a CPU and bf16 on CUDA; 4-bit weights stand beside bf16 on both, which is what their kernels are made for."""
-    return "bf16" if device != "cpu" or options.get("quantize") == "int4" else "f32"
+    """f32 on a CPU and bf16 on CUDA; bf16 on both where nothing else is the best that there is (`fast`), and beside 4-bit
+    weights, which is what their kernels are made for."""
+    half = options.get("quantize") == "int4" or options.get("path") == "fast"
+    return "bf16" if half or device != "cpu" else "f32"
 
 
 def _word(options, name, offered, default=...):
