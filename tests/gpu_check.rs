@@ -50,7 +50,7 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
     }
     // One for each model, and none of them in the checkout.
     let records = tree.records();
-    let models: Vec<&str> = records.iter().map(|it| model_of(it)).collect();
+    let models: Vec<&str> = records.iter().map(model_of).collect();
     assert_eq!(models, ["embedded", "tiny-llama"]);
     assert!(records.iter().all(|record| record.end() == Some("finished")), "{records:?}");
     let kept = std::fs::read_to_string(tree.scratch.join("out/gpu-check.txt")).unwrap();
