@@ -15,9 +15,11 @@ fn main() -> ExitCode {
             ("library.py", include_str!("../library.py")),
             ("expected.py", include_str!("../expected.py")),
             ("serving.py", include_str!("../serving.py")),
+            ("reader.py", include_str!("../reader.py")),
             ("settings.py", include_str!("../settings.py")),
             ("model_folder.py", include_str!("../model_folder.py")),
             ("machine.py", include_str!("../machine.py")),
+            ("visible.py", include_str!("../visible.py")),
             ("trouble.py", include_str!("../trouble.py")),
         ],
     })

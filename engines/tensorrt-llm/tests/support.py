@@ -97,6 +97,12 @@ class Worker:
             pass
         return message
 
+    def hear_past(self, type):
+        """The next message that is of another type."""
+        while (message := self.hear())["type"] == type:
+            pass
+        return message
+
     def ask(self, **request):
         self.say(**request)
         return self.hear()
