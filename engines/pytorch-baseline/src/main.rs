@@ -10,6 +10,8 @@ fn main() -> ExitCode {
         name: "pytorch-baseline",
         requirements: include_str!("../requirements.txt"),
         python: "3.11",
+        otherwise: None,
+        lacks: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("baseline.py", include_str!("../baseline.py")),

@@ -40,6 +40,7 @@ class Reading(unittest.TestCase):
         self.addCleanup(self.reader.close)
         self.flow = SimpleNamespace(prompt=PROMPT, task=None)
         self.reader.begin([self.flow], None, lambda: None)
+        self.addCleanup(lambda: self.reader.end([self.flow], 0))
 
     def until_waiting(self, count):
         """Until so much has come that nobody took."""

@@ -203,11 +203,10 @@ class Failing(unittest.TestCase):
         self.assertEqual(worker.generate(max_new_tokens=2)["kind"], "device")
 
     def test_a_batch_that_failed_half_begun_leaves_nothing_behind(self):
-        worker = loaded(self, options={"context_logits": True, "backend": "tensorrt", "cuda_graphs": False, "overlap": False},
-                        folder=write_folder(self, {"max_position_embeddings": 9000}), token_s=0.001)
-        long = [1] * 8193
-        prompts = {"prompts_ids": [PROMPT, long], "max_new_tokens": 200, "ignore_eos": True, "padding": "packed"}
-        self.assertEqual(worker.ask(type="generate", **prompts)["type"], "failed")
+        worker = loaded(self, refused=[7, 7], token_s=0.001)
+        asked = {"max_new_tokens": 100, "ignore_eos": True, "padding": "packed"}
+        failed = worker.ask(type="generate", prompts_ids=[PROMPT, [7, 7]], **asked)
+        self.assertIn("a prompt that the library does not take", failed["message"])
         self.assertEqual(worker.noted("aborted"), [{"aborted": PROMPT}])
         self.assertEqual(ids(worker.generate(max_new_tokens=2, ignore_eos=True)), expected_ids(PROMPT, 2))
 

@@ -271,6 +271,8 @@ class LLM:
             raise ValueError("tokenizer is required to reset end_id if it is None")
         if len(inputs) > self.args.max_num_tokens and not self.args.enable_chunked_prefill:
             raise ValueError(f"The sum of prompt length ({len(inputs)}) should not exceed max_num_tokens")
+        if inputs == SAID.get("refused"):
+            raise ValueError("a prompt that the library does not take")
         note(asked=inputs, params=vars(sampling_params), streaming=streaming)
         result = RequestOutput(inputs)
         threading.Thread(target=self._answer, args=(result, sampling_params, streaming), daemon=True).start()
