@@ -26,10 +26,7 @@ const TESTS: [(&str, fn()); 13] = [
         "a_missing_environment_is_an_answer_to_every_request_and_a_clean_end",
         a_missing_environment_is_an_answer,
     ),
-    (
-        "what_is_had_elsewhere_says_where_and_what_the_machine_lacks_besides",
-        what_is_had_elsewhere_says_where,
-    ),
+    ("what_is_had_elsewhere_says_where_and_what_the_machine_lacks_besides", what_is_had_elsewhere_says_where),
     ("a_program_that_is_no_python_is_an_answer", a_program_that_is_no_python_is_an_answer),
     ("a_worker_has_the_protocol_for_itself_and_its_files_beside_it", a_worker_has_the_protocol_for_itself),
     ("a_worker_that_was_killed_is_told_of_by_its_host", a_worker_that_was_killed_is_told_of),
@@ -205,7 +202,8 @@ fn a_missing_environment_is_an_answer() {
 }
 
 fn what_is_had_elsewhere_says_where() {
-    let ended = start("elsewhere", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
+    let ended =
+        start("elsewhere", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
     let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
     assert_eq!(failed.message, "the Python 3.11 environment of `snake` is not set up, and no stone found");
     assert_eq!(failed.hint.as_deref(), Some("look under the third stone"));
@@ -282,7 +280,10 @@ fn a_worker_is_told_where_the_embedded_model_lies() {
 fn a_python_of_the_users_own_runs_the_worker() {
     let home = tiny::folder("home-own");
     let python = home.join("own-python");
-    write_program(&python, "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n");
+    write_program(
+        &python,
+        "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n",
+    );
     let ended = start_with("echo", &home, None, "x\n", Some(&python));
     assert!(ended.stderr.contains("own -u /"), "{}", ended.stderr);
     assert!(ended.stderr.contains("path: /somewhere/else  beside x"), "{}", ended.stderr);
