@@ -253,14 +253,14 @@ what each figure means: orchestrate metrics
 fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_it() {
     let mut record = planned(&asked(&["beacon"]));
     let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
-    let ways = "`nvidia-smi` lists a GPU where there is one; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
+    let ways = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
                 its own guide says where the library comes from\r\nthird\nfourth";
     unavailable(&mut record, 0, lacks, ways);
     for record in [&record, &RunRecord { failures: Vec::new(), ..record.clone() }] {
         let text = rendered(record, "table", 80);
         assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
         let expected = "
-  hint: `nvidia-smi` lists a GPU where there is one; containers need `--gpus all`
+  hint: `nvidia-smi` lists a GPU where one is; containers need `--gpus all`
   hint: BEACON_PYTHON=/a/python/that/has/it; its own guide says where the
     library comes from
   hint: third
