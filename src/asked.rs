@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::exit_code::Usage;
 use crate::listing;
 use crate::manifest::DEFAULT_PRESET;
-use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes, Unavailable};
+use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes};
 use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
@@ -205,9 +205,8 @@ fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candida
     }
     let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
     let candidate = registry.candidate(&found);
-    if let Some(Unavailable { reason, hint }) = &candidate.on(CPU).unavailable {
-        let hint = hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
-        return Err(Usage(format!("--witness: `{name}` cannot run here: {reason}{hint}")).into());
+    if let Some(missing) = &candidate.on(CPU).unavailable {
+        return Err(Usage(format!("--witness: `{name}` cannot run here: {}", missing.said())).into());
     }
     Ok((Some(candidate), Proof::Named))
 }

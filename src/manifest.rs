@@ -74,7 +74,7 @@ pub struct Environment {
     pub requirements: String,
     pub download_mb: u64,
     pub installed_mb: u64,
-    /// How else what it holds is to be had: the hint where it cannot be created.
+    /// How else what it holds is to be had: told where it is not there or cannot be created.
     pub otherwise: Option<String>,
 }
 

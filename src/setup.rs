@@ -84,8 +84,7 @@ impl<'a> SettingUp<'a> {
     pub fn set_up(&mut self, engine: &Engine, device: &str) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.on(device));
         if let State::Never(unavailable) = self.registry.made(program) {
-            let hint = unavailable.hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
-            bail!("`{name}` cannot run here: {}{hint}", unavailable.reason);
+            bail!("`{name}` cannot run here: {}", unavailable.said());
         }
         if !self.prepared.contains_key(&which(program)) {
             self.build(program)?;
@@ -208,7 +207,10 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
 fn in_own_python(engine: &Engine) -> String {
     let said = own_python::of(engine).map(|own| {
         let interpreter = own.interpreter.display();
-        format!("it runs in `{interpreter}` ({}), so no environment is made for it\n", own.variable)
+        format!(
+            "it runs in `{interpreter}` ({}), which was not looked into,\nso no environment is made for it\n",
+            own.variable
+        )
     });
     said.unwrap_or_default()
 }

@@ -189,6 +189,7 @@ pub struct Fault {
     pub kind: String,
     pub when: String,
     pub message: String,
+    /// A way out in each line; the first can be pasted.
     pub hint: Option<String>,
     pub stderr: Vec<String>,
     /// How often it happened: once in each launch, at most.
