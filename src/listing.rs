@@ -11,9 +11,12 @@ use crate::output;
 use crate::own_python;
 use crate::plan::Unavailable;
 use crate::registry::{Registry, State, missing, without_driver};
-use crate::report::FACTS;
+use crate::report::{FACTS, safe};
 use crate::scenario::{SCENARIOS, SUITES};
 use crate::shell::megabytes;
+
+/// Columns of what lists engines, and of what is said while they are set up.
+pub const WIDTH: usize = 80;
 
 pub fn engines() -> Result<u8> {
     let registry = Registry::open()?;
@@ -41,7 +44,7 @@ pub fn engines() -> Result<u8> {
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
@@ -110,7 +113,7 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
             writeln!(text, "    environment: {environment}")?;
         }
     }
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
