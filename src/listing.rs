@@ -11,12 +11,12 @@ use crate::metric::METRICS;
 use crate::output;
 use crate::own_python;
 use crate::registry::{Registry, State, missing, without_driver};
-use crate::report::{FACTS, safe::wrap};
+use crate::report::{FACTS, safe};
 use crate::scenario::{SCENARIOS, SUITES};
 use crate::shell::megabytes;
 
-/// Prose in lists is folded to it, commands are not.
-const WIDTH: usize = 80;
+/// Columns of what lists engines, and of what is said while they are set up.
+pub const WIDTH: usize = 80;
 
 pub fn engines() -> Result<u8> {
     let registry = Registry::open()?;
@@ -25,9 +25,7 @@ pub fn engines() -> Result<u8> {
         let manifest = &engine.manifest;
         let (word, hint) = standing(&registry, engine.own_program());
         let reference = if manifest.reference { " (the reference)" } else { "" };
-        let head = format!("{}{reference}: {word}", manifest.name);
-        wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
-        writeln!(text, "    {}", manifest.about)?;
+        writeln!(text, "{}{reference}: {word}\n    {}", manifest.name, manifest.about)?;
         if let Some(own) = own_python::of(engine) {
             writeln!(text, "    in {}", unseen(&own))?;
         }
@@ -37,7 +35,7 @@ pub fn engines() -> Result<u8> {
         let mut hints = hint;
         for family in manifest.devices.keys() {
             let (word, more) = standing(&registry, engine.on(family));
-            text.push_str(&below(&format!("on {family}: {word}")));
+            writeln!(text, "    on {family}: {word}")?;
             // The same command helps on every device that is served by the same program.
             let more: Vec<Hint> = more.into_iter().filter(|hint| !hints.contains(hint)).collect();
             hints.extend(more);
@@ -45,18 +43,18 @@ pub fn engines() -> Result<u8> {
         for (hint, is_command) in hints {
             match is_command {
                 true => writeln!(text, "    hint: {hint}")?,
-                false => text.push_str(&below(&format!("hint: {hint}"))),
+                false => text.push_str(&folded(&format!("hint: {hint}"))),
             }
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
-/// Of an engine, below its name.
-fn below(said: &str) -> String {
-    wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
+/// A hint that is prose, below an engine's name.
+fn folded(said: &str) -> String {
+    safe::wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
 }
 
 /// A way out, and whether it is a command: one is pasted, so it is never folded.
@@ -134,7 +132,7 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
             writeln!(text, "    environment: {environment}")?;
         }
     }
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 

@@ -163,6 +163,14 @@ impl Engine {
         self.requirements.as_ref().map(|requirements| places::python(&self.manifest.name, requirements))
     }
 
+    /// The presets that are measured beside the default one: what has its settings under another name would be measured twice.
+    pub fn other_presets(&self) -> impl Iterator<Item = &String> {
+        let presets = &self.manifest.presets;
+        let usual = presets.get(DEFAULT_PRESET).map(|preset| preset.options.clone()).unwrap_or_default();
+        let others = presets.iter().filter(|(name, _)| *name != DEFAULT_PRESET);
+        others.filter(move |(_, preset)| preset.options != usual).map(|(name, _)| name)
+    }
+
     /// A preset by its name, or the default one.
     pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
         let name = name.unwrap_or(DEFAULT_PRESET);

@@ -307,12 +307,47 @@ fn set_up_builds_for_a_device_that_is_not_here_and_says_where_the_program_lies()
 #[test]
 fn of_an_engine_whose_manifest_says_nothing_of_a_device_set_up_claims_nothing() {
     let scratch = tree();
-    let arguments = ["setup", "plain", "--device", "cdua"];
-    let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
-    let said = "`plain` is ready; whether it runs on cdua, it says itself when it is asked\n";
+    let library = driver::present(&scratch);
+    let outcome =
+        finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
+    let said = "`plain` is ready; whether it runs on metal, it says itself when it is asked\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
+    // One that is another program elsewhere may have been asked for by a wrong name.
+    let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
+    assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
     let nothing = finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"]));
     assert_eq!(nothing.code, Some(2), "{nothing:?}");
+}
+
+#[test]
+fn a_mistyped_device_is_refused_with_the_one_that_was_meant_before_anything_is_built() {
+    let scratch = tree();
+    let arguments = ["setup", "able", "--device", "cdua:1"];
+    let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
+    let said = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
+    assert_eq!((outcome.code, outcome.stderr.ends_with(said)), (Some(2), true), "{outcome:?}");
+    assert_eq!(built(&scratch), Vec::<String>::new());
+}
+
+#[test]
+fn a_command_that_says_itself_what_helps_is_the_only_one_that_does() {
+    let scratch = Scratch::outside();
+    let said = "echo error: no compiler; echo hint: buy one; exit 1";
+    let manifest =
+        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{said}\"]\n");
+    scratch.plant(&[("poor", &manifest)]);
+    let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
+    assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
+}
+
+#[test]
+fn what_a_command_may_have_to_fetch_again_is_said_again() {
+    let scratch = tree();
+    let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
+    finish(&mut orchestrate(&scratch, &library, &arguments));
+    let again = finish(&mut orchestrate(&scratch, &library, &arguments));
+    let said = "able: bringing its build for cuda up to date (about a moment)\n";
+    assert!(again.stderr.starts_with(said), "{again:?}");
 }
 
 #[test]
@@ -344,6 +379,23 @@ fn lists_name_the_programs_of_devices_and_what_they_lack_within_eighty_columns()
     let present = driver::present(&scratch);
     assert_snapshot("engines-devices-driver", &scratch, &mut orchestrate(&scratch, &present, &["engines"]));
     assert_narrow(&finish(&mut orchestrate(&scratch, &present, &["engines"])));
+}
+
+#[test]
+fn the_lists_of_our_own_engines_fit_into_eighty_columns() {
+    let scratch = Scratch::new();
+    for library in [driver::absent(&scratch), driver::present(&scratch)] {
+        for arguments in [&["engines"][..], &["setup", "--list"]] {
+            let mut command = scratch.orchestrate();
+            command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
+            // Nothing is built there, so that everything is said that there is to say.
+            command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
+            let outcome = finish(&mut command);
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            assert!(outcome.stdout.lines().count() > 5, "{outcome:?}");
+            assert_narrow(&outcome);
+        }
+    }
 }
 
 #[test]
