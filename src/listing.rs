@@ -25,7 +25,10 @@ pub fn engines() -> Result<u8> {
         let manifest = &engine.manifest;
         let (word, hint) = standing(&registry, engine.own_program());
         let reference = if manifest.reference { " (the reference)" } else { "" };
-        writeln!(text, "{}{reference}: {word}\n    {}", manifest.name, manifest.about)?;
+        // What is broken goes on further in than what stands below it.
+        let head = format!("{}{reference}: {word}", manifest.name);
+        safe::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
+        writeln!(text, "    {}", manifest.about)?;
         if let Some(own) = own_python::of(engine) {
             writeln!(text, "    in {}", unseen(&own))?;
         }
