@@ -27,9 +27,9 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     };
     let hint = match (trouble, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
         (Some(_), _) => None,
-        (None, true) => Some(format!(
-            "it comes with NVIDIA's driver; `find / -name {name}`: its folder belongs on {variable}"
-        )),
+        (None, true) => {
+            Some(format!("NVIDIA's driver has it: `find / -name {name}`; its folder belongs on {variable}"))
+        }
         (None, false) => Some(format!("`find / -name {name}`; its folder belongs on {variable}")),
     };
     Some(Cause::Start { message, hint })
@@ -91,7 +91,7 @@ mod tests {
         let musl = "Error loading shared library libx.so: No such file or directory (needed by ./a)";
         assert_eq!(said(EXITED_127, &[musl]).unwrap().0, "cannot start: `libx.so` is missing");
         let hint = said(EXITED_127, &[&GLIBC.replace("libcublas.so.13", "libcuda.so.1")]).unwrap().1;
-        assert!(hint.unwrap().starts_with("it comes with NVIDIA's driver; "));
+        assert!(hint.unwrap().starts_with("NVIDIA's driver has it: "));
     }
 
     #[test]
