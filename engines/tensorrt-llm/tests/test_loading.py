@@ -3,6 +3,7 @@
 import json
 import time
 import unittest
+import uuid
 
 from support import CONFIG, PATIENCE_S, PROMPT, Worker, expected_ids, ids, loaded, write_folder
 
@@ -152,7 +153,7 @@ class Stating(unittest.TestCase):
         self.assertEqual(dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
 
     def test_memory_is_that_of_the_processes_that_work_for_it_and_they_are_named(self):
-        worker = Worker(self, environment={"ORCHESTRATE_LAUNCH": "l1"}, faults=["worker_of_nobody"], gpus=[["A", [9, 0]]] * 2)
+        worker = Worker(self, environment=launch(), faults=["worker_of_nobody"], gpus=[["A", [9, 0]]] * 2)
         message = worker.load(write_folder(self), options={"tp": 2})
         (note,) = worker.noted("workers")
         self.assertEqual(message["pids"], sorted(note["workers"]))
@@ -161,13 +162,13 @@ class Stating(unittest.TestCase):
         self.assertEqual(worker.generate(max_new_tokens=1)["device_memory"], held)
 
     def test_its_own_children_are_found_without_being_named(self):
-        message = Worker(self, environment={"ORCHESTRATE_LAUNCH": "l2"}).load(write_folder(self))
+        message = Worker(self, environment=launch()).load(write_folder(self))
         self.assertNotIn("pids", message)
         self.assertEqual(message["device_memory"]["in_use_bytes"], 1 << 30)
 
     def test_the_end_of_the_engine_is_the_end_of_its_workers(self):
         for faults in (["worker_of_nobody"], ["worker_of_nobody", "does_not_shut_down"]):
-            worker = loaded(self, faults=faults, environment={"ORCHESTRATE_LAUNCH": "l3"})
+            worker = loaded(self, faults=faults, environment=launch())
             (note,) = worker.noted("workers")
             self.assertEqual(worker.ask(type="shutdown"), {"type": "bye"})
             self.assertEqual(worker.process.wait(timeout=60), 0)
@@ -268,6 +269,11 @@ class Refusing(unittest.TestCase):
         self.assertEqual(self.refusal(silent)["hint"], "give `context_tokens`")
         self.assertEqual(self.refusal(context_tokens=129)["kind"], "context")
         self.assertNotIn("num_hidden_layers", CONFIG)
+
+
+def launch():
+    """The mark of a launch of its own, as the orchestrator gives one: what bears it is ended with the engine."""
+    return {"ORCHESTRATE_LAUNCH": uuid.uuid4().hex}
 
 
 def until_gone(test, pid):
