@@ -10,8 +10,7 @@ use crate::cli::RunArgs;
 use crate::event::Event;
 use crate::exit_code::Usage;
 use crate::listing;
-use crate::manifest::DEFAULT_PRESET;
-use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes, Unavailable};
+use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes};
 use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
@@ -21,14 +20,11 @@ pub fn engines<'a>(registry: &'a Registry, arguments: &RunArgs) -> Result<Vec<Fo
     let mut names = arguments.engines.clone();
     if arguments.all {
         for engine in &registry.engines {
-            let others = engine.manifest.presets.keys().filter(|preset| *preset != DEFAULT_PRESET);
+            let name = &engine.manifest.name;
+            let others = engine.other_presets().filter(|_| arguments.presets);
+            let all = std::iter::once(name.clone()).chain(others.map(|preset| format!("{name}:{preset}")));
             // One that is also asked for by name is measured once.
-            if !names.contains(&engine.manifest.name) {
-                names.push(engine.manifest.name.clone());
-            }
-            if arguments.presets {
-                names.extend(others.map(|preset| format!("{}:{preset}", engine.manifest.name)));
-            }
+            names.extend(all.filter(|it| !arguments.engines.contains(it)));
         }
     }
     if names.is_empty() {
@@ -168,14 +164,14 @@ pub fn asked(
         candidates,
         models,
         scenarios,
-        devices: arguments.device.clone(),
+        devices: distinct(&arguments.device),
         dtypes: match arguments.dtype.as_slice() {
             [] => vec![None],
-            dtypes => dtypes.iter().cloned().map(Some).collect(),
+            dtypes => distinct(dtypes).into_iter().map(Some).collect(),
         },
         threads: match arguments.threads.as_slice() {
             [] => vec![all_threads()],
-            threads => threads.to_vec(),
+            threads => distinct(threads),
         },
         options: arguments.options.iter().cloned().collect(),
         mode: arguments.mode,
@@ -205,9 +201,8 @@ fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candida
     }
     let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
     let candidate = registry.candidate(&found);
-    if let Some(Unavailable { reason, hint }) = &candidate.on(CPU).unavailable {
-        let hint = hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
-        return Err(Usage(format!("--witness: `{name}` cannot run here: {reason}{hint}")).into());
+    if let Some(missing) = &candidate.on(CPU).unavailable {
+        return Err(Usage(format!("--witness: `{name}` cannot run here: {}", missing.said())).into());
     }
     Ok((Some(candidate), Proof::Named))
 }
@@ -239,6 +234,17 @@ fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
     let candidate = registry.candidate(&found);
     Ok(name_of(&candidate))
+}
+
+/// What a list names twice is one row.
+pub fn distinct<T: Clone + PartialEq>(list: &[T]) -> Vec<T> {
+    let mut distinct: Vec<T> = Vec::new();
+    for item in list {
+        if !distinct.contains(item) {
+            distinct.push(item.clone());
+        }
+    }
+    distinct
 }
 
 /// As many as this process may use: a container's share, not the machine's.

@@ -3,17 +3,20 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use places::OwnPython;
 
 use crate::exit_code::DONE;
 use crate::manifest::{Engine, Program, SetUp};
 use crate::metric::METRICS;
 use crate::output;
 use crate::own_python;
-use crate::plan::Unavailable;
 use crate::registry::{Registry, State, missing, without_driver};
-use crate::report::FACTS;
+use crate::report::{FACTS, safe};
 use crate::scenario::{SCENARIOS, SUITES};
 use crate::shell::megabytes;
+
+/// Columns of what lists engines, and of what is said while they are set up.
+pub const WIDTH: usize = 80;
 
 pub fn engines() -> Result<u8> {
     let registry = Registry::open()?;
@@ -22,38 +25,60 @@ pub fn engines() -> Result<u8> {
         let manifest = &engine.manifest;
         let (word, hint) = standing(&registry, engine.own_program());
         let reference = if manifest.reference { " (the reference)" } else { "" };
-        writeln!(text, "{}{reference}: {word}\n    {}", manifest.name, manifest.about)?;
+        // What is broken goes on further in than what stands below it.
+        let head = format!("{}{reference}: {word}", manifest.name);
+        safe::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
+        writeln!(text, "    {}", manifest.about)?;
         if let Some(own) = own_python::of(engine) {
-            writeln!(text, "    in `{}` ({})", own.interpreter.display(), own.variable)?;
+            writeln!(text, "    in {}", unseen(&own))?;
         }
         for (name, preset) in &manifest.presets {
             writeln!(text, "    :{name}  {}", preset.about)?;
         }
-        let mut hints = Vec::from_iter(hint);
+        let mut hints = hint;
         for family in manifest.devices.keys() {
-            let (word, hint) = standing(&registry, engine.on(family));
+            let (word, more) = standing(&registry, engine.on(family));
             writeln!(text, "    on {family}: {word}")?;
             // The same command helps on every device that is served by the same program.
-            hints.extend(hint.filter(|hint| !hints.contains(hint)));
+            let more: Vec<Hint> = more.into_iter().filter(|hint| !hints.contains(hint)).collect();
+            hints.extend(more);
         }
-        for hint in hints {
-            writeln!(text, "    hint: {hint}")?;
+        for (hint, is_command) in hints {
+            match is_command {
+                true => writeln!(text, "    hint: {hint}")?,
+                false => text.push_str(&folded(&format!("hint: {hint}"))),
+            }
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
-/// Where a program stands, and the command that changes that. That a machine has no such device asks for nothing.
-fn standing(registry: &Registry, program: Program) -> (String, Option<String>) {
+/// A hint that is prose, below an engine's name.
+fn folded(said: &str) -> String {
+    safe::wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
+}
+
+/// A way out, and whether it is a command: one is pasted, so it is never folded.
+type Hint = (String, bool);
+
+/// Where a program stands, and what changes that. That a machine has no such device asks for nothing.
+fn standing(registry: &Registry, program: Program) -> (String, Vec<Hint>) {
     match registry.state(program) {
-        State::Ready(_) => ("ready".into(), None),
+        State::Ready(_) => ("ready".into(), Vec::new()),
         state => {
-            let Unavailable { reason, hint } = missing(program, &state);
-            (reason, hint.filter(|_| without_driver(program).is_none()))
+            let missing = missing(program, &state);
+            let hints = missing.hints().enumerate().map(|(place, hint)| (hint.to_string(), place == 0));
+            let hints: Vec<Hint> = hints.filter(|_| without_driver(program).is_none()).collect();
+            (missing.reason, hints)
         }
     }
+}
+
+/// A Python of the user's own: whether an engine runs in it, the engine says when it is started.
+fn unseen(own: &OwnPython) -> String {
+    format!("`{}` ({}; not looked into)", own.interpreter.display(), own.variable)
 }
 
 pub fn scenarios() -> Result<u8> {
@@ -110,7 +135,7 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
             writeln!(text, "    environment: {environment}")?;
         }
     }
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
@@ -131,7 +156,7 @@ fn environment(engine: &Engine) -> Result<Option<String>> {
         return Ok(None);
     };
     if let Some(own) = own_python::of(engine) {
-        return Ok(Some(format!("none of ours: `{}` ({})", own.interpreter.display(), own.variable)));
+        return Ok(Some(format!("none of ours: {}", unseen(&own))));
     }
     let folder = folder?;
     if places::interpreter(&folder).is_some() {

@@ -76,7 +76,7 @@ pub struct Environment {
     pub requirements: String,
     pub download_mb: u64,
     pub installed_mb: u64,
-    /// How else what it holds is to be had: the hint where it cannot be created.
+    /// How else what it holds is to be had: told where it is not there or cannot be created.
     pub otherwise: Option<String>,
 }
 
@@ -182,6 +182,15 @@ impl Engine {
     pub fn environment_name(&self) -> &str {
         let environment = self.manifest.environment.as_ref();
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
+    }
+
+    /// The presets that are measured beside the default one: what has its settings under another name would be measured twice.
+    pub fn other_presets(&self) -> impl Iterator<Item = &String> {
+        let presets = &self.manifest.presets;
+        let usual = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
+        let settings = |preset: &Preset| (preset.options.clone(), preset.dtype.clone());
+        let others = presets.iter().filter(|(name, _)| *name != DEFAULT_PRESET);
+        others.filter(move |(_, preset)| settings(preset) != settings(&usual)).map(|(name, _)| name)
     }
 
     /// A preset by its name, or the default one.

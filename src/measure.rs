@@ -25,7 +25,7 @@ use crate::plan::{Asked, Candidate, Mode, Plan, Start};
 use crate::progress::{Display, Progress};
 use crate::record::{self, End, Entry, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
 use crate::registry::{Found, Registry};
-use crate::report::{self, Report};
+use crate::report::{self, Report, safe};
 use crate::request;
 use crate::run::{Run, Settings};
 use crate::setup::{self, SettingUp};
@@ -288,6 +288,7 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
         )?;
         return Ok(DONE);
     }
+    let devices = setup::checked_devices(&registry, engine, &arguments.device)?;
     let keeper = Keeper::start(&run_id())?;
     let display = if std::io::stderr().is_terminal() { Display::Live } else { Display::Plain };
     let mut progress = Progress::new(display);
@@ -296,10 +297,10 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
     let mark = keeper.mark();
     let mut setting_up = SettingUp::new(&registry, mark, &mut listener);
     let mut said = String::new();
-    for device in &arguments.device {
+    for device in &devices {
         said.push_str(&setting_up.set_up(engine, device)?);
     }
-    output::print(said.as_bytes())?;
+    output::print(safe::narrow(&said, listing::WIDTH).as_bytes())?;
     Ok(DONE)
 }
 

@@ -169,12 +169,25 @@ pub struct Sizes {
     pub attended_per_position: u64,
 }
 
-/// A reason in one line, and a command that can be pasted.
+/// All that is missing in one line, and a command that can be pasted: that which helps first. What stands in further lines of
+/// `hint` is another way.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
     pub reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+}
+
+impl Unavailable {
+    pub fn hints(&self) -> impl Iterator<Item = &str> {
+        self.hint.iter().flat_map(|hint| hint.lines())
+    }
+
+    /// As an error has it.
+    pub fn said(&self) -> String {
+        let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
+        format!("{}{hints}", self.reason)
+    }
 }
 
 /// One configuration in one scenario.

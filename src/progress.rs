@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::event::Event;
+use crate::listing::WIDTH;
 use crate::metric::Unit;
 use crate::record::Failure;
 use crate::report::safe;
@@ -139,7 +140,8 @@ impl Story {
         match event {
             Event::SetUpStarted { engine, what, note } => {
                 let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-                lines.push(lasting(format!("{engine}: {what}{note}")));
+                let text = safe::narrow(&format!("{engine}: {what}{note}"), WIDTH);
+                lines.extend(text.lines().map(|line| lasting(line.into())));
                 self.status = format!("{engine}: {what}");
             }
             Event::SetUpSaid { engine, line } => self.status = format!("{engine}: {line}"),
@@ -310,6 +312,21 @@ mod tests {
                 "recorded in r.jsonl",
             ]
         );
+    }
+
+    #[test]
+    fn what_our_own_engines_need_is_said_within_eighty_columns() {
+        for engine in crate::manifest::embedded().unwrap() {
+            let own = engine.manifest.build.clone().into_iter();
+            let notes = own.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
+            for note in notes.map(|build| build.note) {
+                let what = "bringing its build for cuda up to date".into();
+                let started = Event::SetUpStarted { engine: engine.manifest.name.clone(), what, note };
+                for line in plain(&mut Story::default(), &[started]) {
+                    assert!(safe::width(&line) <= WIDTH, "{line}");
+                }
+            }
+        }
     }
 
     #[test]

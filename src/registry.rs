@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use places::Python;
 
 use crate::machine::driver;
-use crate::manifest::{self, DEFAULT_PRESET, Driver, Engine, Preset, Program};
+use crate::manifest::{self, DEFAULT_PRESET, Driver, Engine, Preset, Program, SetUp};
 use crate::plan::{CPU, Candidate, Start, Unavailable};
 use crate::shell::{megabytes, this_program};
 
@@ -83,8 +83,13 @@ impl Registry {
 
     /// Before a run: a machine on which it cannot start is asked for nothing else.
     pub fn state(&self, program: Program) -> State {
-        let never = foreign(program).or_else(|| without_driver(program));
-        never.map_or_else(|| self.made(program), State::Never)
+        if let Some(foreign) = foreign(program) {
+            return State::Never(foreign);
+        }
+        match without_driver(program) {
+            Some(no_driver) => State::Never(and_its_python(no_driver, program)),
+            None => self.made(program),
+        }
     }
 
     /// Whether it is there, wherever it could run: a program can be built for another machine.
@@ -166,19 +171,44 @@ impl Registry {
 
 /// Why a program in this state cannot be started, and the command that changes it.
 pub fn missing(program: Program, state: &State) -> Unavailable {
-    let manifest = &program.engine.manifest;
     match state {
         State::Never(unavailable) => unavailable.clone(),
         State::NotBuilt | State::Ready(_) => {
             Unavailable { reason: "not built".into(), hint: Some(set_up_command(program)) }
         }
-        State::NoEnvironment => {
-            let size = manifest.environment.as_ref().map_or(0, |environment| environment.download_mb);
-            Unavailable {
-                reason: format!("its environment is not set up ({} to download)", megabytes(size)),
-                hint: Some(set_up_command(program)),
-            }
+        State::NoEnvironment => no_environment(program),
+    }
+}
+
+fn no_environment(program: Program) -> Unavailable {
+    let environment = program.engine.manifest.environment.as_ref();
+    let size = environment.map_or(0, |environment| environment.download_mb);
+    let hint = set_up_command(program);
+    Unavailable {
+        reason: format!("its environment is not set up ({} to download)", megabytes(size)),
+        hint: Some(std::iter::once(hint).chain(otherwise(program)).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+/// How else than by its environment an engine's library is to be had.
+fn otherwise(program: Program) -> Option<String> {
+    program.engine.manifest.environment.as_ref()?.otherwise.clone()
+}
+
+/// Beside what keeps a program from running here, what its worker lacks: who mends the one should know of the other before he
+/// tries again. A driver helps first. An environment that a run makes by itself is nothing to ask for.
+fn and_its_python(first: Unavailable, program: Program) -> Unavailable {
+    let (reason, other_way) = match program.engine.python() {
+        Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
+            (no_environment(program).reason, otherwise(program))
         }
+        Some(Err(error)) => (format!("{error:#}"), error.downcast_ref().map(places::NoProgram::hint)),
+        _ => return first,
+    };
+    let hints: Vec<String> = first.hint.into_iter().chain(other_way).collect();
+    Unavailable {
+        reason: format!("{}; {reason}", first.reason),
+        hint: (!hints.is_empty()).then(|| hints.join("\n")),
     }
 }
 

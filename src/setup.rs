@@ -1,6 +1,7 @@
 //! Building engines and creating their environments. The only code that installs anything, and it says first how large
 //! that is. Each step is one command; its output goes to the displays line by line.
 
+mod device;
 mod environment;
 
 use std::collections::BTreeMap;
@@ -15,8 +16,9 @@ use crate::own_python;
 use crate::plan::{CPU, Unavailable};
 use crate::record::Warning;
 use crate::registry::{self, Registry, State, set_up_command};
-use crate::shell::pasteable;
+use crate::shell::{pasteable, this_program};
 
+pub use device::checked as checked_devices;
 pub use environment::remove;
 
 /// Lines of a failed command's output that are shown.
@@ -84,8 +86,7 @@ impl<'a> SettingUp<'a> {
     pub fn set_up(&mut self, engine: &Engine, device: &str) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.on(device));
         if let State::Never(unavailable) = self.registry.made(program) {
-            let hint = unavailable.hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
-            bail!("`{name}` cannot run here: {}{hint}", unavailable.reason);
+            bail!("`{name}` cannot run here: {}", unavailable.said());
         }
         if !self.prepared.contains_key(&which(program)) {
             self.build(program)?;
@@ -107,7 +108,10 @@ impl<'a> SettingUp<'a> {
                     CPU => "is ready".into(),
                     family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
                     family => {
-                        format!("is ready; whether it runs on {family}, it says itself when it is asked")
+                        format!(
+                            "is ready; whether it runs on {family}, it says itself when it is asked{}",
+                            own_programs(engine)
+                        )
                     }
                 };
                 format!("`{name}` {ready}\n{}", in_own_python(engine))
@@ -150,7 +154,11 @@ impl<'a> SettingUp<'a> {
         let of_device = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
         let (what, note) = match self.registry.made(program) {
             State::NotBuilt => (format!("building{of_device}"), build.note.clone()),
-            _ => (format!("bringing its build{of_device} up to date"), None),
+            // Cargo keeps what it has. What a command needs may be gone and be fetched again, so its size is said again.
+            _ => {
+                let note = build.note.clone().filter(|_| build.package.is_none());
+                (format!("bringing its build{of_device} up to date"), note)
+            }
         };
         self.step(program.engine, &what, note, &command, &root)
     }
@@ -184,6 +192,8 @@ impl<'a> SettingUp<'a> {
         let reason = failed.as_deref().map(|said| cause(said).to_string());
         (self.listener)(Event::SetUpFinished { engine, failed: reason });
         match failed {
+            // A command of ours says itself what helps.
+            Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),
             Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
             None => Ok(()),
         }
@@ -204,11 +214,24 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     command
 }
 
+/// Of one that was made ready for a device of which its manifest says nothing: those for which it is another program.
+fn own_programs(engine: &Engine) -> String {
+    let families: Vec<&str> =
+        engine.manifest.devices.keys().filter_map(|family| engine.on(family).only_for).collect();
+    let command = || {
+        format!("\nhint: {} setup {} --device {}", this_program(), engine.manifest.name, families.join(","))
+    };
+    if families.is_empty() { String::new() } else { command() }
+}
+
 /// Why an engine has no environment of ours.
 fn in_own_python(engine: &Engine) -> String {
     let said = own_python::of(engine).map(|own| {
         let interpreter = own.interpreter.display();
-        format!("it runs in `{interpreter}` ({}), so no environment is made for it\n", own.variable)
+        format!(
+            "it runs in `{interpreter}` ({}), which was not looked into,\nso no environment is made for it\n",
+            own.variable
+        )
     });
     said.unwrap_or_default()
 }

@@ -8,8 +8,10 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use support::{Outcome, Running, Scratch, finish, root};
+use nix::sys::signal::Signal;
+use support::{BOUND, Outcome, Running, Scratch, finish, root};
 
 /// Unpacks what wheels hold, as far as the script looks at it, without permission to execute; and says that it was asked.
 const UNPACKS: &str = r#"
@@ -204,6 +206,12 @@ fn a_toolkit_of_ones_own_is_used_as_it_is_and_refused_where_it_has_no_compiler()
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("which has no `bin/nvcc`\nhint: unset CUDA_HOME"), "{outcome:?}");
     scratch.script("own/bin/nvcc", "");
+    // What does not compile is theirs: removing ours would change nothing.
+    scratch.script("own/bin/nvcc", "exit 1");
+    let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &own));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("\nhint: unset CUDA_HOME"), "{outcome:?}");
+    scratch.script("own/bin/nvcc", "");
     let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
     assert!(outcome.stdout.starts_with(&format!("export CUDA_HOME={}", own.display())), "{outcome:?}");
     assert_eq!(times_asked(&scratch), 0);
@@ -233,6 +241,10 @@ fn a_word_that_it_does_not_know_is_answered_with_those_that_it_does() {
 
 /// scripts/check-cuda where `nvcc` is content with everything and `cargo` does this.
 fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
+    finish(&mut checking(scratch, cargo, minutes))
+}
+
+fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
     for program in ["path", "own/bin"] {
         std::fs::create_dir_all(scratch.join(program)).unwrap();
     }
@@ -242,7 +254,8 @@ fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
     let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
     command.arg(minutes).env("PATH", path).env("ASKED", scratch.join("asked"));
-    finish(command.env("CUDA_HOME", scratch.join("own")))
+    command.env("CUDA_HOME", scratch.join("own"));
+    command
 }
 
 #[test]
@@ -283,6 +296,71 @@ fn what_takes_longer_than_its_box_is_skipped_in_so_many_words_and_nothing_of_it_
         outcome.stdout.contains("compiled: "),
         "a skipped build is not taken for a compiled one: {outcome:?}"
     );
+}
+
+#[test]
+fn stopped_it_stops_what_it_started_and_lets_go_of_the_lock() {
+    let scratch = Scratch::outside();
+    let cargo = "sleep 600 &\nexec sleep 600";
+    let running = Running::start(&mut checking(&scratch, cargo, "8"));
+    let begun = Instant::now();
+    while times_asked(&scratch) == 0 {
+        assert!(begun.elapsed() < BOUND, "cargo was never asked");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.finish().code, Some(143));
+    scratch.wait_until_nothing_lives();
+    assert_eq!(check(&scratch, "exit 0", "8").code, Some(0));
+}
+
+#[test]
+fn minutes_that_are_no_limit_are_refused() {
+    let scratch = Scratch::outside();
+    for minutes in ["0", "0.0", "00", ".", "1.2.3", "-1", "ten"] {
+        let outcome = check(&scratch, "exit 0", minutes);
+        assert_eq!(outcome.code, Some(2), "{minutes}: {outcome:?}");
+        assert!(outcome.stderr.contains(&format!("`{minutes}`")), "{outcome:?}");
+    }
+    assert_eq!(times_asked(&scratch), 0);
+}
+
+/// engines/candle/build-cuda with an `nvidia-smi` that does this; the compute capability that cargo was asked for.
+fn capability(scratch: &Scratch, nvidia_smi: &str, asked: Option<&str>) -> String {
+    for folder in ["path", "own/bin", "target/release"] {
+        std::fs::create_dir_all(scratch.join(folder)).unwrap();
+    }
+    scratch.script("own/bin/nvcc", "");
+    scratch.script("path/nvidia-smi", nvidia_smi);
+    scratch.script(
+        "path/cargo",
+        "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"",
+    );
+    let mut command = scratch.marked(root().join("engines/candle/build-cuda"));
+    command.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display()));
+    command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
+    command.env_remove("CUDA_COMPUTE_CAP").envs(asked.map(|asked| ("CUDA_COMPUTE_CAP", asked)));
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout.trim().to_string()
+}
+
+#[test]
+fn kernels_are_for_the_first_gpu_and_an_answer_that_is_none_is_not_taken_for_one() {
+    assert_eq!(capability(&Scratch::outside(), "echo 8.6; echo 9.0", None), "86");
+    let trouble = "echo 'NVIDIA-SMI has failed because it could not reach the driver'; exit 9";
+    assert_eq!(capability(&Scratch::outside(), trouble, None), "90");
+    assert_eq!(capability(&Scratch::outside(), "echo '[N/A]'", None), "90");
+}
+
+#[test]
+fn what_was_built_for_another_gpu_is_not_undone_by_the_next_run() {
+    let scratch = Scratch::outside();
+    assert_eq!(capability(&scratch, "echo 9.0", Some("8.6")), "86");
+    assert_eq!(capability(&scratch, "echo 9.0", None), "86");
+    assert_eq!(capability(&scratch, "echo 9.0", Some("90a")), "90a");
+    let kept = std::fs::read_to_string(scratch.join("target/release/candle-cuda.capability")).unwrap();
+    assert_eq!(kept, "90a\n");
 }
 
 #[test]

@@ -15,6 +15,10 @@ use support::snapshot::assert_snapshot;
 use support::{Outcome, Scratch, driver, fake_engine, finish, root};
 
 const NO_DRIVER: &str = "no NVIDIA driver found";
+/// What `heavy` lacks besides on every machine of these tests.
+const NO_ENVIRONMENT: &str = "its environment is not set up (4.0 GB to download)";
+const ELSEWHERE: &str =
+    "ORCHESTRATE_PYTHON_HEAVY=/a/python/that/has/it; heavy's own guide says where it comes from";
 
 /// `able` has a program for CUDA; `shared` computes there with its own one; `plain`'s manifest says nothing of devices; `heavy`
 /// needs a GPU wherever it runs, and packages.
@@ -42,7 +46,7 @@ fn tree() -> Scratch {
     );
     let heavy = format!(
         "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
-         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\n",
+         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{ELSEWHERE}\"\n",
         command("heavy-engine")
     );
     scratch.plant(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
@@ -135,11 +139,48 @@ fn of_all_engines_those_without_their_device_are_rows_and_the_others_are_measure
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
     }
-    for label in ["able cuda:0", "shared cuda:0", "heavy cpu", "heavy cuda:0"] {
+    let both = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
+    for (label, lacks) in [
+        ("able cuda:0", NO_DRIVER),
+        ("shared cuda:0", NO_DRIVER),
+        ("heavy cpu", &both),
+        ("heavy cuda:0", &both),
+    ] {
         let [failure] = record.failures_of(label)[..] else { panic!("{label}: {record:?}") };
-        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &NO_DRIVER.into()));
+        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &lacks.into()));
     }
     assert_eq!(built(&scratch), ["able-engine", "plain-engine", "shared-engine"]);
+}
+
+#[test]
+fn a_row_names_all_that_its_engine_lacks_and_what_helps_first_and_how_else_its_library_is_to_be_had() {
+    let scratch = tree();
+    let heavy = ["-e", "heavy", "--device", "cuda"];
+    let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &heavy);
+    let [failure] = record.failures_of("heavy")[..] else { panic!("{record:?}") };
+    let hint = failure["hint"].as_str().unwrap();
+    let (first, second) = hint.split_once('\n').unwrap();
+    assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
+    assert_eq!(second, ELSEWHERE);
+    let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in
+        [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
+    {
+        assert!(page.contains(said), "{said}: {}", outcome.stdout);
+    }
+    // Where there is a driver, what helps is the set-up, and the other way stands beside it all the same.
+    let scratch = tree();
+    let present = driver::present(&scratch);
+    let (outcome, record) = measure(&scratch, &present, &heavy);
+    let [failure] = record.failures_of("heavy")[..] else { panic!("{record:?}") };
+    assert_eq!(failure["message"], NO_ENVIRONMENT);
+    let (first, second) = failure["hint"].as_str().unwrap().split_once('\n').unwrap();
+    assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
+    assert!(outcome.stdout.contains("\n  hint: ORCHESTRATE_PYTHON_HEAVY="), "{}", outcome.stdout);
+    let checked = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &["check", "heavy"]));
+    let said = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
+    assert!(checked.stderr.contains(&said), "{checked:?}");
+    assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
 }
 
 #[test]
@@ -266,12 +307,47 @@ fn set_up_builds_for_a_device_that_is_not_here_and_says_where_the_program_lies()
 #[test]
 fn of_an_engine_whose_manifest_says_nothing_of_a_device_set_up_claims_nothing() {
     let scratch = tree();
-    let arguments = ["setup", "plain", "--device", "cdua"];
-    let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
-    let said = "`plain` is ready; whether it runs on cdua, it says itself when it is asked\n";
+    let library = driver::present(&scratch);
+    let outcome =
+        finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
+    let said = "`plain` is ready; whether it runs on metal, it says itself when it is asked\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
+    // One that is another program elsewhere may have been asked for by a wrong name.
+    let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
+    assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
     let nothing = finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"]));
     assert_eq!(nothing.code, Some(2), "{nothing:?}");
+}
+
+#[test]
+fn a_mistyped_device_is_refused_with_the_one_that_was_meant_before_anything_is_built() {
+    let scratch = tree();
+    let arguments = ["setup", "able", "--device", "cdua:1"];
+    let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
+    let said = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
+    assert_eq!((outcome.code, outcome.stderr.ends_with(said)), (Some(2), true), "{outcome:?}");
+    assert_eq!(built(&scratch), Vec::<String>::new());
+}
+
+#[test]
+fn a_command_that_says_itself_what_helps_is_the_only_one_that_does() {
+    let scratch = Scratch::outside();
+    let said = "echo error: no compiler; echo hint: buy one; exit 1";
+    let manifest =
+        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{said}\"]\n");
+    scratch.plant(&[("poor", &manifest)]);
+    let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
+    assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
+}
+
+#[test]
+fn what_a_command_may_have_to_fetch_again_is_said_again() {
+    let scratch = tree();
+    let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
+    finish(&mut orchestrate(&scratch, &library, &arguments));
+    let again = finish(&mut orchestrate(&scratch, &library, &arguments));
+    let said = "able: bringing its build for cuda up to date (about a moment)\n";
+    assert!(again.stderr.starts_with(said), "{again:?}");
 }
 
 #[test]
@@ -302,6 +378,24 @@ fn lists_name_the_programs_of_devices_and_what_they_lack_within_eighty_columns()
     }
     let present = driver::present(&scratch);
     assert_snapshot("engines-devices-driver", &scratch, &mut orchestrate(&scratch, &present, &["engines"]));
+    assert_narrow(&finish(&mut orchestrate(&scratch, &present, &["engines"])));
+}
+
+#[test]
+fn the_lists_of_our_own_engines_fit_into_eighty_columns() {
+    let scratch = Scratch::new();
+    for library in [driver::absent(&scratch), driver::present(&scratch)] {
+        for arguments in [&["engines"][..], &["setup", "--list"]] {
+            let mut command = scratch.orchestrate();
+            command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
+            // Nothing is built there, so that everything is said that there is to say.
+            command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
+            let outcome = finish(&mut command);
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            assert!(outcome.stdout.lines().count() > 5, "{outcome:?}");
+            assert_narrow(&outcome);
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use model_files::{ModelFolder, embedded};
 use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
-use support::engine::{Engine, alone, assert_is_ready, at_home, binary, in_tree};
+use support::engine::{Engine, alone, assert_is_ready, at_home, binary, in_tree, needs_driver};
 use support::record::Record;
 use support::{Outcome, Scratch, finish, root};
 
@@ -159,13 +159,28 @@ fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
     let _alone = alone();
     let names = in_tree();
-    for engine in names.iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
+    let on_processors = names.iter().map(String::as_str).filter(|name| !needs_driver(name));
+    for engine in on_processors.chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
         let outcome = finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root()));
         assert_eq!(outcome.code, Some(0), "orchestrate check {engine}\n{}{}", outcome.stdout, outcome.stderr);
         assert!(outcome.stdout.contains("passed"), "{outcome:?}");
         scratch.assert_nothing_lives();
+    }
+}
+
+#[test]
+fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
+    for engine in in_tree().iter().filter(|name| needs_driver(name)) {
+        let scratch = Scratch::new();
+        let mut check = scratch.orchestrate();
+        check.args(["check", engine]).current_dir(root());
+        let outcome = finish(check.env("LD_LIBRARY_PATH", support::driver::absent(&scratch)));
+        assert_eq!(outcome.code, Some(4), "{outcome:?}");
+        for said in ["no NVIDIA driver found", "\nhint: "] {
+            assert!(outcome.stderr.contains(said), "{outcome:?}");
+        }
     }
 }
 

@@ -377,6 +377,29 @@ fn an_engine_whose_interpreter_is_missing_is_a_row() {
     Run::of(scratch, "orphan", outcome).agree("start", "start").kept(0);
 }
 
+#[test]
+fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source.c");
+    std::fs::write(&source, "int gone(void) { return 0; }\nint main(void) { return gone(); }\n").unwrap();
+    let (library, engine) = (scratch.join("libgone.so.7"), scratch.join("unlinked"));
+    let compile = |arguments: &[&str]| {
+        let status = command("cc").args(arguments).arg(&source).status().unwrap();
+        assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+    };
+    let out = library.to_str().unwrap();
+    compile(&["-shared", "-fPIC", "-Dmain=unused", "-Wl,-soname,libgone.so.7", "-o", out]);
+    std::fs::write(&source, "int gone(void);\nint main(void) { return gone(); }\n").unwrap();
+    compile(&["-o", engine.to_str().unwrap(), "-Wl,--no-as-needed", out]);
+    std::fs::remove_file(&library).unwrap();
+    let outcome = start(&scratch, &engine, &[]);
+    let run = Run::of(scratch, "unlinked", outcome);
+    run.agree("start", "hello").says("libgone.so.7").kept(0);
+    assert_eq!(run.failure()["message"], "cannot start: `libgone.so.7` is missing");
+    let hint = "`find / -name libgone.so.7`; its folder belongs on LD_LIBRARY_PATH";
+    assert_eq!(run.failure()["hint"], hint);
+}
+
 /// A run that failed as it should. `at` and the like are settings of the fake engine.
 fn fails(fault: &str, settings: &[&str], kind: &str, when: &str, message: &str) -> Run {
     let run = run(fault, settings, &["--timeout", "2"]);

@@ -42,16 +42,18 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
     let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["orchestrate", "newcomer-cuda", "steady-engine"], "{manifest}");
     for said in [
-        "on embedded:\n  newcomer: not measured: not built\n  steady: exact (the witness itself)\n",
-        "on tiny-llama:\n  newcomer: not measured: not built\n  steady: exact (the witness itself)\n",
+        "on embedded:\n  newcomer: left out: not built\n  steady: exact (the witness itself)\n",
+        "on tiny-llama:\n  newcomer: left out: not built\n  steady: exact (the witness itself)\n",
         "model tiny-llama, ",
+        "hint: where there is Rust: cargo run --release -- setup newcomer\n",
     ] {
         assert!(outcome.stdout.contains(said), "no `{said}`:\n{}", outcome.stdout);
     }
-    // One for each model, and none of them in the checkout.
+    // One for each model, and what the witness was asked of the second before; none of them in the checkout.
     let records = tree.records();
-    let models: Vec<&str> = records.iter().map(|it| model_of(it)).collect();
-    assert_eq!(models, ["embedded", "tiny-llama"]);
+    let models: Vec<&str> = records.iter().map(model_of).collect();
+    assert_eq!(models, ["embedded", "tiny-llama", "tiny-llama"]);
+    assert!(!tree.scratch.join("results").exists());
     assert!(records.iter().all(|record| record.end() == Some("finished")), "{records:?}");
     let kept = std::fs::read_to_string(tree.scratch.join("out/gpu-check.txt")).unwrap();
     assert_eq!(kept, outcome.stdout);
@@ -68,7 +70,8 @@ fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_pro
     for said in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
     }
-    for record in tree.records() {
+    let [small, _witness, large] = &tree.records()[..] else { panic!("{outcome:?}") };
+    for record in [small, large] {
         let configurations = &record.0[0]["plan"]["configurations"];
         let of = |label: &str| &configurations[record.configuration(label)];
         assert!(
@@ -109,6 +112,26 @@ fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_meas
     assert!(!record.entries("sample").is_empty(), "{record:?}");
     assert_eq!(record.end(), Some("interrupted"));
     tree.scratch.wait_until_nothing_lives();
+}
+
+#[test]
+fn what_is_not_known_is_refused_before_anything_is_measured() {
+    let tree = Tree::packed(&[]);
+    for (option, value) in [("--scenarios", "nosuch"), ("--shape", "nosuch"), ("--", "--nosuch")] {
+        let outcome = tree.check(&["--rehearse", option, value], None);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stdout.contains("error: ") && outcome.stdout.contains("nosuch"), "{outcome:?}");
+        assert!(!outcome.stdout.contains("is it right"), "{outcome:?}");
+    }
+    let outcome = tree.check(&["--nosuch"], None);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let said = "error: no option `--nosuch`\nhint: scripts/gpu-check --help\n";
+    assert!(outcome.stderr.ends_with(said), "{outcome:?}");
+    let outcome = tree.check(&["--help"], None);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    let widest = outcome.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| (40..=80).contains(&widest)), "{outcome:?}");
+    assert!(!tree.scratch.join("out").exists() || tree.records().is_empty());
 }
 
 #[test]

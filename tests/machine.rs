@@ -284,7 +284,15 @@ fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_
     asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
     let outcome = finish(&mut asked);
     let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("CUDA alone knows: set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
+    assert!(words.contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
+    // Counted as the slots lie, a part is still the first or the only one that is shown.
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
+    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
+    let outcome = finish(&mut asked);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("name one: CUDA_VISIBLE_DEVICES=MIG-"), "{}", outcome.stdout);
+    assert!(!words.contains("CUDA_DEVICE_ORDER"), "{}", outcome.stdout);
 }
 
 #[test]
@@ -316,6 +324,34 @@ fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_th
     assert!(warnings.contains("other programs use GPU 0"), "{warnings}");
     // None of the processes that the driver names is the engine's.
     assert_eq!(report["cases"][0]["resources"]["device_bytes"], Value::Null);
+}
+
+#[test]
+fn gpus_that_no_engine_of_the_plan_can_use_are_not_warned_of() {
+    let scratch = Scratch::new();
+    let driver = support::driver::present(&scratch);
+    for (device, visible, expected) in
+        [("cuda", "-1", &[][..]), ("cuda:1", "3,2", &["GPU 2"]), ("cpu,cuda", "3", &["GPU 3"])]
+    {
+        let results = scratch.join(&format!("of {visible}"));
+        let mut asked = scratch.orchestrate();
+        asked.args(QUICK).args(["-", "--blocks", "1", "--device", device, "-e"]).arg(fake_engine());
+        asked.arg("--results").arg(&results).env("LD_LIBRARY_PATH", &driver);
+        asked
+            .envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)])
+            .env_remove("CUDA_DEVICE_ORDER");
+        finish(&mut asked);
+        let record = Record::only_one_in(&results);
+        let warned: Vec<String> = record
+            .entries("warning")
+            .iter()
+            .map(|it| it["message"].as_str().unwrap().to_string())
+            .filter(|it| it.starts_with("machine: ") && it.contains("GPU"))
+            .collect();
+        // Two of each: who else is on it, and what it may draw.
+        assert_eq!(warned.len(), 2 * expected.len(), "{device} {visible}: {warned:?}");
+        assert!(expected.iter().all(|gpu| warned.iter().all(|it| it.contains(gpu))), "{warned:?}");
+    }
 }
 
 #[test]

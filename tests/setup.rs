@@ -66,6 +66,48 @@ fn engines_are_listed_with_what_they_need_and_the_command_that_gives_it() {
     assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
 }
 
+/// The rows that a run of these arguments would have.
+fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
+    let mut command = scratch.orchestrate_alone();
+    command.args(arguments).args(["--no-setup", "--witness", "none", "--dry-run", "-s", "decode", "-m"]);
+    let outcome = finish(command.arg(root().join("models/embedded")));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let rows = outcome.stdout.lines().filter_map(|line| line.split_once(" on embedded"));
+    rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()
+}
+
+fn with_presets() -> Scratch {
+    let scratch = Scratch::outside();
+    let preset = |name: &str, late: u32| {
+        format!("[presets.{name}]\nabout = \"x\"\noptions = {{ per_token_ns = {late} }}\n")
+    };
+    let presets = [preset("default", 5), preset("other", 9), preset("same", 5)].concat();
+    let bare =
+        format!("about = \"x\"\nbinary = \"bare\"\n[presets.usual]\nabout = \"x\"\n{}", preset("late", 9));
+    let toy = format!("about = \"x\"\nbinary = \"toy-engine\"\n{presets}");
+    scratch.plant(&[("bare", &bare), ("toy", &toy)]);
+    scratch
+}
+
+#[test]
+fn a_preset_with_the_defaults_settings_is_not_measured_twice_unless_it_is_named() {
+    let scratch = with_presets();
+    assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "bare:late", "toy", "toy:other"]);
+    assert_eq!(
+        rows(&scratch, &["--all", "--presets", "-e", "toy:other"]),
+        ["toy:other", "bare", "bare:late", "toy"]
+    );
+    assert_eq!(rows(&scratch, &["-e", "toy", "-e", "toy:same"]), ["toy", "toy:same"]);
+}
+
+#[test]
+fn what_a_list_names_twice_is_one_row() {
+    let scratch = with_presets();
+    let twice = ["-e", "toy", "--device", "cpu,cpu", "--dtype", "f32,f32", "--threads", "1,1"];
+    assert_eq!(rows(&scratch, &twice), ["toy"]);
+    assert_eq!(rows(&scratch, &["-e", "toy", "--threads", "2,1,2"]), ["toy 2 threads", "toy 1 thread"]);
+}
+
 #[test]
 fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are() {
     let scratch = tree();

@@ -164,7 +164,7 @@ def sampling_params(job, eos_ids):
 
 
 def submit(llm, ids, params):
-    """Hands a sequence over. To be called while the event loop runs, which is how its answers find their way back."""
+    """Hands a sequence over. To be called in the event loop, which is how its answers find their way back."""
     return llm.generate_async(inputs=list(ids), sampling_params=params, streaming=True)
 
 

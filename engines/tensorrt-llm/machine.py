@@ -4,15 +4,23 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from types import SimpleNamespace
 
+import visible
 from engine_kit import Failed
 
 # Set by the orchestrator in everything that it starts, and inherited.
 MARK = "ORCHESTRATE_LAUNCH"
 
 # What a caller had allowed before any load narrowed it.
-ALLOWED = os.environ.get("CUDA_VISIBLE_DEVICES")
+ALLOWED = os.environ.get(visible.VISIBLE)
+ORDER = os.environ.get(visible.ORDER, visible.BY_SLOT)
+
+# What a process that computes on a GPU has open.
+DEVICE_FILES = "/dev/nvidia"
+# How long a process that was killed may take to be gone.
+KILL_S = 1.0
 
 
 def has_driver():
@@ -35,42 +43,67 @@ def has_driver():
 
 
 def gpus():
-    """Name and compute capability of each, in the driver's order."""
+    """What the driver says of each, in its order."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [
-            SimpleNamespace(
-                name=_text(pynvml.nvmlDeviceGetName(handle)),
-                capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-            )
-            for handle in handles
-        ]
+        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
     except ImportError:
         raise Failed("unavailable", "`pynvml` is missing beside TensorRT-LLM, which needs it itself") from None
     except Exception as error:
         raise Failed("unavailable", f"the NVIDIA driver does not answer: {error}") from None
 
 
-def show_only(device, count, found):
-    """Lets the library see `count` GPUs from `device` (`cuda`, `cuda:1`) on, by CUDA's own numbering. To be called before
-    anything touches CUDA: its worker processes inherit it."""
-    visible = [name for name in ALLOWED.split(",") if name] if ALLOWED is not None else [str(it) for it in range(found)]
-    index = device.partition(":")[2] or "0"
+def _gpu(pynvml, handle):
+    def said(ask, otherwise=None):
+        try:
+            return ask()
+        except Exception:
+            # Older drivers, and GPUs that cannot be cut up, do not know every question.
+            return otherwise
+
+    def parts():
+        count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+        handles = (said(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)) for index in range(count))
+        return [_text(pynvml.nvmlDeviceGetUUID(part)) for part in handles if part is not None]
+
+    return SimpleNamespace(
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+        uuid=said(lambda: _text(pynvml.nvmlDeviceGetUUID(handle)), ""),
+        pci=said(lambda: _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()),
+        mig_uuids=said(parts, []),
+    )
+
+
+def choose(device, count, found):
+    """The `count` GPUs from `device` (`cuda`, `cuda:1`) on, by CUDA's own numbering: what CUDA calls each, and which it is, or
+    None where CUDA alone knows."""
+    shown = visible.visible(ALLOWED, ORDER, found)
+    index = device.partition(":")[2] if ":" in device else "0"
     if not (index.isascii() and index.isdecimal()):
         raise Failed("bad_request", f"device `{device[:80]}`: expected `cuda` or `cuda:` and a number")
-    first = int(index)
-    chosen = visible[first : first + count]
+    first = int(index[:9])
+    chosen = shown[first : first + count]
     if len(chosen) == count:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
-        return
-    gpus = f"{len(visible)} GPU{'' if len(visible) == 1 else 's'}"
-    limited = " (`CUDA_VISIBLE_DEVICES` says which)" if ALLOWED is not None else ""
+        return chosen
+    gpus = f"this machine has {_count(len(found))}"
+    if ALLOWED is not None:
+        gpus += f", and `CUDA_VISIBLE_DEVICES={ALLOWED[:80]}` shows {_count(len(shown)) if shown else 'none'}"
     if count == 1:
-        raise Failed("unavailable", f"no `{device}`: this machine has {gpus}{limited}")
-    raise Failed("unavailable", f"option `tp`: {count} GPUs from `{device}` on are asked, this machine has {gpus}{limited}")
+        raise Failed("unavailable", f"no `{device[:80]}`: {gpus}")
+    raise Failed("unavailable", f"option `tp`: {count} GPUs from `{device[:80]}` on are asked, {gpus}")
+
+
+def show_only(chosen):
+    """Lets the library see these GPUs alone. To be called before anything touches CUDA: its worker processes inherit it."""
+    os.environ[visible.ORDER] = ORDER
+    os.environ[visible.VISIBLE] = ",".join(it.word for it in chosen)
+
+
+def _count(gpus):
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
 def held_bytes(pids):
@@ -93,13 +126,33 @@ def _computing():
 
 def workers_since(before):
     """The processes that came with a load: all of them, those that are not this one's descendants (MPI starts workers that
-    are children of nobody here), and those that hold a GPU and so must stay."""
+    are children of nobody here), and those that must stay as long as the load does."""
     now = processes()
     new = set(now) - set(before)
     elsewhere = marked_elsewhere(now) & new
-    mine = descendants(os.getpid(), now) & new
-    computing = {pid for pid, _ in _computing()} & (mine | elsewhere)
-    return SimpleNamespace(all={os.getpid()} | mine | elsewhere, elsewhere=elsewhere, computing=computing)
+    came = (descendants(os.getpid(), now) & new) | elsewhere
+    return SimpleNamespace(all={os.getpid()} | came, elsewhere=elsewhere, watched=who_must_stay(came))
+
+
+def who_must_stay(came):
+    """Those that hold a GPU: as the driver says, or in a container, where it knows them by other numbers, as their open files
+    say. Where neither names one, all: better a helper that should have ended is missed than a worker."""
+    by_driver = {pid for pid, _ in _computing()} & came
+    return by_driver or {pid for pid in came if _has_open(pid, DEVICE_FILES)} or set(came)
+
+
+def _has_open(pid, prefix):
+    try:
+        files = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for file in files:
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{file}").startswith(prefix):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def processes():
@@ -139,12 +192,17 @@ def marked_elsewhere(parents):
 
 
 def end(workers):
-    """Of those that `workers_since` found, the ones that are still there."""
-    for pid in workers.all - {os.getpid()}:
+    """Of those that `workers_since` found, the ones that are still there. They are gone when this returns, if a moment is
+    enough for it."""
+    others = workers.all - {os.getpid()}
+    for pid in others:
         try:
             os.kill(pid, signal.SIGKILL)
         except OSError:
             continue
+    deadline = time.monotonic() + KILL_S
+    while any(is_alive(pid) for pid in others) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def is_alive(pid):

@@ -63,11 +63,17 @@ def _weights(path):
         names = _read_json(path / INDEX).get("weight_map")
         if not isinstance(names, dict) or not names:
             raise Failed("model", f"`{path / INDEX}`: `weight_map` is missing")
-        found = [path / name for name in sorted({str(name) for name in names.values()})]
-        for file in found:
-            if not file.is_file():
-                raise Failed("model", f"`{path / INDEX}`: shard `{file.name[:120]}` is missing")
+        return [_shard(path, name) for name in sorted({str(name) for name in names.values()})]
     return found
+
+
+def _shard(path, name):
+    # A shard lies in the folder; an index that points elsewhere is broken or worse.
+    if Path(name).name != name:
+        raise Failed("model", f"`{path / INDEX}`: `{name[:120]}` is no file name")
+    if not (path / name).is_file():
+        raise Failed("model", f"`{path / INDEX}`: shard `{name[:120]}` is missing")
+    return path / name
 
 
 def _measure(files):

@@ -1,10 +1,5 @@
-"""A loaded engine at work: requests go to the library as they come, and what it gives is handed to the kit as it comes.
+"""A loaded engine at work: requests go to the library as they come, and what it gives is handed to the kit as it comes."""
 
-The library answers through an event loop. That loop runs in this thread and only while the kit waits for tokens, so that
-nothing stands between a response and its stamp but the loop itself.
-"""
-
-import asyncio
 import threading
 from types import SimpleNamespace
 
@@ -12,12 +7,9 @@ import library
 import machine
 import trouble
 from engine_kit import Failed, Model
+from reader import Reader
 
-# How often to look whether the worker processes are still there, while none of them says anything.
-LOOK_S = 1.0
-# How long a request that was given up may take to end inside the library.
-END_S = 10.0
-# How long the library may take to end its worker processes.
+# How long the library may take to end its worker processes. The orchestrator ends an engine five seconds after `shutdown`.
 CLOSE_S = 3.0
 
 # The slot of a request that runs alone.
@@ -27,9 +19,9 @@ ALONE = "alone"
 class Serving(Model):
     def __init__(self, llm, folder, tokenizer, stated, workers):
         self._llm, self._folder, self._tokenizer, self._stated, self._workers = llm, folder, tokenizer, stated, workers
-        self._loop = asyncio.new_event_loop()
-        # Sequences under way by slot; what came of them and is not handed over yet; whom to wake when something comes.
-        self._flows, self._came, self._waiting = {}, [], None
+        self._reader = Reader(llm)
+        # Sequences under way, by slot.
+        self._flows = {}
         self._peak_bytes, self._lost = 0, None
 
     # What the kit asks of a model.
@@ -50,19 +42,29 @@ class Serving(Model):
             raise Failed("unsupported", f"a batch of {len(job.prompts)}: this load was given `max_batch` {most}")
         params = library.sampling_params(job, self._folder.eos_ids)
         flows = [
-            SimpleNamespace(slot=slot, sequence=sequence, prompt=prompt, ignore_eos=job.ignore_eos, ended=False, task=None)
+            SimpleNamespace(slot=slot, sequence=sequence, prompt=prompt, ignore_eos=job.ignore_eos, over=False, task=None)
             for sequence, prompt in enumerate(job.prompts)
         ]
         self._flows[slot] = flows
-        self._run(self._begin(flows, params))
+        try:
+            self._reader.begin(flows, params, self._look)
+        except Failed:
+            # Of a batch some may have begun, and the kit leaves no slot that it could not take.
+            self.leave(slot)
+            raise
 
     def step(self, tokens):
         self._take(lambda slot: tokens[slot])
 
     def leave(self, slot):
-        flows = self._flows.pop(slot, [])
-        self._run(self._end(flows))
-        self._came = [news for news in self._came if news.flow.slot != slot]
+        """Every sequence is over inside the library too before the next request begins."""
+        running = [flow for flow in self._flows.pop(slot, []) if not flow.over]
+        for flow in running:
+            flow.over = True
+        if running and self._lost is None:
+            self._reader.end(running)
+        elif running:
+            self._reader.end(running, 0)
 
     def score(self, ids):
         if self._lost is not None:
@@ -73,7 +75,7 @@ class Serving(Model):
         if len(ids) - 1 > library.TOKENS_AT_ONCE:
             raise Failed("unsupported", f"`score`: {len(ids)} ids, at most {library.TOKENS_AT_ONCE + 1} in one piece")
         # The logits at one id are the probabilities of the next, so the last id is not computed.
-        logits = self._run(self._watched(library.context_logits(self._llm, ids[:-1], self._end_id())))
+        logits = self._reader.context_logits(ids[:-1], self._end_id(), self._look)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)
 
     def encode(self, text):
@@ -102,96 +104,46 @@ class Serving(Model):
         farewell.start()
         farewell.join(CLOSE_S)
         machine.end(self._workers)
+        # Last: as long as the library lives, it may have something to say.
+        self._reader.close()
 
-    # The loop.
-
-    def _run(self, coroutine):
-        try:
-            return self._loop.run_until_complete(coroutine)
-        except Exception as error:
-            raise trouble.explained(error, trouble.GENERATING) from error
-
-    async def _begin(self, flows, params):
-        for flow in flows:
-            flow.result = library.submit(self._llm, flow.prompt, params)
-            flow.task = asyncio.ensure_future(self._follow(flow))
-
-    async def _follow(self, flow):
-        """Collects what comes of one sequence, in the order in which it comes."""
-        try:
-            async for ids, ended, stop in library.news(flow.result):
-                flow.ended = flow.ended or ended is not None
-                self._came.append(SimpleNamespace(flow=flow, ids=ids, ended=ended, stop=stop))
-                self._wake()
-        finally:
-            self._wake()
-
-    def _wake(self):
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+    # From the reader to the kit.
 
     def _take(self, tokens_of):
-        """Waits for news, and gives all that there are to the kit, which stamps them now."""
-        self._run(self._wait())
-        came, self._came = self._came, []
-        for news in came:
-            self._hand_over(news, tokens_of(news.flow.slot))
-
-    async def _wait(self):
-        """Until something came, or for a moment: whoever gave up waiting must be heard too."""
-        for flow in [flow for flows in self._flows.values() for flow in flows if flow.task.done() and not flow.ended]:
-            # An error ends a sequence without news of it.
-            flow.task.result()
-            raise Failed("device", "TensorRT-LLM left a request without an end", "send `load` again")
-        if self._came:
-            return
-        self._waiting = self._loop.create_future()
-        look = self._loop.call_later(LOOK_S, self._wake)
-        await self._waiting
-        look.cancel()
-        if not self._came:
+        """Waits for news, and gives all that there are to the kit. Comes back after a moment without any, too: whoever gave
+        up waiting must be heard."""
+        came = self._reader.take()
+        if not came:
             self._look()
+        for flow, what in came:
+            # Of a sequence that was left something may come late.
+            if not flow.over:
+                self._hand_over(flow, what, tokens_of(flow.slot))
 
-    def _hand_over(self, news, tokens):
-        sequence = news.flow.sequence
+    def _hand_over(self, flow, news, tokens):
+        if news is None or isinstance(news, Exception):
+            flow.over = True
+            raise trouble.explained(news, trouble.GENERATING) if news else no_end()
+        sequence, flow.over = flow.sequence, news.ended is not None
         done = tokens.is_done(sequence)
         for id in news.ids:
             if done and tokens.cancelled:
                 return
-            done = tokens.push(sequence, id)
+            done = tokens.push(sequence, id, news.at_ns)
         if news.ended is None:
             return
-        if (cached := library.cached_tokens(news.flow.result)) is not None:
-            tokens.set_cached_prompt_tokens(sequence, cached)
-        if news.ended == "stop" and not done and not news.flow.ignore_eos:
+        if news.cached is not None:
+            tokens.set_cached_prompt_tokens(sequence, news.cached)
+        if news.ended == "stop" and not done and not flow.ignore_eos:
             # The library may cut off what ended a sequence, which belongs to it.
-            done = tokens.push(sequence, self._end_id() if news.stop is None else news.stop)
+            done = tokens.push(sequence, self._end_id() if news.stop is None else news.stop, news.at_ns)
         if not done:
             count = f"{len(tokens.ids(sequence))} tokens of sequence {sequence}"
             raise Failed("device", f"TensorRT-LLM ended a request after {count}, as `{news.ended}`")
 
-    async def _end(self, flows):
-        """Every sequence is over inside the library too before the next request begins."""
-        for flow in flows:
-            if flow.task is not None and not flow.task.done():
-                library.abort(flow.result)
-        tasks = [flow.task for flow in flows if flow.task is not None]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=0 if self._lost else END_S)
-            for task in late:
-                task.cancel()
-            # What became of them was seen, or nobody asks any more.
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _watched(self, coroutine):
-        task = asyncio.ensure_future(coroutine)
-        while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
-            self._look()
-        return task.result()
-
     def _look(self):
         """A worker process that died says nothing any more, and the library may wait for it for ever."""
-        for pid in self._workers.computing:
+        for pid in self._workers.watched:
             if not machine.is_alive(pid):
                 message = f"a worker process of TensorRT-LLM (pid {pid}) has ended"
                 self._lost = Failed("device", message, "send `load` again")
@@ -199,3 +151,7 @@ class Serving(Model):
 
     def _end_id(self):
         return next(iter(self._folder.eos_ids), 0)
+
+
+def no_end():
+    return Failed("device", "TensorRT-LLM left a request without an end", "send `load` again")

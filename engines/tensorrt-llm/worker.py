@@ -59,8 +59,9 @@ class TensorRTLLM(engine_kit.Engine):
             settings = read_settings(request.options)
             context_tokens = decide_context(request, folder)
             gpus = machine.gpus()
-            kv_dtype = decide_kv_dtype(settings, folder, gpus)
-            machine.show_only(request.device, settings.tp, len(gpus))
+            chosen = machine.choose(request.device, settings.tp, gpus)
+            kv_dtype = decide_kv_dtype(settings, folder, [it.gpu for it in chosen], gpus)
+            machine.show_only(chosen)
         with phases.time("import"):
             library.open_library()
             import serving
@@ -106,10 +107,12 @@ def decide_context(request, folder):
     return asked or most
 
 
-def decide_kv_dtype(settings, folder, gpus):
-    """The dtype of keys and values in the library's words."""
-    slow = [gpu for gpu in gpus if gpu.capability < FP8_CAPABILITY]
-    if slow and (settings.fp8 == "on" or folder.is_fp8):
+def decide_kv_dtype(settings, folder, chosen, gpus):
+    """The dtype of keys and values in the library's words. Where CUDA alone knows which of the GPUs were chosen, none is held
+    to be too old that may be another."""
+    known = None not in chosen
+    slow = [gpu for gpu in (chosen if known else gpus) if gpu.capability < FP8_CAPABILITY]
+    if (slow if known else len(slow) == len(gpus)) and (settings.fp8 == "on" or folder.is_fp8):
         what = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
         has = ".".join(str(it) for it in slow[0].capability)
         raise Failed("unsupported", f"{what}: `{slow[0].name}` has compute capability {has}, fp8 needs 8.9")

@@ -8,12 +8,18 @@ import datetime
 import hashlib
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    HERE = ".".join(str(part) for part in sys.version_info[:2])
+    sys.exit(f"error: packing needs Python 3.11, and this is {HERE}\nhint: uv run --python 3.11 scripts/gpu/pack.py gpu-check")
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILY = "cuda"
@@ -34,6 +40,8 @@ class Program(NamedTuple):
     name: str
     build: dict
     """As a manifest says it: a cargo package, or a command."""
+    has_kernels: bool = False
+    """Of its own for the GPU, which are compiled for one kind of it."""
 
 
 class Missing(Exception):
@@ -48,7 +56,7 @@ def programs():
         on_gpu = engine.get("devices", {}).get(FAMILY)
         own = Program(engine["binary"], engine.get("build", {}))
         if on_gpu and "binary" in on_gpu:
-            found[on_gpu["binary"]] = Program(on_gpu["binary"], on_gpu.get("build", {}))
+            found[on_gpu["binary"]] = Program(on_gpu["binary"], on_gpu.get("build", {}), has_kernels=True)
         elif on_gpu is not None or "driver" in engine.get("needs", {}):
             found[own.name] = own
         if engine.get("reference"):
@@ -84,16 +92,33 @@ def there(folder, program):
 
 
 def pack(path, name, folder):
-    """Strips it and compresses it. Its line in the manifest is of what will be unpacked."""
+    """Strips it and compresses it. Its line in the manifest is of what will be unpacked, which is given back too."""
     plain = folder / name
-    is_stripped = shutil.which("strip") and path.open("rb").read(4) == b"\x7fELF"
+    with path.open("rb") as file:
+        is_stripped = shutil.which("strip") and file.read(4) == b"\x7fELF"
     if not is_stripped or subprocess.run(["strip", "-o", plain, path], check=False).returncode != 0:
         shutil.copyfile(path, plain)
-    content = plain.read_bytes()
+    content = without_run_path(plain)
     plain.unlink()
     packed = compressed(content)
     (folder / f"{name}.xz").write_bytes(packed)
-    return f"program {name} {hashlib.sha256(content).hexdigest()} {len(content)} {len(packed)}", len(packed)
+    return f"program {name} {hashlib.sha256(content).hexdigest()} {len(content)} {len(packed)}", len(packed), content
+
+
+def without_run_path(path):
+    """Its bytes, without the folder of libraries of the machine that it was built on. To the loader an empty one is none."""
+    content = path.read_bytes()
+    for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", said_by("readelf", "-dW", str(path))):
+        name = b"\0" + folder.encode() + b"\0"
+        if content.count(name) == 1:
+            content = content.replace(name, b"\0" * len(name))
+    return content
+
+
+def libc_needed(contents):
+    """The newest version of glibc that any of them asks for."""
+    asked = {tuple(map(int, found)) for content in contents for found in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)}
+    return ".".join(map(str, max(asked))) if asked else None
 
 
 def compressed(content):
@@ -119,7 +144,14 @@ def facts(are_ours):
     if are_ours:
         yield f"rustc {said_by('rustc', '--version').removeprefix('rustc ') or 'unknown'}"
         yield f"processor {PROCESSOR}"
-        yield f"compute-capability {ENVIRONMENT['CUDA_COMPUTE_CAP']}"
+
+
+def capability(path, are_ours):
+    """What the kernels in it were compiled for: kept beside it, or as they were just built."""
+    beside = path.with_name(path.name + ".capability")
+    if beside.is_file():
+        return beside.read_text().strip()
+    return ENVIRONMENT["CUDA_COMPUTE_CAP"].replace(".", "") if are_ours else None
 
 
 def checkout_bytes():
@@ -153,15 +185,23 @@ def main():
 
 
 def fill(folder, source):
-    lines, sizes, missing = list(facts(source is None)), {}, {}
+    are_ours = source is None
+    lines, sizes, missing, contents = list(facts(are_ours)), {}, {}, []
+    if are_ours:
+        print("from nothing this takes half an hour on two cores; CUDA's compiler is downloaded where it is not here (its size is said)")
     for program in programs():
         try:
             path = there(source, program) if source else built(program)
         except Missing as why:
             missing[program.name] = why
             continue
-        line, sizes[program.name] = pack(path, program.name, folder)
+        line, sizes[program.name], content = pack(path, program.name, folder)
         lines.append(line)
+        contents.append(content)
+        if program.has_kernels and (compiled_for := capability(path, are_ours)):
+            lines.append(f"compute-capability {compiled_for}")
+    if newest := libc_needed(contents):
+        lines.append(f"glibc {newest}")
     (folder / "manifest").write_text("\n".join(lines) + "\n")
     beside = checkout_bytes()
     whole = sum(sizes.values()) + beside

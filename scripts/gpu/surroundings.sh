@@ -2,11 +2,15 @@
 
 # From the packed folder, into a folder of this run's own; else those that were built here.
 find_programs() {
+    packed=false
     if [[ -f $folder/manifest ]]; then
+        packed=true
         programs=$scratch/target/release
         unpack
         # The orchestrator prefers what is in the target folder: there may be other builds in the checkout's own.
         export CARGO_TARGET_DIR=$scratch/target
+        # So that records name it by its name, not by a folder that is gone when they are read.
+        export PATH=$programs:$PATH
     else
         programs=${CARGO_TARGET_DIR:-$PWD/target}/release
         [[ -x $programs/orchestrate ]] ||
@@ -15,7 +19,7 @@ find_programs() {
     fi
     orchestrate=$programs/orchestrate
     local said
-    said=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $said" "pack it on a machine like this one"
+    said=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $said" "pack it on a machine whose libc is no newer than this one's"
     say "$said"
 }
 

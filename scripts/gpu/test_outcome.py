@@ -1,12 +1,32 @@
-"""What is said of reports that no machine here could write."""
+"""What is said of reports that no machine here could write, and what of it makes a check fail."""
 
+import os
+import tempfile
 import unittest
+from pathlib import Path
 
 import outcome
 
+MANIFESTS = {
+    "compiled": 'binary = "compiled-engine"\n[devices.cuda]\nbinary = "compiled-cuda"\n',
+    "library": 'binary = "library-engine"\n[environment]\npython = "3.12"\n',
+    "vouching": 'binary = "vouching-engine"\nreference = true\n[environment]\npython = "3.12"\n',
+}
+NO_DRIVER = {"kind": "unavailable", "message": "no NVIDIA driver found"}
+NOT_BUILT = {"kind": "unavailable", "message": "not built"}
+
+
+def engine(label):
+    return {"label": label, "name": label.split(":")[0]}
+
 
 def case(label, samples, failure=None):
-    return {"engine": {"label": label}, "samples": samples, "failure": failure}
+    return {"engine": engine(label), "samples": samples, "failure": failure}
+
+
+def report(cases=(), failed=(), outputs=()):
+    failed = [{"engine": engine(label), "failure": fault} for label, fault in failed]
+    return {"cases": list(cases), "failed": failed, "outputs": list(outputs)}
 
 
 def output(engine, standing, rms=None, equal=0, compared=0, reasons=()):
@@ -21,31 +41,81 @@ def output(engine, standing, rms=None, equal=0, compared=0, reasons=()):
 
 
 class Outcome(unittest.TestCase):
+    def setUp(self):
+        tree = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for name, manifest in MANIFESTS.items():
+            (tree / "engines" / name).mkdir(parents=True)
+            (tree / "engines" / name / "engine.toml").write_text(manifest)
+        (tree / "programs").mkdir()
+        for program in ["library-engine", "compiled-cuda"]:
+            (tree / "programs" / program).touch()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(tree)
+
     def test_each_engine_has_its_standing_or_why_it_was_not_measured(self):
-        report = {
-            "cases": [case("near", 9), case("far", 9), case("broken", 0, {"message": "it fell over"})],
-            "failed": [{"engine": {"label": "absent"}, "failure": {"message": "not built"}}],
-            "outputs": [output("near", "agrees", 0.0123, 47, 48), output("far", "wrong", 2.0, 0, 48, ["its ids differ"])],
-        }
+        fell = {"kind": "exited", "message": "it fell over"}
+        found = report(
+            [case("near", 9), case("far", 9), case("broken", 0, fell)],
+            [("absent", NOT_BUILT), ("library", NO_DRIVER)],
+            [output("near", "agrees", 0.0123, 47, 48), output("far", "wrong", 2.0, 0, 48, ["its ids differ"])],
+        )
+        lines, code = outcome.outcome(found, "cuda", "r.jsonl")
         self.assertEqual(
-            outcome.outcome(report, "cuda", "r.jsonl"),
+            lines,
             [
                 "  absent: not measured: not built",
                 "  broken: not measured: it fell over",
                 "  far: wrong (2 nats from f32 over 1659 tokens; 0 of 48 greedy ids the same; its ids differ)",
+                "  library: left out: no NVIDIA driver found",
                 "  near: agrees (0.012 nats from f32 over 1659 tokens; 47 of 48 greedy ids the same)",
                 "  record: r.jsonl",
             ],
         )
+        self.assertEqual(code, outcome.FAILED)
 
     def test_one_that_failed_in_a_part_and_was_shown_to_nobody_says_both(self):
-        report = {"cases": [case("half", 9), case("half", 0, {"message": "no room"})], "failed": [], "outputs": []}
-        [line, _] = outcome.outcome(report, "cuda", "r.jsonl")
-        self.assertEqual(line, "  half: unverified; a part of it failed: no room")
+        found = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no room"})])
+        [line, _], code = outcome.outcome(found, "cuda", "r.jsonl")
+        self.assertEqual((line, code), ("  half: unverified; a part of it failed: no room", outcome.FAILED))
+
+    def code(self, failed=(), device="cuda", code=0, standing="exact"):
+        found = report([case("good", 9)], failed, [output("good", standing)])
+        return outcome.outcome(found, device, "r.jsonl", code)[1]
+
+    def test_an_engine_that_was_carried_here_and_not_measured_is_a_failure_though_a_run_over_all_excuses_it(self):
+        self.assertEqual(self.code(), outcome.DONE)
+        other_gpu = {"kind": "unavailable", "message": "compiled for sm_90a, and this GPU is 8.0"}
+        for label, fault in [("compiled", other_gpu), ("compiled", NOT_BUILT), ("vouching", NO_DRIVER)]:
+            self.assertEqual(self.code([(label, fault)]), outcome.FAILED, label)
+        self.assertEqual(self.code([("library", {"kind": "exited", "message": "killed"})]), outcome.FAILED)
+
+    def test_what_could_not_have_been_carried_and_what_is_for_another_device_fails_nothing(self):
+        self.assertEqual(self.code([("library", NO_DRIVER)]), outcome.DONE)
+        refused = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
+        # The run itself counts it.
+        self.assertEqual(self.code([("compiled:own-pool", refused)], code=4), outcome.DONE)
+        self.assertEqual(self.code([("compiled", refused)], code=4), outcome.FAILED)
+        # The program for the processor is not packed.
+        self.assertEqual(self.code([("compiled", NOT_BUILT)], device="cpu"), outcome.DONE)
+
+    def test_what_is_wrong_and_what_failed_unseen_are_failures_and_so_is_nothing_at_all(self):
+        self.assertEqual(self.code(standing="wrong"), outcome.FAILED)
+        self.assertEqual(self.code(code=4), outcome.FAILED)
+        self.assertEqual(outcome.outcome(report(failed=[("library", NO_DRIVER)]), "cuda", "r.jsonl")[1], outcome.FAILED)
+
+    def test_hints_can_be_followed_where_nothing_can_be_built(self):
+        for hint, device, instead in [
+            ("orchestrate setup compiled", "cpu", "where there is Rust: cargo run --release -- setup compiled"),
+            ("orchestrate setup vouching", "cuda", "where there is Rust: scripts/gpu-check --pack"),
+            ("orchestrate setup library", "cuda", "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"),
+            ("nvidia-smi", "cuda", "nvidia-smi"),
+        ]:
+            self.assertEqual(outcome.followable(f"  hint: {hint}\n", device, "programs"), f"  hint: {instead}\n")
 
     def test_a_gpu_that_the_programs_were_not_built_for_is_told_with_what_packs_them(self):
         gpu = {"name": "Pretence", "compute_capability": "8.0", "driver": "580.1"}
         self.assertEqual(outcome.gpus([gpu], "80"), ["  GPU: Pretence, compute capability 8.0, driver 580.1"])
+        self.assertEqual(len(outcome.gpus([gpu], "80a")), 1)
         [_, warning, hint] = outcome.gpus([gpu], "90")
         self.assertIn("built for 90, and this one is 80", warning)
         self.assertIn("CUDA_COMPUTE_CAP=80 scripts/gpu-check --pack", hint)

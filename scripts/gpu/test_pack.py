@@ -4,6 +4,8 @@ import contextlib
 import io
 import lzma
 import os
+import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -73,6 +75,7 @@ class Packing(unittest.TestCase):
         # One that does not build keeps no other from being carried, and is not passed over in silence.
         self.assertEqual(status, 4)
         self.assertRegex(said, "warning: `gpu-engine` is not packed: `cargo build .* -p gpu` failed")
+        self.assertIn(f"compute-capability {pack.ENVIRONMENT['CUDA_COMPUTE_CAP']}\n", (self.root / "packed/manifest").read_text())
         programs = [line.split()[1] for line in (self.root / "packed/manifest").read_text().splitlines() if "program" in line]
         self.assertEqual(programs, ["orchestrate", "one-engine", "two-cuda", "vouching-engine"])
 
@@ -84,6 +87,39 @@ class Packing(unittest.TestCase):
         self.assertRegex(status, "more than the .* that can be carried: `.*` is the largest")
         self.assertEqual((self.root / "packed/manifest").read_text(), there)
         self.assertFalse((self.root / "packed.new").exists())
+
+    def test_programs_that_were_built_before_say_what_gpu_they_are_for_and_what_libc_they_need(self):
+        built = self.root / "built"
+        built.mkdir()
+        for program in pack.programs():
+            (built / program.name).write_bytes(b"GLIBC_2.9 GLIBC_2.34\0GLIBC_PRIVATE")
+        (built / "two-cuda.capability").write_text("86\n")
+        lines = self.filled(built)
+        self.assertIn("compute-capability 86", lines)
+        self.assertIn("glibc 2.34", lines)
+        (built / "two-cuda.capability").unlink()
+        self.assertNotIn("compute-capability", "".join(self.filled(built)))
+
+    def filled(self, source):
+        packed = self.root / "packed"
+        packed.mkdir(exist_ok=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(pack.fill(packed, source), 0)
+        return (packed / "manifest").read_text().splitlines()
+
+    @unittest.skipUnless(shutil.which("cc") and shutil.which("readelf"), "needs a C compiler and binutils")
+    def test_the_folders_of_the_machine_that_built_it_are_not_carried_and_it_runs_without_them(self):
+        (self.root / "one.c").write_text("int main(void) { return 7; }")
+        folder = "/home/somebody/toolkits/cuda/lib"
+        program = self.root / "one"
+        link = f"-Wl,--enable-new-dtags,-rpath,{folder}"
+        subprocess.run(["cc", "-o", program, self.root / "one.c", link], check=True)
+        self.assertIn(folder.encode(), program.read_bytes())
+        (self.root / "carried").mkdir()
+        _, _, content = pack.pack(program, "one", self.root / "carried")
+        self.assertNotIn(folder.encode(), content)
+        program.write_bytes(content)
+        self.assertEqual(subprocess.run([program], check=False).returncode, 7)
 
     def test_without_xz_python_packs_as_well(self):
         with mock.patch("shutil.which", lambda _: None):

@@ -90,9 +90,7 @@ impl Counts {
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let configuration = configuration(arguments)?;
     if let Some(missing) = &configuration.unavailable {
-        let hint = missing.hint.as_ref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-        let why =
-            anyhow::anyhow!("engine `{}` cannot run here: {}{hint}", configuration.label, missing.reason);
+        let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.said());
         output::complain(&why);
         return Ok(FAILED_CASES);
     }

@@ -98,6 +98,9 @@ pub struct WitnessArgs {
     /// Make it anew where there is one
     #[arg(long)]
     pub force: bool,
+    /// Where the record of what it was asked goes
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

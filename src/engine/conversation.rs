@@ -9,6 +9,7 @@ use protocol::{
 };
 
 use super::error::{Cause, Fault, Stage};
+use super::library;
 use super::process::{Launching, Line, Process};
 
 /// Lines on stdout that are no JSON object: libraries chatter. More than this is no chatter.
@@ -273,7 +274,8 @@ impl Conversation {
     /// Its stdout has ended: say how the process did.
     async fn ended(&mut self) -> Cause {
         match self.process.wait(Duration::from_secs(2)).await {
-            Some(status) => Cause::Exited(describe(status)),
+            Some(status) => library::not_loaded(status, &self.process.stderr())
+                .unwrap_or_else(|| Cause::Exited(describe(status))),
             None => Cause::Protocol("closed its stdout and went on running".into()),
         }
     }

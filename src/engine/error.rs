@@ -32,7 +32,7 @@ pub enum Stage {
 
 #[derive(Debug)]
 pub enum Cause {
-    /// The program could not be started at all.
+    /// The program could not be started at all, or ended in the system's loader before its first line.
     Start { message: String, hint: Option<String> },
     /// The process ended before it answered.
     Exited(String),

@@ -3,6 +3,7 @@
 mod conversation;
 mod error;
 mod keeper;
+mod library;
 mod process;
 
 pub use conversation::{Answer, Conversation, Deadlines, Hello, STRAY_LINES};

@@ -84,7 +84,7 @@ fn judge(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Resu
 }
 
 const NO_DRIVER: (&str, &str) =
-    ("no NVIDIA driver found", "`nvidia-smi` lists a GPU where there is one; containers need `--gpus all`");
+    ("no NVIDIA driver found", "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`");
 
 #[cfg(test)]
 mod tests {
@@ -144,7 +144,8 @@ mod tests {
         let silent = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
         for counted in std::iter::once(Ok(0)).chain(silent.map(Err)) {
             let unavailable = judge(counted, || Signs { loaded: true, has_library: false }).unwrap_err();
-            let hint = format!("hint: {}", unavailable.hint.unwrap());
+            // As it stands below a table.
+            let hint = format!("  hint: {}", unavailable.hint.unwrap());
             assert!(unavailable.reason.len() <= 72 && hint.len() <= 80, "{hint}");
         }
     }

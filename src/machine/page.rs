@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::cpu::{Cache, Cpu};
 use super::energy::{Listed, PERMISSION};
+use super::gpu::Unordered;
 use super::{Gpu, Machine};
 use crate::report::safe::{line, wrap};
 
@@ -91,23 +92,39 @@ impl Page {
             .gpus
             .is_empty()
             .then(|| ("GPUs".to_string(), "none that a driver shows".to_string()));
-        let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu);
+        let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu).chain(self.unnamed());
         facts.chain([("versions".to_string(), self.versions())]).collect()
     }
 
     /// What `--device` calls it, where that is not plain.
     fn named(&self, gpu: &Gpu) -> String {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
-        let Some(visible) = cuda.visible(gpus) else {
-            return "which `cuda:N` it is, CUDA alone knows: set CUDA_DEVICE_ORDER=PCI_BUS_ID".into();
-        };
+        let Some(visible) = cuda.visible(gpus) else { return String::new() };
         match visible.iter().position(|&index| index == gpu.index) {
             Some(place) if place as u64 == u64::from(gpu.index) && cuda.visible_devices.is_none() => {
                 String::new()
             }
             Some(place) => format!("`--device cuda:{place}`"),
+            None if visible.is_empty() => "no engine sees it: CUDA_VISIBLE_DEVICES names none".into(),
             None => "no engine sees it: CUDA_VISIBLE_DEVICES names others".into(),
         }
+    }
+
+    /// Said once where nobody can say it of each: why not, and what would tell them.
+    fn unnamed(&self) -> Option<(String, String)> {
+        let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
+        let said = match cuda.unordered(gpus)? {
+            Unordered::CutUp => {
+                let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
+                format!(
+                    "CUDA alone knows which GPU is `cuda:0`, since one is cut up; name one: CUDA_VISIBLE_DEVICES={part}"
+                )
+            }
+            Unordered::BySpeed => {
+                "CUDA alone knows which GPU is which `cuda:N`; set CUDA_DEVICE_ORDER=PCI_BUS_ID".into()
+            }
+        };
+        Some(("order".into(), said))
     }
 
     fn host(&self) -> String {

@@ -54,6 +54,16 @@ pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
     above_zero(joules)
 }
 
+/// What the counters of its GPUs alone counted: what is left where the processors' cannot be read, which without root is usual.
+pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
+    let pass = seen.pass.filter(|pass| pass.new_tokens > 0 && on_device(seen))?;
+    let own = counters_of_gpus(seen)?;
+    let drawn = own.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
+    let drawn: Vec<&Energy> = drawn.collect::<Option<_>>()?;
+    let joules = over_idle(seen, &drawn)? / pass.new_tokens as f64;
+    (joules > 0.0).then_some(joules)
+}
+
 /// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
 /// now or before, or could not be read: the sum would lack it.
 fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
@@ -65,6 +75,10 @@ fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
     if !wanted.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
         return None;
     }
+    over_idle(seen, &drawn)
+}
+
+fn over_idle(seen: &Observation, drawn: &[&Energy]) -> Option<f64> {
     let over = |drawn: &&Energy| {
         if !drawn.counter.starts_with(PACKAGES) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
             return None;
@@ -348,6 +362,41 @@ mod tests {
         let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
         assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..seen }), Vec::<f64>::new());
         assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..seen }), [1.0]);
+    }
+
+    #[test]
+    fn where_only_root_reads_the_processors_counters_the_energy_of_its_gpus_is_known_all_the_same() {
+        let listed = |name: &str, trouble: Option<&str>| Listed {
+            name: name.into(),
+            trouble: trouble.map(String::from),
+        };
+        let energy_counters = ["package-0", "gpu-0", "gpu-1"]
+            .map(|it| listed(it, (it == "package-0").then_some("permission denied")));
+        let gpus = vec![Gpu::default(), Gpu { index: 1, ..Gpu::default() }];
+        let bare = Machine { energy_counters: energy_counters.to_vec(), gpus, ..Machine::default() };
+        let idle = [Idle { energy: vec![energy("gpu-0", 1_000_000, S), energy("gpu-1", 2_000_000, S)] }];
+        let sample = sample();
+        let joules = |device: &str, machine: &Machine, drawn: Vec<Energy>, new_tokens| {
+            let (launch, pass) =
+                (launch(device, None), Pass { energy: drawn, new_tokens, ..Pass::default() });
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let seen = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
+            (joules_per_token(&seen), gpu_joules_per_token(&seen))
+        };
+        let drawn = |elapsed_ns| {
+            vec![energy("gpu-0", 90_000_000, elapsed_ns), energy("gpu-1", 20_000_000, elapsed_ns)]
+        };
+        // 20 J in 2 s, of which 2 W are drawn anyway: 16 J over 8 tokens, and nothing of the other GPU's.
+        assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 8), (vec![], Some(2.0)));
+        // Processors that can be read are in the one and never in the other.
+        let root = Machine { energy_counters: vec![listed("package-0", None)], ..bare.clone() };
+        let all = [drawn(2 * S), vec![energy("package-0", 9_000_000, 2 * S)]].concat();
+        assert_eq!(joules("cuda:1", &root, all, 8).1, Some(2.0));
+        assert_eq!(joules("cpu", &bare, drawn(2 * S), 8), (vec![], None));
+        assert_eq!(joules("cuda:1", &bare, drawn(S / 2), 8).1, None);
+        assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 0).1, None);
+        assert_eq!(joules("cuda:1", &bare, vec![energy("gpu-1", 2_000_000, 2 * S)], 8).1, None);
+        assert_eq!(joules("cuda:0", &bare, vec![energy("gpu-1", 90_000_000, 2 * S)], 8).1, None);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
         device: vec!["cpu".into()],
         dtype: vec![WITNESS_DTYPE.into()],
         no_setup: true,
+        results: arguments.results.clone(),
         ..RunArgs::default()
     };
     let Measured { recorder, end } = measure::run(&run, |asked| Ok(Plan::new(asked).proof_alone()))?;

@@ -51,7 +51,7 @@ fn render(report: &Report, view: &View) -> Vec<u8> {
         for said in &fault.stderr {
             out.push_str(&format!("  - {}\n", code(said)));
         }
-        if let Some(hint) = &fault.hint {
+        for hint in fault.hint.iter().flat_map(|hint| hint.lines()) {
             out.push_str(&format!("  - hint: {}\n", code(hint)));
         }
     }

@@ -189,6 +189,7 @@ pub struct Fault {
     pub kind: String,
     pub when: String,
     pub message: String,
+    /// A way out in each line; the first can be pasted.
     pub hint: Option<String>,
     pub stderr: Vec<String>,
     /// How often it happened: once in each launch, at most.
@@ -218,11 +219,13 @@ impl Fault {
         if self.kind == TOO_SLOW {
             return self.message.clone();
         }
+        let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
         let when = match (self.kind.as_str(), self.when.as_str()) {
             ("unavailable", _) | (_, "") => String::new(),
+            // The message says that it cannot start.
+            ("start", "start" | "hello") => return format!("{}{times}", self.message),
             (_, when) => format!(" at {when}"),
         };
-        let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
         format!("{}{when}: {}{times}", self.kind, self.message)
     }
 }

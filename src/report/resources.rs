@@ -31,6 +31,8 @@ pub struct Resources {
     /// CPU time of the process tree over the time of the measured requests.
     pub cores_busy: Option<f64>,
     pub joules_per_token: Option<f64>,
+    /// By the counters of its GPUs alone.
+    pub gpu_joules_per_token: Option<f64>,
     /// Of the whole machine, when nothing ran.
     pub idle_watts: Option<f64>,
     /// NVML's indices of those that it computed on. All that follows is of them, and absent for an engine that computes on the CPU.
@@ -79,6 +81,7 @@ impl Resources {
             over_weights_bytes: estimate("memory_overhead"),
             cores_busy: cores_busy(&measured),
             joules_per_token: estimate("joules_per_token"),
+            gpu_joules_per_token: observed.iter().find_map(metric::gpu_joules_per_token),
             idle_watts: metric::idle_watts(&seen.record.idle),
             gpus: gpus.indices,
             gpu_percent: gpus.busy_percent,

@@ -110,6 +110,21 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     lines
 }
 
+/// Text whose lines end within `limit` columns: one that is broken goes on two columns further in than it began. A hint is
+/// left as it is, so that it can be pasted.
+pub fn narrow(text: &str, limit: usize) -> String {
+    let broken = |line: &str| {
+        let said = line.trim_start_matches(' ');
+        let indent = line.len() - said.len();
+        if width(line) <= limit || said.starts_with("hint: ") {
+            return format!("{line}\n");
+        }
+        let lines = wrap(said, limit.saturating_sub(indent).max(1), "  ").into_iter();
+        lines.map(|part| format!("{:indent$}{part}\n", "")).collect()
+    };
+    text.lines().map(broken).collect()
+}
+
 /// A command goes on in the next line, for a shell too.
 const CONTINUED: &str = " \\";
 
@@ -202,6 +217,16 @@ mod tests {
         let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
         assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);
+    }
+
+    #[test]
+    fn a_broken_line_goes_on_further_in_and_a_hint_is_not_broken() {
+        let text = "toy: not built\n    for cuda: not built (a long time, and much to fetch)\n    hint: ./bin/orchestrate setup toy\n";
+        assert_eq!(
+            narrow(text, 30),
+            "toy: not built\n    for cuda: not built (a\n      long time, and much to\n      fetch)\n    hint: ./bin/orchestrate setup toy\n"
+        );
+        assert_eq!(narrow("", 30), "");
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::stats::{Summary, median};
 
 /// What an engine says in sentences: no more of it is kept in any format.
 const LONGEST_SENTENCE: usize = 2000;
+/// Of one failure.
+const MOST_WAYS: usize = 3;
 
 pub struct Seen<'a> {
     pub record: &'a RunRecord,
@@ -172,7 +174,7 @@ impl<'a> Seen<'a> {
             let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
                 kind: "unavailable".into(),
                 message: line(&unavailable.reason),
-                hint: unavailable.hint.as_deref().map(line),
+                hint: unavailable.hint.as_deref().map(|hint| ways(hint, line)),
                 times: 1,
                 ..Fault::default()
             });
@@ -276,6 +278,12 @@ pub fn sentence(text: &str) -> String {
     shorten(&line(text), LONGEST_SENTENCE)
 }
 
+/// One way out in each line, however many an engine would name.
+fn ways(hint: &str, clean: fn(&str) -> String) -> String {
+    let ways = hint.lines().map(clean).filter(|way| !way.is_empty());
+    ways.take(MOST_WAYS).collect::<Vec<_>>().join("\n")
+}
+
 fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
@@ -283,7 +291,7 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
         kind: word(&first.kind),
         when: word(&first.when),
         message: sentence(&first.message),
-        hint: first.hint.as_deref().map(sentence),
+        hint: first.hint.as_deref().map(|hint| ways(hint, sentence)),
         stderr: first.stderr.iter().map(|said| sentence(said)).collect(),
         times: failures.len(),
     })

@@ -313,7 +313,11 @@ fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<Str
     }
     let skipped = fault.stderr.len().saturating_sub(STDERR_LINES);
     out.extend(fault.stderr.iter().skip(skipped).map(|said| shorten(&format!("| {said}"), limit - 2)));
-    out.extend(fault.hint.iter().map(|hint| format!("hint: {hint}")));
+    // The first is pasted; what follows is advice.
+    for (place, hint) in fault.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
+        let hint = format!("hint: {hint}");
+        out.extend(if place == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });
+    }
     let indented = out.into_iter().map(|line| format!("  {line}"));
     let lines: Vec<String> = wrap(&names.join("; "), limit, "  ").into_iter().chain(indented).collect();
     if lines.len() > 1 { lines } else { Vec::new() }

@@ -250,6 +250,30 @@ what each figure means: orchestrate metrics
 }
 
 #[test]
+fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_it() {
+    let mut record = planned(&asked(&["beacon"]));
+    let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
+    let ways = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
+                its own guide says where the library comes from\r\nthird\nfourth";
+    unavailable(&mut record, 0, lacks, ways);
+    for record in [&record, &RunRecord { failures: Vec::new(), ..record.clone() }] {
+        let text = rendered(record, "table", 80);
+        assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+        let expected = "
+  hint: `nvidia-smi` lists a GPU where one is; containers need `--gpus all`
+  hint: BEACON_PYTHON=/a/python/that/has/it; its own guide says where the
+    library comes from
+  hint: third
+";
+        assert!(text.contains(expected) && !text.contains("fourth"), "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(lacks), "{text}");
+        let markdown = rendered(record, "markdown", 80);
+        assert_eq!(markdown.matches("  - hint: ").count(), 3, "{markdown}");
+    }
+}
+
+#[test]
 fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
     for record in [worst(), default_suite(), empty()] {
         for limit in (60..=160).step_by(4) {

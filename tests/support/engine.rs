@@ -59,9 +59,9 @@ impl Engine {
         engine
     }
 
-    /// Every engine in the tree, the reference first.
+    /// Every engine in the tree that computes on the processor, the reference first.
     pub fn all() -> Vec<Self> {
-        in_tree().iter().map(|name| Self::start(name)).collect()
+        in_tree().iter().filter(|name| !needs_driver(name)).map(|name| Self::start(name)).collect()
     }
 
     /// With the embedded model, in f32.
@@ -220,6 +220,11 @@ pub fn binary(name: &str) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir));
     target.join("release").join(manifest(name)["binary"].as_str().unwrap())
+}
+
+/// It computes on GPUs of one maker alone.
+pub fn needs_driver(name: &str) -> bool {
+    manifest(name).get("needs").is_some_and(|needs| needs.get("driver").is_some())
 }
 
 fn is_reference(name: &str) -> bool {

@@ -1,11 +1,12 @@
 //! Loading: from a model folder and a request to a network and the facts about it.
 
+use candle_core::DeviceLocation;
 use engine_kit::{Engine, Options, Phases};
 use model_files::{Format, ModelFolder};
 use protocol::{Facts, Failed, HelloFacts, Load};
 
 use crate::architectures::Architecture;
-use crate::failure::computing;
+use crate::failure::{computing, unsupported};
 use crate::model::LoadedModel;
 use crate::network::Network;
 use crate::{about, device, gguf, safetensors, threads};
@@ -32,6 +33,7 @@ impl Engine for CandleEngine {
         phases.begin("config");
         let architecture = Architecture::of(folder)?;
         let device = device::open(load.device.as_deref())?;
+        pool_reaches(own_pool, device.location())?;
         let mut facts = Facts {
             device: Some(device::name(&device)),
             threads: Some(threads::settle(load.threads)?),
@@ -49,5 +51,35 @@ impl Engine for CandleEngine {
         // A GPU copies and widens while the host goes on. What is under way belongs to this load, not to the first request.
         device.synchronize().map_err(|error| computing("loading", &error, &device))?;
         Ok(LoadedModel { network: Network { device, decoder, own_pool }, facts })
+    }
+}
+
+/// A GPU gets its work in an order that belongs to the thread which gives it. In the pool's threads a forward pass would not
+/// wait for its input, which another thread has put there.
+fn pool_reaches(own_pool: bool, location: DeviceLocation) -> Result<(), Failed> {
+    match location {
+        DeviceLocation::Cpu => Ok(()),
+        _ if !own_pool => Ok(()),
+        _ => Err(unsupported(
+            "`own_pool` on a device that is not the CPU: candle's pool of threads is the CPU's",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candles_own_pool_is_refused_on_a_gpu_and_nowhere_else() {
+        let gpu = DeviceLocation::Cuda { gpu_id: 0 };
+        let refused = pool_reaches(true, gpu).unwrap_err();
+        assert_eq!(refused.kind, protocol::FailureKind::Unsupported);
+        assert!(refused.message.contains("`own_pool`"), "{refused:?}");
+        assert!(pool_reaches(true, DeviceLocation::Metal { gpu_id: 0 }).is_err());
+        assert_eq!(
+            (pool_reaches(false, gpu).is_ok(), pool_reaches(true, DeviceLocation::Cpu).is_ok()),
+            (true, true)
+        );
     }
 }

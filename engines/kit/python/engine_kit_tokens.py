@@ -40,15 +40,17 @@ class Tokens:
         # Set when the request is cancelled. `push` acts on it; an engine need look only in long work that pushes nothing.
         self.cancelled = False
 
-    def push(self, sequence, id):
-        """Takes a new token of `sequence`, the moment the host can use it. True once the sequence is done."""
+    def push(self, sequence, id, at_ns=None):
+        """Takes a new token of `sequence`, the moment the host can use it. True once the sequence is done. Where that moment
+        was in another thread, it was stamped there: `at_ns`, by `time.perf_counter_ns`."""
         if type(id) is not int:
             # The conversion may wait for a device, so it comes before the stamp.
             id = operator.index(id)
         state = self._sequences[sequence]
         if self._planted_ns and state.ids:
             _wait(self._planted_ns)
-        ns = self._clock() - self._zero_ns
+            at_ns = None
+        ns = (self._clock() if at_ns is None else at_ns) - self._zero_ns
         if state.finish is not None:
             self._misuse = self._misuse or f"a token for sequence {sequence} after it was done"
             return True

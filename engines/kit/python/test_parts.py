@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 from engine_kit_summary import quantile, summarise
-from engine_kit_tokens import GREEDY_BELOW, Sampler, uniforms
+from engine_kit_tokens import GREEDY_BELOW, Job, Sampler, Tokens, uniforms
 
 
 def sampling(**given):
@@ -53,6 +53,21 @@ class Sampling(unittest.TestCase):
         both = [(together.pick(logits, 0), together.pick(logits, 1)) for _ in range(20)]
         self.assertEqual([second for _, second in both], [alone.pick(logits, 1) for _ in range(20)])
         self.assertNotEqual([first for first, _ in both], [second for _, second in both])
+
+
+class Stamping(unittest.TestCase):
+    def times(self, planted_ns=0):
+        tokens = Tokens(Job([[1]], 3), (), zero_ns=100, start_ns=0, clock=lambda: 900, planted_ns=planted_ns)
+        tokens.push(0, 7, 140)
+        tokens.push(0, 8, 170)
+        self.assertTrue(tokens.push(0, 9))
+        return tokens.iteration()["sequences"][0]["token_ns"]
+
+    def test_a_token_that_was_stamped_elsewhere_keeps_its_time(self):
+        self.assertEqual(self.times(), [40, 70, 800])
+
+    def test_a_planted_delay_is_not_undone_by_a_stamp_from_before_it(self):
+        self.assertEqual(self.times(planted_ns=1), [40, 800, 800])
 
 
 class Summary(unittest.TestCase):

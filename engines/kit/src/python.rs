@@ -1,7 +1,7 @@
 //! Runs an engine that is written in Python: its worker reads and writes the protocol itself, on the very stdin and stdout
 //! that this process was given, so that nothing relays a line while a clock runs.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
@@ -23,6 +23,10 @@ pub struct PythonEngine {
     pub requirements: &'static str,
     /// The Python that its environment is made with: `3.11`.
     pub python: &'static str,
+    /// How else it is to be had, as in its manifest's `[environment] otherwise`: the hint in place of setting it up.
+    pub otherwise: Option<&'static str>,
+    /// What the machine lacks for it, whatever is set up: said beside a missing environment.
+    pub lacks: Option<fn() -> Option<&'static str>>,
     /// Name and content of each file. The first is the one to run. The Python kit is put beside them.
     pub files: &'static [(&'static str, &'static str)],
 }
@@ -59,15 +63,26 @@ pub fn host(engine: PythonEngine) -> ExitCode {
 /// Runs the worker to its end. `Err` is why there is none.
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
-    let setup = setup_command(engine.name, places::checkout().is_some());
+    let setup = || match engine.otherwise {
+        Some(otherwise) => otherwise.to_string(),
+        None => setup_command(engine.name, places::checkout().is_some()),
+    };
     let found = places::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
     let interpreter = match &found {
+        Python::Own(own) if is_something_else(&own.interpreter) => {
+            let message = format!("`{}` names no Python: `{}`", own.variable, own.interpreter.display());
+            let no_program = NoProgram { variable: own.variable.clone(), value: String::new() };
+            return Err(unavailable(message).hint(no_program.hint()));
+        }
         Python::Own(own) => &own.interpreter,
         Python::Pinned(interpreter) => interpreter,
         Python::NotSetUp => {
-            let name = engine.name;
-            let message = format!("the Python {} environment of `{name}` is not set up", engine.python);
-            return Err(unavailable(message).hint(setup));
+            let mut message =
+                format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
+            if let Some(lack) = engine.lacks.and_then(|lacks| lacks()) {
+                message += &format!(", and {lack}");
+            }
+            return Err(unavailable(message).hint(setup()));
         }
     };
     let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
@@ -95,7 +110,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
             format!("cannot start the Python of `{}` (`{}`): {error}", engine.name, interpreter.display());
         unavailable(message).hint(match &found {
             Python::Own(own) => format!("unset {}", own.variable),
-            _ => setup,
+            _ => setup(),
         })
     })?;
     Ok(ended.status)
@@ -108,6 +123,17 @@ fn no_python(error: anyhow::Error) -> Failed {
         Some(no_program) => failed.hint(no_program.hint()),
         None => failed,
     }
+}
+
+/// A program that is no Python would leave every request without an answer, or answer with its own words. What cannot be
+/// started at all is told of when it is.
+fn is_something_else(interpreter: &Path) -> bool {
+    let asked = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
+    let Ok(answer) = asked.stdin_null().stderr_null().unchecked().reader() else { return false };
+    let mut said = Vec::new();
+    // It may never end; it is ended when the reader is dropped.
+    let read = answer.take(64).read_to_end(&mut said);
+    read.is_err() || said.trim_ascii() != b"python"
 }
 
 /// What sets the environment up, to paste. In a checkout `orchestrate` need not be on PATH.

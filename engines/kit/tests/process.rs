@@ -16,7 +16,7 @@ const ROLE: &str = "KIT_TEST_ROLE";
 /// A "Python" that is a shell: `-u -s FILE` runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
-const TESTS: [(&str, fn()); 11] = [
+const TESTS: [(&str, fn()); 13] = [
     (
         "what_an_engine_prints_goes_to_stderr_and_stdout_is_the_protocols",
         what_an_engine_prints_goes_to_stderr,
@@ -26,6 +26,8 @@ const TESTS: [(&str, fn()); 11] = [
         "a_missing_environment_is_an_answer_to_every_request_and_a_clean_end",
         a_missing_environment_is_an_answer,
     ),
+    ("what_is_had_elsewhere_says_where_and_what_the_machine_lacks_besides", what_is_had_elsewhere_says_where),
+    ("a_program_that_is_no_python_is_an_answer", a_program_that_is_no_python_is_an_answer),
     ("a_worker_has_the_protocol_for_itself_and_its_files_beside_it", a_worker_has_the_protocol_for_itself),
     ("a_worker_that_was_killed_is_told_of_by_its_host", a_worker_that_was_killed_is_told_of),
     ("a_worker_that_fails_is_told_of_by_its_host", a_worker_that_fails_is_told_of),
@@ -64,11 +66,19 @@ fn play(role: &str) -> ExitCode {
             "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
         }
         "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
-        "fails" => "exit 3",
+        "fails" | "elsewhere" => "exit 3",
         other => panic!("no role `{other}`"),
     };
     let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("beside.txt", "beside")]));
-    host(PythonEngine { name: "snake", requirements: "torch==1\n", python: "3.11", files })
+    let elsewhere = role == "elsewhere";
+    host(PythonEngine {
+        name: "snake",
+        requirements: "torch==1\n",
+        python: "3.11",
+        otherwise: elsewhere.then_some("look under the third stone"),
+        lacks: elsewhere.then_some(|| Some("no stone found")),
+        files,
+    })
 }
 
 /// A toy that prints while it loads, as libraries do.
@@ -191,6 +201,29 @@ fn a_missing_environment_is_an_answer() {
     assert!(!home.join("workers").exists(), "nothing is written for an engine that cannot run");
 }
 
+fn what_is_had_elsewhere_says_where() {
+    let ended =
+        start("elsewhere", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
+    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
+    assert_eq!(failed.message, "the Python 3.11 environment of `snake` is not set up, and no stone found");
+    assert_eq!(failed.hint.as_deref(), Some("look under the third stone"));
+}
+
+fn a_program_that_is_no_python_is_an_answer() {
+    let home = home_with_environment("home-no-python");
+    // They end at once, repeat what they are told, and never end.
+    for program in ["/bin/true", "/bin/echo", "/usr/bin/yes"] {
+        let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"type\":\"shutdown\"}\n";
+        let ended = start_with("echo", &home, None, input, Some(Path::new(program)));
+        let [Message::Failed(failed), Message::Bye {}] = ended.messages.as_slice() else {
+            panic!("{}", ended.raw)
+        };
+        assert_eq!(failed.message, format!("`ORCHESTRATE_PYTHON_SNAKE` names no Python: `{program}`"));
+        assert_eq!((failed.kind, ended.code), (FailureKind::Unavailable, Some(0)));
+        assert!(failed.hint.as_ref().unwrap().starts_with("unset ORCHESTRATE_PYTHON_SNAKE"), "{failed:?}");
+    }
+}
+
 fn a_worker_has_the_protocol_for_itself() {
     let ended = start("echo", &home_with_environment("home-echo"), None, "the request\n");
     assert!(ended.stderr.contains("beside the request"), "{}", ended.stderr);
@@ -247,7 +280,10 @@ fn a_worker_is_told_where_the_embedded_model_lies() {
 fn a_python_of_the_users_own_runs_the_worker() {
     let home = tiny::folder("home-own");
     let python = home.join("own-python");
-    write_program(&python, "#!/bin/sh\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n");
+    write_program(
+        &python,
+        "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n",
+    );
     let ended = start_with("echo", &home, None, "x\n", Some(&python));
     assert!(ended.stderr.contains("own -u /"), "{}", ended.stderr);
     assert!(ended.stderr.contains("path: /somewhere/else  beside x"), "{}", ended.stderr);

@@ -1,9 +1,16 @@
 //! `tensorrt-llm`: NVIDIA's TensorRT-LLM as a peer. The engine itself is `worker.py`; this program starts it in a Python that
 //! has the library and hands it stdin and stdout.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use engine_kit::python::{PythonEngine, host};
+
+/// As in the manifest, and as the worker says it: a test holds them to one another.
+const OTHERWISE: &str = "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:1.2.1`";
+
+/// What a driver puts there: on Linux, and for Linux under Windows.
+const DRIVER: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
 fn main() -> ExitCode {
     host(PythonEngine {
@@ -11,15 +18,24 @@ fn main() -> ExitCode {
         environment: "tensorrt-llm",
         requirements: include_str!("../requirements.txt"),
         python: "3.12",
+        otherwise: Some(OTHERWISE),
+        lacks: Some(no_driver),
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("library.py", include_str!("../library.py")),
             ("expected.py", include_str!("../expected.py")),
             ("serving.py", include_str!("../serving.py")),
+            ("reader.py", include_str!("../reader.py")),
             ("settings.py", include_str!("../settings.py")),
             ("model_folder.py", include_str!("../model_folder.py")),
             ("machine.py", include_str!("../machine.py")),
+            ("visible.py", include_str!("../visible.py")),
             ("trouble.py", include_str!("../trouble.py")),
         ],
     })
+}
+
+fn no_driver() -> Option<&'static str> {
+    let found = DRIVER.iter().any(|file| Path::new(file).exists());
+    (!found).then_some("no NVIDIA driver found: it needs an NVIDIA GPU")
 }

@@ -76,8 +76,10 @@ class Worker:
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.process = subprocess.Popen([sys.executable, "-s", str(ENGINE / "worker.py")], env=environment, **pipes)
         self.lines, self.stderr = queue.Queue(), []
-        for stream, take in ((self.process.stdout, self._line), (self.process.stderr, self.stderr.append)):
-            threading.Thread(target=self._drain, args=(stream, take), daemon=True).start()
+        takers = ((self.process.stdout, self._line), (self.process.stderr, self.stderr.append))
+        self.drains = [threading.Thread(target=self._drain, args=taker, daemon=True) for taker in takers]
+        for drain in self.drains:
+            drain.start()
         test.addCleanup(self.end)
 
     def _drain(self, stream, take):
@@ -94,6 +96,12 @@ class Worker:
     def hear(self):
         """The next message that is no progress."""
         while (message := self.lines.get(timeout=PATIENCE_S))["type"] == "progress":
+            pass
+        return message
+
+    def hear_past(self, type):
+        """The next message that is of another type."""
+        while (message := self.hear())["type"] == type:
             pass
         return message
 
@@ -127,6 +135,9 @@ class Worker:
                     os.kill(pid, 9)
                 except OSError:
                     pass
+        for drain in self.drains:
+            # Nobody closes what is read; whoever had the other end is gone.
+            drain.join(PATIENCE_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
 

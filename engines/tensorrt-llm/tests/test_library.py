@@ -5,7 +5,9 @@ import sys
 import unittest
 from pathlib import Path
 
-from support import Worker, write_folder
+from support import ENGINE, Worker, write_folder
+
+import library
 
 HAS = {name: importlib.util.find_spec(name) is not None for name in ("torch", "tokenizers")}
 EMBEDDED = Path(__file__).resolve().parents[3] / "models" / "embedded"
@@ -32,6 +34,15 @@ class Greeting(unittest.TestCase):
         self.assertEqual(failed["message"], f"TensorRT-LLM is not installed in `{sys.executable}`")
         self.assertIn("export ORCHESTRATE_PYTHON_TENSORRT_LLM=", failed["hint"])
         self.assertIn("`tensorrt-llm/release:1.2.1`", failed["hint"])
+
+    def test_the_manifest_and_the_program_say_the_same_of_how_to_get_it(self):
+        for file in ("engine.toml", "src/main.rs"):
+            self.assertIn(f'"{library.GET_IT}"', (ENGINE / file).read_text(), file)
+
+    def test_every_file_of_the_worker_is_in_the_program(self):
+        program = (ENGINE / "src/main.rs").read_text()
+        for file in ENGINE.glob("*.py"):
+            self.assertIn(f'("{file.name}", include_str!("../{file.name}"))', program)
 
     def test_a_package_of_that_name_without_the_library_in_it_is_none(self):
         failed = Worker(self, stand_in=False).ask(**HELLO)
@@ -89,8 +100,6 @@ class Neighbours(unittest.TestCase):
     @unittest.skipUnless(HAS["torch"], "PyTorch is not installed in this Python")
     def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
         import torch
-
-        import library
 
         torch.manual_seed(1)
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]

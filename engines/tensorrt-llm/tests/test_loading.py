@@ -1,8 +1,13 @@
 """Loads: what arrives at the library, what is stated of it, and what is refused in which words before anything is loaded."""
 
+import json
+import time
 import unittest
+import uuid
 
-from support import CONFIG, PROMPT, Worker, expected_ids, ids, loaded, write_folder
+from support import CONFIG, PATIENCE_S, PROMPT, Worker, expected_ids, ids, loaded, write_folder
+
+import machine
 
 FP8 = {"quant_algo": "FP8", "kv_cache_quant_algo": None}
 
@@ -71,6 +76,13 @@ class Arriving(unittest.TestCase):
         worker.load(folder, device="cuda:1")
         worker.load(folder, device="cuda:0")
         self.assertEqual([made["visible"] for made in worker.noted("made")], ["7", "5"])
+
+    def test_a_list_of_devices_is_read_as_cuda_reads_it(self):
+        folder = write_folder(self)
+        for allowed, wanted in (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2")):
+            worker = Worker(self, environment={"CUDA_VISIBLE_DEVICES": allowed}, gpus=[["A", [9, 0]]] * 3, cut_up=1)
+            self.assertEqual(worker.load(folder)["type"], "loaded", allowed)
+            self.assertEqual([made["visible"] for made in worker.noted("made")], [wanted])
 
     def test_the_backend_that_builds_engines_is_built_and_loaded_in_phases_of_their_own(self):
         worker = Worker(self)
@@ -141,7 +153,7 @@ class Stating(unittest.TestCase):
         self.assertEqual(dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
 
     def test_memory_is_that_of_the_processes_that_work_for_it_and_they_are_named(self):
-        worker = Worker(self, environment={"ORCHESTRATE_LAUNCH": "l1"}, faults=["worker_of_nobody"], gpus=[["A", [9, 0]]] * 2)
+        worker = Worker(self, environment=launch(), faults=["worker_of_nobody"], gpus=[["A", [9, 0]]] * 2)
         message = worker.load(write_folder(self), options={"tp": 2})
         (note,) = worker.noted("workers")
         self.assertEqual(message["pids"], sorted(note["workers"]))
@@ -150,19 +162,19 @@ class Stating(unittest.TestCase):
         self.assertEqual(worker.generate(max_new_tokens=1)["device_memory"], held)
 
     def test_its_own_children_are_found_without_being_named(self):
-        message = Worker(self, environment={"ORCHESTRATE_LAUNCH": "l2"}).load(write_folder(self))
+        message = Worker(self, environment=launch()).load(write_folder(self))
         self.assertNotIn("pids", message)
         self.assertEqual(message["device_memory"]["in_use_bytes"], 1 << 30)
 
     def test_the_end_of_the_engine_is_the_end_of_its_workers(self):
         for faults in (["worker_of_nobody"], ["worker_of_nobody", "does_not_shut_down"]):
-            worker = loaded(self, faults=faults, environment={"ORCHESTRATE_LAUNCH": "l3"})
+            worker = loaded(self, faults=faults, environment=launch())
             (note,) = worker.noted("workers")
             self.assertEqual(worker.ask(type="shutdown"), {"type": "bye"})
             self.assertEqual(worker.process.wait(timeout=60), 0)
             self.assertEqual(worker.noted("shut_down"), [{"shut_down": True}])
             for pid in note["workers"]:
-                self.assertFalse(runs(pid), f"process {pid} still runs")
+                until_gone(self, pid)
 
     def test_a_second_load_ends_the_first(self):
         worker = loaded(self)
@@ -205,6 +217,24 @@ class Refusing(unittest.TestCase):
         self.assertIn("is in fp8: `A100-SXM4` has compute capability 8.0", failed["message"])
         self.assertEqual(failed["kind"], "unsupported")
 
+    def test_fp8_is_judged_by_the_gpus_that_are_used(self):
+        both = [["H100", [9, 0]], ["T400", [7, 5]]]
+        folder = write_folder(self, quantised=FP8)
+        self.assertEqual(Worker(self, gpus=both).load(folder, device="cuda:0")["type"], "loaded")
+        failed = self.refusal(folder, said={"gpus": both}, device="cuda:1")
+        self.assertIn("`T400` has compute capability 7.5, fp8 needs 8.9", failed["message"])
+        self.assertIn("`T400`", self.refusal(folder, said={"gpus": both}, options={"tp": 2})["message"])
+        # Which of them is the first, CUDA alone knows.
+        fastest = {"environment": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}
+        self.assertEqual(Worker(self, gpus=both, **fastest).load(folder)["type"], "loaded")
+        self.refusal(folder, said={"gpus": both[1:] * 2, **fastest})
+
+    def test_devices_that_the_caller_hides_are_refused_before_the_import(self):
+        for allowed in ("", "-1", "0,0", "7", "NoDevFiles", "GPU-abc", "MIG-1"):
+            failed = self.refusal(said={"environment": {"CUDA_VISIBLE_DEVICES": allowed}})
+            words = f"no `cuda`: this machine has 1 GPU, and `CUDA_VISIBLE_DEVICES={allowed}` shows none"
+            self.assertEqual((failed["kind"], failed["message"]), ("unavailable", words))
+
     def test_more_gpus_than_there_are(self):
         failed = self.refusal(options={"tp": 2})
         words = "option `tp`: 2 GPUs from `cuda` on are asked, this machine has 1 GPU"
@@ -230,18 +260,27 @@ class Refusing(unittest.TestCase):
         self.assertIn("no safetensors file", self.refusal(folder)["message"])
         (folder / "model.safetensors").rename(folder / "model.gguf")
         self.assertEqual(self.refusal(folder)["message"], "format `gguf`: offered are `safetensors`")
+        (folder / "model.gguf").rename(folder / "model.safetensors")
+        for name, words in (("../model.safetensors", "is no file name"), ("other.safetensors", "is missing")):
+            (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+            failed = self.refusal(folder)
+            self.assertEqual((failed["kind"], words in failed["message"]), ("model", True), failed)
         silent = write_folder(self, {"max_position_embeddings": None})
         self.assertEqual(self.refusal(silent)["hint"], "give `context_tokens`")
         self.assertEqual(self.refusal(context_tokens=129)["kind"], "context")
         self.assertNotIn("num_hidden_layers", CONFIG)
 
 
-def runs(pid):
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
+def launch():
+    """The mark of a launch of its own, as the orchestrator gives one: what bears it is ended with the engine."""
+    return {"ORCHESTRATE_LAUNCH": uuid.uuid4().hex}
+
+
+def until_gone(test, pid):
+    deadline = time.monotonic() + PATIENCE_S
+    while machine.is_alive(pid):
+        test.assertLess(time.monotonic(), deadline, f"process {pid} still runs")
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

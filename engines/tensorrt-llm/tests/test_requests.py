@@ -112,6 +112,35 @@ class Generating(unittest.TestCase):
         # All were handed over before the last one was over.
         self.assertEqual(len(worker.noted("asked")), 5)
 
+    def test_of_many_requests_two_at_a_time_none_is_lost(self):
+        """The library wakes its reader only while the reader's loop runs, also between requests and while lines are written."""
+        for stream in (False, True):
+            with self.subTest(stream=stream):
+                worker = loaded(self, token_s=0.001)
+                for pair in range(60):
+                    prompts = {2 * pair + half: [1 + half, 2 + pair] for half in (0, 1)}
+                    for name, prompt in prompts.items():
+                        worker.say(
+                            type="generate", id=name, prompt_ids=prompt, max_new_tokens=8, ignore_eos=True, stream=stream
+                        )
+                    for _ in prompts:
+                        answer = worker.hear_past("token")
+                        self.assertEqual(ids(answer), expected_ids(prompts[answer["id"]], 8))
+                self.assertEqual(worker.noted("lost_wake"), [])
+
+    def test_of_many_requests_one_after_the_other_none_is_lost(self):
+        for prompts in ([PROMPT], [PROMPT, [1, 2], [1, 3, 4], [1, 9]]):
+            for stream in (False, True):
+                with self.subTest(batch=len(prompts), stream=stream):
+                    worker = loaded(self, token_s=0.001)
+                    for _ in range(40):
+                        asked = {"max_new_tokens": 8, "ignore_eos": True, "padding": "packed", "stream": stream}
+                        worker.say(type="generate", prompts_ids=prompts, **asked)
+                        (iteration,) = worker.hear_past("token")["iterations"]
+                        found = [it["output_ids"] for it in iteration["sequences"]]
+                        self.assertEqual(found, [expected_ids(prompt, 8) for prompt in prompts])
+                    self.assertEqual(worker.noted("lost_wake"), [])
+
     def test_a_cancelled_request_ends_inside_the_library_too(self):
         for overlapping in (False, True):
             worker = loaded(self, token_s=0.01)
@@ -173,14 +202,23 @@ class Failing(unittest.TestCase):
         self.assertIn("RequestError: CUDA error: an illegal memory access", failed["message"])
         self.assertEqual(worker.generate(max_new_tokens=2)["kind"], "device")
 
+    def test_a_batch_that_failed_half_begun_leaves_nothing_behind(self):
+        worker = loaded(self, refused=[7, 7], token_s=0.001)
+        asked = {"max_new_tokens": 100, "ignore_eos": True, "padding": "packed"}
+        failed = worker.ask(type="generate", prompts_ids=[PROMPT, [7, 7]], **asked)
+        self.assertIn("a prompt that the library does not take", failed["message"])
+        self.assertEqual(worker.noted("aborted"), [{"aborted": PROMPT}])
+        self.assertEqual(ids(worker.generate(max_new_tokens=2, ignore_eos=True)), expected_ids(PROMPT, 2))
+
     def test_a_worker_process_that_died_is_a_failure_and_no_hang(self):
-        worker = loaded(self, faults=["worker_dies"])
-        failed = worker.generate(max_new_tokens=2)
-        (note,) = worker.noted("workers")
-        self.assertEqual(failed["kind"], "device")
-        self.assertEqual(failed["message"], f"a worker process of TensorRT-LLM (pid {note['workers'][0]}) has ended")
-        # Nothing waits a second time.
-        self.assertEqual(worker.generate(max_new_tokens=2)["message"], failed["message"])
+        for faults in (["worker_dies"], ["worker_dies", "in_a_container"]):
+            worker = loaded(self, faults=faults)
+            failed = worker.generate(max_new_tokens=2)
+            (note,) = worker.noted("workers")
+            self.assertEqual(failed["kind"], "device")
+            self.assertEqual(failed["message"], f"a worker process of TensorRT-LLM (pid {note['workers'][0]}) has ended")
+            # Nothing waits a second time.
+            self.assertEqual(worker.generate(max_new_tokens=2)["message"], failed["message"])
 
     def test_a_request_that_says_nothing_more_can_be_cancelled(self):
         worker = loaded(self, faults=["never_answers"])

@@ -11,6 +11,8 @@ fn main() -> ExitCode {
         environment: "pytorch",
         requirements: include_str!("../../environments/pytorch/requirements.txt"),
         python: "3.11",
+        otherwise: None,
+        lacks: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("batch.py", include_str!("../batch.py")),

@@ -27,17 +27,36 @@ pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
     std::env::var_os(ORDER).is_none().then_some((ORDER, BY_SLOT))
 }
 
+/// Why nobody but CUDA knows which GPU it calls by which number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unordered {
+    /// Of several GPUs one is cut into parts, and none is chosen: a part may be the first, or all that is shown.
+    CutUp,
+    /// The order is a matter of which one CUDA takes for the fastest.
+    BySpeed,
+}
+
 impl Cuda {
     pub fn here() -> Self {
         let set = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Self { device_order: set(ORDER).unwrap_or_else(|| BY_SLOT.into()), visible_devices: set(VISIBLE) }
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` where the order is a matter of which CUDA takes for
-    /// the fastest. A part of a GPU (MIG) stands for its GPU.
+    /// What makes `visible` unknown.
+    pub fn unordered(&self, gpus: &[Gpu]) -> Option<Unordered> {
+        let why = if self.hides_by_parts(gpus) { Unordered::CutUp } else { Unordered::BySpeed };
+        self.visible(gpus).is_none().then_some(why)
+    }
+
+    fn hides_by_parts(&self, gpus: &[Gpu]) -> bool {
+        self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_cut_up)
+    }
+
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` where that is not known (`unordered`). A part of a
+    /// GPU (MIG) stands for its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
-            None if gpus.len() > 1 && gpus.iter().any(Gpu::is_cut_up) => None,
+            None if self.hides_by_parts(gpus) => None,
             None => self.in_order(gpus),
             Some(list) if list.starts_with("GPU-") => Some(listed(list, |word| whole(word, gpus))),
             // Of several parts CUDA shows the first alone.

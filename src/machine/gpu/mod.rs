@@ -8,7 +8,7 @@ mod trouble;
 
 use serde::{Deserialize, Serialize};
 
-pub use cuda::{Cuda, order_for_processes};
+pub use cuda::{Cuda, Unordered, order_for_processes};
 pub use looks::{Look, over};
 pub use nvml::{counted, energy, held, look, probe};
 pub use trouble::{before, slowed};

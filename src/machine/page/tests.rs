@@ -110,8 +110,44 @@ fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
     assert!(text.contains("GPU 0 NVIDIA H900 80GB HBM3;"), "{text}");
     assert!(text.contains("no engine sees it") && text.contains("`--device cuda:0`"), "{text}");
     page.machine.cuda = cuda("FASTEST_FIRST", None);
-    assert!(said(&page).contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", said(&page));
+    assert_eq!(said(&page).matches("set CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", said(&page));
     assert!(page.text(80).lines().all(|line| width(line) <= 80), "{}", page.text(80));
+}
+
+#[test]
+fn of_several_gpus_of_which_one_is_cut_up_the_remedy_is_to_name_one_and_it_is_told_once() {
+    let mut page = page();
+    page.machine.gpus[0].mig_uuids = vec!["MIG-22345678-aaaa-bbbb-cccc-0123456789ab".into()];
+    page.machine.gpus.push(Gpu {
+        index: 1,
+        mig: Some(false),
+        mig_uuids: vec![],
+        ..page.machine.gpus[0].clone()
+    });
+    // Who counts by slot already, and who does not: the part comes first.
+    for order in ["PCI_BUS_ID", "FASTEST_FIRST"] {
+        page.machine.cuda = Some(Cuda { device_order: order.into(), visible_devices: None });
+        let text = page.text(80);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let remedy = "name one: CUDA_VISIBLE_DEVICES=MIG-22345678-aaaa-bbbb-cccc-0123456789ab";
+        assert_eq!(words.matches(remedy).count(), 1, "{text}");
+        assert!(!words.contains("CUDA_DEVICE_ORDER"), "{text}");
+        assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+    }
+    page.machine.gpus[0].mig_uuids.clear();
+    assert!(page.text(200).contains("name one: CUDA_VISIBLE_DEVICES=MIG-…"), "{}", page.text(200));
+}
+
+#[test]
+fn a_list_that_names_no_gpu_is_not_said_to_name_others() {
+    let mut page = page();
+    page.machine.gpus[0].mig = None;
+    for list in ["-1", "", "NoDevFiles"] {
+        page.machine.cuda =
+            Some(Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: Some(list.into()) });
+        let text = page.text(200);
+        assert!(text.contains("no engine sees it: CUDA_VISIBLE_DEVICES names none"), "{text}");
+    }
 }
 
 #[test]

@@ -147,6 +147,27 @@ fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
 }
 
 #[test]
+fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
+    let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
+    let of = |devices: &[&str], order: &str, visible: Option<&str>| {
+        let on = |device: &&str| Configuration { device: device.to_string(), ..Configuration::default() };
+        let plan = Plan { configurations: devices.iter().map(on).collect(), ..Plan::default() };
+        let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
+        used_by(&plan, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
+    };
+    let by_slot = "PCI_BUS_ID";
+    assert_eq!(of(&["cuda"], by_slot, None), [0]);
+    assert_eq!(of(&["cpu", "cuda:1", "cuda:3"], by_slot, None), [1, 3]);
+    assert_eq!(of(&["cuda:1"], by_slot, Some("3,2")), [2]);
+    assert_eq!(of(&["cuda", "cuda:1"], by_slot, Some("-1")), [0; 0]);
+    assert_eq!(of(&["cuda:9"], by_slot, None), [0; 0]);
+    assert_eq!(of(&["cpu"], by_slot, None), [0; 0]);
+    // Which one it is, CUDA or the engine alone knows.
+    assert_eq!(of(&["cuda"], "FASTEST_FIRST", None), [0, 1, 2, 3]);
+    assert_eq!(of(&["gpu"], by_slot, Some("1,2")), [1, 2]);
+}
+
+#[test]
 fn a_look_at_this_machine_says_nothing_without_a_remark_to_tell_it_by() {
     let plan = Plan::default();
     let quiet = Quiet::probe(&plan);

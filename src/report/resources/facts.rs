@@ -29,15 +29,16 @@ pub enum Counts {
     Plain(&'static str),
     /// As plain, and of a GPU: nothing is said of it where no row computes on one.
     Gpu(&'static str),
-    /// As bytes, likewise.
+    /// As bytes and as joules, likewise.
     GpuBytes,
+    GpuJoules,
 }
 
 impl Counts {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Bytes | Self::GpuBytes => "bytes",
-            Self::Joules => "J",
+            Self::Joules | Self::GpuJoules => "J",
             Self::Plain(unit) | Self::Gpu(unit) => unit,
         }
     }
@@ -46,8 +47,12 @@ impl Counts {
         matches!(self, Self::Bytes | Self::GpuBytes)
     }
 
+    pub fn is_joules(self) -> bool {
+        matches!(self, Self::Joules | Self::GpuJoules)
+    }
+
     pub fn is_of_gpus(self) -> bool {
-        matches!(self, Self::Gpu(_) | Self::GpuBytes)
+        matches!(self, Self::Gpu(_) | Self::GpuBytes | Self::GpuJoules)
     }
 }
 
@@ -124,6 +129,14 @@ pub const FACTS: &[Fact] = &[
         "CPU time of the process tree over the time of the measured requests.",
     ),
     metric("energy per token", Counts::Joules, |it| it.joules_per_token),
+    fact(
+        "GPU energy per token",
+        Counts::GpuJoules,
+        |it| it.gpu_joules_per_token,
+        "gpu_joules_per_token",
+        "what the counters of the GPUs that it computes on counted over the sampled pass, less what they count in the same time \
+         when nothing runs, over its new tokens: energy per token without the processors' share, which often only root may read.",
+    ),
     fact(
         "idle power",
         Counts::Plain("W"),

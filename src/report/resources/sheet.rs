@@ -35,10 +35,10 @@ impl Sheet {
             Scale::of(unit, rows.iter().flat_map(|(_, it)| facts().filter_map(|fact| (fact.of)(it))))
         };
         let bytes = scale_of(Counts::is_bytes, Unit::Bytes);
-        let joules = scale_of(|counts| counts == Counts::Joules, Unit::Joules);
+        let joules = scale_of(Counts::is_joules, Unit::Joules);
         let scale = |counts: Counts| match counts {
             Counts::Bytes | Counts::GpuBytes => bytes,
-            Counts::Joules => joules,
+            Counts::Joules | Counts::GpuJoules => joules,
             Counts::Plain(symbol) | Counts::Gpu(symbol) => Scale { divisor: 1.0, symbol },
         };
         // What nobody knows in any row is said once.
@@ -66,7 +66,7 @@ impl Sheet {
 fn written(value: f64, counts: Counts, scale: Scale) -> String {
     match counts {
         Counts::Plain(_) | Counts::Gpu(_) => three_digits(value),
-        Counts::Bytes | Counts::GpuBytes | Counts::Joules => scale.write(value),
+        Counts::Bytes | Counts::GpuBytes | Counts::Joules | Counts::GpuJoules => scale.write(value),
     }
 }
 

@@ -33,6 +33,24 @@ def nvmlDeviceGetCudaComputeCapability(handle):
     return tuple(GPUS[handle][1])
 
 
+def nvmlDeviceGetUUID(handle):
+    return f"GPU-{handle}f" if isinstance(handle, int) else handle
+
+
+def nvmlDeviceGetPciInfo(handle):
+    return SimpleNamespace(busId=f"00000000:{handle:02X}:00.0")
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle):
+    if handle != SAID.get("cut_up"):
+        raise NVMLError("Not Supported")
+    return 2
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
+    return f"MIG-{handle}{index}"
+
+
 def nvmlDeviceGetComputeRunningProcesses(handle):
     """Whoever the stand-in wrote down as a worker holds a gigabyte, all on the first GPU."""
     try:
@@ -40,4 +58,7 @@ def nvmlDeviceGetComputeRunningProcesses(handle):
     except (KeyError, OSError):
         return []
     pids = [pid for line in lines for pid in line.get("workers", [])] if handle == 0 else []
+    if "in_a_container" in SAID.get("faults", []):
+        # It tells of processes by the numbers that they have outside.
+        pids = [pid + 10_000_000 for pid in pids]
     return [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in pids]

@@ -1,6 +1,7 @@
 """Classes of the stand-in: arguments that refuse what they do not know, and an engine that answers from a thread."""
 
 import asyncio
+import collections
 import dataclasses
 import json
 import math
@@ -130,13 +131,14 @@ class RequestError(RuntimeError):
 
 
 class RequestOutput:
-    """One request; its responses come through a queue of the loop that ran when it was made."""
+    """One request; its responses come through a queue of the loop that ran when it was made. As the library's queue it keeps
+    each, wakes its reader in that loop as long as the loop runs, and has no second try."""
 
     def __init__(self, prompt_token_ids):
         self.prompt_token_ids = prompt_token_ids
         self.outputs, self.finished, self.cached_tokens = [CompletionOutput(0)], False, 0
         self.aborted, self._logits = threading.Event(), None
-        self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue()
+        self._loop, self._kept, self._event = asyncio.get_running_loop(), collections.deque(), asyncio.Event()
 
     @property
     def finished(self):
@@ -163,7 +165,23 @@ class RequestOutput:
         self.aborted.set()
 
     def put(self, **response):
-        self._loop.call_soon_threadsafe(self._queue.put_nowait, response)
+        self._kept.append(response)
+        if not self._loop.is_running():
+            # The library's dispatching thread says so in its log, and goes on.
+            return note(lost_wake=self.prompt_token_ids)
+        asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
+
+    async def _wake(self):
+        if self._kept:
+            self._event.set()
+
+    async def _get(self):
+        while not self._kept:
+            await self._event.wait()
+        response = self._kept.popleft()
+        if not self._kept:
+            self._event.clear()
+        return response
 
     async def aresult(self):
         while not self.finished:
@@ -176,7 +194,7 @@ class RequestOutput:
     async def __anext__(self):
         if self.finished:
             raise StopAsyncIteration
-        response = await self._queue.get()
+        response = await self._get()
         if "error" in response:
             self.finished = True
             raise RequestError(response["error"])
@@ -222,7 +240,7 @@ class LLM:
         self.args = self.arguments(**kwargs)
         self.args.__dict__["tensor_parallel_size"] = tensor_parallel_size
         config = json.loads(Path(model, "config.json").read_text())
-        self._vocabulary = config["vocab_size"]
+        self._vocabulary = config.get("vocab_size") or 64
         if "out_of_memory" in FAULTS:
             try:
                 raise RuntimeError("CUDA out of memory. Tried to allocate 48.00 GiB. GPU 0 has 3.00 GiB free.")
@@ -253,6 +271,8 @@ class LLM:
             raise ValueError("tokenizer is required to reset end_id if it is None")
         if len(inputs) > self.args.max_num_tokens and not self.args.enable_chunked_prefill:
             raise ValueError(f"The sum of prompt length ({len(inputs)}) should not exceed max_num_tokens")
+        if inputs == SAID.get("refused"):
+            raise ValueError("a prompt that the library does not take")
         note(asked=inputs, params=vars(sampling_params), streaming=streaming)
         result = RequestOutput(inputs)
         threading.Thread(target=self._answer, args=(result, sampling_params, streaming), daemon=True).start()

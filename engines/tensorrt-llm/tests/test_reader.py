@@ -1,0 +1,84 @@
+"""The reader alone: whose moment a stamp is, and what a sequence that ends without a word becomes."""
+
+import sys
+import time
+import unittest
+from types import SimpleNamespace
+
+from support import PATIENCE_S, PROMPT, STAND_IN
+
+from reader import Reader
+
+
+class Nothing:
+    """What comes of a request of which nothing comes."""
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        raise StopAsyncIteration
+
+
+class Llm:
+    """Answers nothing by itself: the test does."""
+
+    def generate_async(self, inputs, sampling_params, streaming):
+        if not inputs:
+            return Nothing()
+        sys.path.append(str(STAND_IN))
+        try:
+            from tensorrt_llm.llmapi import RequestOutput
+        finally:
+            sys.path.remove(str(STAND_IN))
+        return RequestOutput(inputs)
+
+
+class Reading(unittest.TestCase):
+    def setUp(self):
+        self.reader = Reader(Llm())
+        self.addCleanup(self.reader.close)
+        self.flow = SimpleNamespace(prompt=PROMPT, task=None)
+        self.reader.begin([self.flow], None, lambda: None)
+        self.addCleanup(lambda: self.reader.end([self.flow], 0))
+
+    def until_waiting(self, count):
+        """Until so much has come that nobody took."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.reader._came.qsize() < count:
+            self.assertLess(time.monotonic(), deadline, "nothing came")
+            time.sleep(0.001)
+
+    def test_a_token_has_the_time_when_the_library_gave_it_and_not_when_somebody_took_it(self):
+        times = [time.perf_counter_ns()]
+        for id in (7, 8, 9):
+            self.flow.result.put(ids=[id], reason="length" if id == 9 else None)
+            self.until_waiting(id - 6)
+            times.append(time.perf_counter_ns())
+        news = [news for _, news in self.reader.take()]
+        self.assertEqual([it.ids for it in news], [[7], [8], [9]])
+        for it, before, after in zip(news, times, times[1:]):
+            self.assertTrue(before < it.at_ns < after, (before, it.at_ns, after))
+
+    def test_what_ends_without_an_end_is_told_of(self):
+        flow = SimpleNamespace(prompt=[], task=None)
+        self.reader.begin([flow], None, lambda: None)
+        self.assertEqual(self.all_of(1), [(flow, None)])
+
+    def test_a_failure_comes_out_as_the_error_that_it_is(self):
+        self.flow.result.put(error="CUDA error")
+        ((flow, error),) = self.all_of(1)
+        self.assertEqual((flow, str(error)), (self.flow, "CUDA error"))
+
+    def test_whoever_waits_for_nothing_comes_back(self):
+        self.assertEqual(self.reader.take(), [])
+        self.reader.end([self.flow], 0)
+        self.assertTrue(self.flow.task.done())
+
+    def all_of(self, count):
+        self.until_waiting(count)
+        return self.reader.take()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,124 @@
+//! A program that the system's loader gives up on before its first line: which shared library it says is missing. Such an end
+//! has a status of its own, and says nothing of the engine.
+
+use std::process::ExitStatus;
+
+use super::error::Cause;
+
+/// How the loaders of Linux (glibc's, musl's) end a program, as a shell does one that it does not find.
+const NOT_LOADED: i32 = 127;
+/// What NVIDIA's driver brings, and no toolkit or package does.
+const OF_NVIDIAS_DRIVER: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
+
+/// From how a program ended and what it wrote on stderr; `None` where it ended otherwise.
+pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
+    use std::os::unix::process::ExitStatusExt;
+    let aborted = status.signal() == Some(nix::sys::signal::Signal::SIGABRT as i32);
+    let said = stderr.iter().enumerate().rev().find_map(|(at, line)| match status.code() {
+        Some(NOT_LOADED) => of_linux(line),
+        None if aborted => of_macos(line, &stderr[at..]),
+        _ => None,
+    });
+    let Said { library, trouble, variable } = said?;
+    let name = library.rsplit('/').next().unwrap_or(library);
+    let message = match trouble {
+        None => format!("cannot start: `{name}` is missing"),
+        Some(trouble) => format!("cannot start: `{library}`: {trouble}"),
+    };
+    let hint = match (trouble, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
+        (Some(_), _) => None,
+        (None, true) => {
+            Some(format!("NVIDIA's driver has it: `find / -name {name}`; its folder belongs on {variable}"))
+        }
+        (None, false) => Some(format!("`find / -name {name}`; its folder belongs on {variable}")),
+    };
+    Some(Cause::Start { message, hint })
+}
+
+struct Said<'a> {
+    library: &'a str,
+    /// It is there, and is not what it should be.
+    trouble: Option<&'a str>,
+    /// What names folders of libraries.
+    variable: &'static str,
+}
+
+/// glibc: `PROGRAM: error while loading shared libraries: libx.so.1: cannot open shared object file: No such file or directory`.
+/// musl: `Error loading shared library libx.so.1: No such file or directory (needed by PROGRAM)`.
+fn of_linux(line: &str) -> Option<Said<'_>> {
+    let signs = ["error while loading shared libraries: ", "Error loading shared library "];
+    let said = signs.iter().find_map(|sign| line.split_once(sign))?.1;
+    let (library, trouble) = said.split_once(": ").unwrap_or((said, ""));
+    let missing = trouble.is_empty() || trouble.contains("No such file");
+    let library = Some(library.trim()).filter(|library| !library.is_empty())?;
+    Some(Said { library, trouble: (!missing).then_some(trouble.trim()), variable: "LD_LIBRARY_PATH" })
+}
+
+/// `dyld[1]: Library not loaded: @rpath/libx.dylib`, and below it `Reason: tried: '/a/libx.dylib' (no such file)`.
+fn of_macos<'a>(line: &'a str, from_here: &'a [String]) -> Option<Said<'a>> {
+    let (start, library) = line.split_once("Library not loaded: ")?;
+    let library = Some(library.trim()).filter(|name| start.starts_with("dyld") && !name.is_empty())?;
+    let reason = from_here.iter().find_map(|line| line.trim().strip_prefix("Reason: "));
+    let missing = reason.is_none_or(|reason| reason.contains("no such file") || reason.contains("not found"));
+    let trouble = (!missing).then_some(reason).flatten();
+    Some(Said { library, trouble, variable: "DYLD_LIBRARY_PATH" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    /// A message, and the hint to it.
+    fn said(raw_status: i32, stderr: &[&str]) -> Option<(String, Option<String>)> {
+        let stderr: Vec<String> = stderr.iter().map(|line| line.to_string()).collect();
+        let cause = not_loaded(ExitStatus::from_raw(raw_status), &stderr)?;
+        assert_eq!(cause.kind(), "start");
+        Some((cause.to_string(), cause.hint()))
+    }
+
+    const EXITED_127: i32 = 127 << 8;
+    const ABORTED: i32 = 6;
+    const GLIBC: &str = "/a/long/path/of/toy: error while loading shared libraries: libcublas.so.13: cannot open \
+                         shared object file: No such file or directory";
+
+    #[test]
+    fn a_library_that_the_loader_does_not_find_is_named_with_where_its_folder_belongs() {
+        let (message, hint) = said(EXITED_127, &["before", GLIBC]).unwrap();
+        assert_eq!(message, "cannot start: `libcublas.so.13` is missing");
+        assert_eq!(hint.unwrap(), "`find / -name libcublas.so.13`; its folder belongs on LD_LIBRARY_PATH");
+        let musl = "Error loading shared library libx.so: No such file or directory (needed by ./a)";
+        assert_eq!(said(EXITED_127, &[musl]).unwrap().0, "cannot start: `libx.so` is missing");
+        let hint = said(EXITED_127, &[&GLIBC.replace("libcublas.so.13", "libcuda.so.1")]).unwrap().1;
+        assert!(hint.unwrap().starts_with("NVIDIA's driver has it: "));
+    }
+
+    #[test]
+    fn a_library_that_is_there_and_cannot_be_read_is_not_called_missing() {
+        let short = "a: error while loading shared libraries: /b/libx.so.1: file too short";
+        assert_eq!(
+            said(EXITED_127, &[short]).unwrap(),
+            ("cannot start: `/b/libx.so.1`: file too short".into(), None)
+        );
+    }
+
+    #[test]
+    fn the_loader_of_macos_says_it_in_words_of_its_own() {
+        let lines = ["dyld[7]: Library not loaded: @rpath/libx.dylib", "  Referenced from: <0> /a"];
+        let (message, hint) = said(ABORTED, &lines).unwrap();
+        assert_eq!(message, "cannot start: `libx.dylib` is missing");
+        assert!(hint.unwrap().ends_with("DYLD_LIBRARY_PATH"));
+        let other = [lines[0], "  Reason: tried: '/l/libx.dylib' (mach-o file, incompatible architecture)"];
+        assert!(said(ABORTED, &other).unwrap().0.contains("incompatible architecture"));
+    }
+
+    #[test]
+    fn a_program_that_ended_otherwise_is_not_said_to_miss_anything() {
+        assert_eq!(said(1 << 8, &[GLIBC]), None);
+        assert_eq!(said(EXITED_127, &["sh: 1: no-such-program: not found"]), None);
+        assert_eq!(said(EXITED_127, &["error while loading shared libraries: "]), None);
+        assert_eq!(said(ABORTED, &["my own words: Library not loaded: x"]), None);
+        assert_eq!(said(ABORTED, &[]), None);
+    }
+}
