@@ -73,6 +73,7 @@ fn play(role: &str) -> ExitCode {
     let elsewhere = role == "elsewhere";
     host(PythonEngine {
         name: "snake",
+        environment: "snake",
         requirements: "torch==1\n",
         python: "3.11",
         otherwise: elsewhere.then_some("look under the third stone"),

@@ -1,6 +1,6 @@
 """What each part of path `fast` is worth: decode steps of one model in several forms, in turns.
 
-    scripts/python-of transformers engines/transformers/compare_paths.py MODEL [--threads 2] [--rounds 9] [--forms fast,linear]
+    scripts/python-of transformers scripts/transformers-fast-parts.py MODEL [--threads 2] [--rounds 9] [--forms fast,linear]
 
 Every form is a process of its own, and while one works the others wait for a line. A round runs each form once, in an order
 that turns; what is said is the median over rounds of a form's time against the first form's in the same round.
@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "kit" / "python")]
+ENGINES = Path(__file__).resolve().parent.parent / "engines"
+sys.path[:0] = [str(ENGINES / "transformers"), str(ENGINES / "kit" / "python")]
 
 FORMS = {
     "fast": "as it is",
