@@ -15,17 +15,28 @@ use crate::record::Warning;
 use crate::registry::{Found, Registry};
 use crate::scenario::{self, Scenario};
 
-/// The engines that the command line names, `--all` standing for every engine in the tree.
+/// The engines that the command line names, `--all` standing for every engine in the tree, `--presets` for all presets of those
+/// that are named without one, and the rows of the suites that it names.
 pub fn engines<'a>(registry: &'a Registry, arguments: &RunArgs) -> Result<Vec<Found<'a>>> {
     let mut names = arguments.engines.clone();
-    if arguments.all {
-        for engine in &registry.engines {
-            let name = &engine.manifest.name;
-            let others = engine.other_presets().filter(|_| arguments.presets);
-            let all = std::iter::once(name.clone()).chain(others.map(|preset| format!("{name}:{preset}")));
-            // One that is also asked for by name is measured once.
-            names.extend(all.filter(|it| !arguments.engines.contains(it)));
+    for engine in &registry.engines {
+        let name = &engine.manifest.name;
+        if arguments.all {
+            add_missing(&mut names, [name.clone()]);
         }
+        if arguments.presets && names.contains(name) {
+            add_missing(&mut names, engine.other_presets().map(|preset| format!("{name}:{preset}")));
+        }
+    }
+    for (suite, engine, _) in registry.suites() {
+        if arguments.scenarios.iter().any(|name| name == suite) {
+            add_missing(&mut names, engine.rows_of(suite));
+        }
+    }
+    let of_the_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
+    if arguments.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
+        let hint = "name it without a preset, or `--all`; `orchestrate engines` lists the presets";
+        return Err(Usage(format!("--presets: no engine is named that has presets\nhint: {hint}")).into());
     }
     if names.is_empty() {
         let hint = "`--all` for every engine, `-e NAME` or `-e ./a-program` for one; `orchestrate engines` lists them";
@@ -35,11 +46,24 @@ pub fn engines<'a>(registry: &'a Registry, arguments: &RunArgs) -> Result<Vec<Fo
     names.iter().map(|name| registry.find(name).map_err(usage)).collect()
 }
 
-pub fn scenarios(names: &[String]) -> Result<Vec<&'static Scenario>> {
+/// What is asked for twice is measured once.
+fn add_missing(names: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
+    for name in more {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+}
+
+pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static Scenario>> {
     let mut found: Vec<&'static Scenario> = Vec::new();
+    let of_an_engine = |name: &String| {
+        let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
+        Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
+    };
     for name in names {
-        let Some(scenarios) = scenario::named(name) else {
-            let known: Vec<_> = listing::scenario_names().map(|name| format!("`{name}`")).collect();
+        let Some(scenarios) = scenario::named(name).or_else(|| of_an_engine(name)) else {
+            let known: Vec<_> = listing::scenario_names(registry).map(|name| format!("`{name}`")).collect();
             return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
         };
         for scenario in scenarios {

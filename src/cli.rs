@@ -82,8 +82,8 @@ pub struct RunArgs {
     /// Measure every engine that this machine can run; build and set up what is missing
     #[arg(long)]
     pub all: bool,
-    /// With --all: every preset of every engine, not the default one alone
-    #[arg(long, requires = "all")]
+    /// Every preset of the engines that are named (or of `--all`), not the default one alone
+    #[arg(long)]
     pub presets: bool,
     /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
     #[arg(short, long = "engine", value_name = "NAME|PATH")]

@@ -1,8 +1,10 @@
 //! What there is: engines, scenarios, metrics, environments. Plain text, for a person.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::Result;
+use model_files::size;
 use places::OwnPython;
 
 use crate::exit_code::DONE;
@@ -13,7 +15,8 @@ use crate::own_python;
 use crate::registry::{Registry, State, missing, without_driver};
 use crate::report::{FACTS, safe};
 use crate::scenario::{SCENARIOS, SUITES};
-use crate::shell::megabytes;
+use crate::setup;
+use crate::shell::{megabytes, pasteable};
 
 /// Columns of what lists engines, and of what is said while they are set up.
 pub const WIDTH: usize = 80;
@@ -33,7 +36,8 @@ pub fn engines() -> Result<u8> {
             writeln!(text, "    in {}", unseen(&own))?;
         }
         for (name, preset) in &manifest.presets {
-            writeln!(text, "    :{name}  {}", preset.about)?;
+            let suite = preset.suite.as_ref().map_or_else(String::new, |suite| format!(" (suite {suite})"));
+            writeln!(text, "    :{name}  {}{suite}", preset.about)?;
         }
         let mut hints = hint;
         for family in manifest.devices.keys() {
@@ -97,12 +101,17 @@ pub fn scenarios() -> Result<u8> {
     for suite in SUITES {
         writeln!(text, "{}\n    {} ({})", suite.name, suite.about, suite.scenarios.join(", "))?;
     }
+    for (name, engine, suite) in Registry::open()?.suites() {
+        writeln!(text, "{name}\n    {} ({})", suite.about, suite.scenarios.join(", "))?;
+        writeln!(text, "    rows: {}", engine.rows_of(name).join(", "))?;
+    }
     output::print(text.as_bytes())?;
     Ok(DONE)
 }
 
-pub fn scenario_names() -> impl Iterator<Item = &'static str> {
-    SCENARIOS.iter().map(|scenario| scenario.name).chain(SUITES.iter().map(|suite| suite.name))
+pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
+    let suites = SUITES.iter().map(|suite| suite.name).chain(registry.suites().map(|(name, ..)| name));
+    SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
 }
 
 pub fn metrics() -> Result<u8> {
@@ -135,8 +144,16 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
             writeln!(text, "    environment: {environment}")?;
         }
     }
+    for folder in setup::unused(&registry.engines)? {
+        writeln!(text, "of older pins, another checkout or a script: {}", on_disk(&folder))?;
+        writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
+    }
     output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
+}
+
+fn on_disk(folder: &Path) -> String {
+    format!("{} ({} on disk)", folder.display(), size(setup::used_bytes(folder)))
 }
 
 /// Whether a program is there, whether it can run, and how long building it takes.
@@ -160,7 +177,7 @@ fn environment(engine: &Engine) -> Result<Option<String>> {
     }
     let folder = folder?;
     if places::interpreter(&folder).is_some() {
-        return Ok(Some(folder.display().to_string()));
+        return Ok(Some(on_disk(&folder)));
     }
     let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
     let when = match engine.manifest.setup {

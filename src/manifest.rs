@@ -1,11 +1,14 @@
 //! `engines/NAME/engine.toml`: how an engine comes to be. What it can do, it says itself (`hello`).
 
+mod presets;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+
+pub use presets::{Against, DEFAULT_PRESET, OwnSuite, Preset};
 
 /// The engines in the tree when this program was built: for one that is installed away from its checkout.
 const EMBEDDED: &[(&str, Option<&str>)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
@@ -35,6 +38,9 @@ pub struct Manifest {
     pub devices: BTreeMap<String, OnDevice>,
     #[serde(default)]
     pub presets: BTreeMap<String, Preset>,
+    /// What `-s` takes beside the suites that every engine can run.
+    #[serde(default)]
+    pub suites: BTreeMap<String, OwnSuite>,
 }
 
 /// What differs on one family of devices.
@@ -94,28 +100,6 @@ pub struct Needs {
 pub enum Driver {
     Nvidia,
 }
-
-/// Load options under a name.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Preset {
-    pub about: String,
-    pub options: Map<String, Value>,
-    /// What is loaded where the user names no dtype.
-    pub dtype: Option<String>,
-    pub against: Option<Against>,
-}
-
-/// Another preset of the same engine, and what the difference from that one to this is called.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Against {
-    pub preset: String,
-    pub says: String,
-}
-
-/// The preset that needs no name.
-pub const DEFAULT_PRESET: &str = "default";
 
 #[derive(Debug, Clone)]
 pub struct Engine {
@@ -183,31 +167,6 @@ impl Engine {
         let environment = self.manifest.environment.as_ref();
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
     }
-
-    /// The presets that are measured beside the default one: what has its settings under another name would be measured twice.
-    pub fn other_presets(&self) -> impl Iterator<Item = &String> {
-        let presets = &self.manifest.presets;
-        let usual = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
-        let settings = |preset: &Preset| (preset.options.clone(), preset.dtype.clone());
-        let others = presets.iter().filter(|(name, _)| *name != DEFAULT_PRESET);
-        others.filter(move |(_, preset)| settings(preset) != settings(&usual)).map(|(name, _)| name)
-    }
-
-    /// A preset by its name, or the default one.
-    pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
-        let name = name.unwrap_or(DEFAULT_PRESET);
-        let preset = self.manifest.presets.get(name).cloned();
-        let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
-        let known: Vec<_> = self.manifest.presets.keys().map(|preset| format!("`{preset}`")).collect();
-        let preset = preset.with_context(|| {
-            format!(
-                "engine `{}` has no preset `{name}`\nhint: its presets are {}",
-                self.manifest.name,
-                known.join(", ")
-            )
-        })?;
-        Ok((name.to_string(), preset))
-    }
 }
 
 /// The engines that have a manifest in a folder of `engines/`.
@@ -229,7 +188,7 @@ pub fn read(folder: &Path) -> Result<Vec<Engine>> {
 pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<Engine> {
     let manifest: Manifest = toml::from_str(manifest)?;
     check_devices(&manifest)?;
-    check_presets(&manifest)?;
+    presets::check(&manifest)?;
     let requirements = match &manifest.environment {
         Some(environment) => {
             let path = &environment.requirements;
@@ -255,18 +214,6 @@ impl Environment {
         let plain = |it: u8| it.is_ascii_alphanumeric() || it == b'-' || it == b'_';
         (!name.is_empty() && name.bytes().all(plain)).then_some(name)
     }
-}
-
-/// A comparison with a preset that nobody can ask for would never be made.
-fn check_presets(manifest: &Manifest) -> Result<()> {
-    for (name, preset) in &manifest.presets {
-        let Some(against) = &preset.against else { continue };
-        let known = against.preset == DEFAULT_PRESET || manifest.presets.contains_key(&against.preset);
-        if !known || against.preset == *name {
-            bail!("`presets.{name}.against`: `{}` is no other preset of this engine", against.preset);
-        }
-    }
-    Ok(())
 }
 
 /// What would be passed over in silence, or would build one program over another, is refused.
@@ -304,96 +251,4 @@ pub fn embedded() -> Result<Vec<Engine>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
-        let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
-        assert!(engine(manifest, |_| None).is_ok());
-        assert!(engine(&format!("nmae = 1\n{manifest}"), |_| None).is_err());
-    }
-
-    const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
-
-    #[test]
-    fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() {
-        let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
-        let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
-        for device in ["cuda", "cuda:1"] {
-            let program = toy.on(device);
-            assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
-            assert!(program.needs().any(|it| it.driver.is_some()));
-            assert!(program.needs().any(|it| !it.os.is_empty()), "the engine's needs hold on every device");
-        }
-        for device in ["cpu", "metal", "cudax", ""] {
-            let program = toy.on(device);
-            assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
-            assert!(program.needs().all(|it| it.driver.is_none()));
-        }
-        let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
-        let program = shared.on("cuda:0");
-        assert_eq!((program.binary, program.only_for), ("toy-engine", None));
-        assert!(program.needs().any(|it| it.driver.is_some()));
-    }
-
-    #[test]
-    fn what_a_manifest_says_of_devices_in_vain_is_refused() {
-        let refused = |devices: &str| engine(&format!("{TOY}{devices}"), |_| None).unwrap_err().to_string();
-        let said = refused("[devices.\"cuda:1\"]\nbinary = \"x\"\n");
-        assert_eq!(said, "`devices.cuda:1`: expected a family of devices such as `cuda`");
-        let said = refused("[devices.cuda.build]\npackage = \"toy\"\n");
-        assert!(said.starts_with("`devices.cuda.build` without `devices.cuda.binary`"), "{said}");
-        let said = refused("[devices.cuda]\nbinary = \"toy-engine\"\n");
-        assert!(said.contains("`toy-engine` is another device's program"), "{said}");
-        assert!(refused("[devices.cuda.needs]\ndriver = \"other\"\n").contains("unknown variant `other`"));
-    }
-
-    #[test]
-    fn an_environment_is_the_engines_own_or_one_that_engines_share_by_its_name() {
-        let environment = |path: &str| {
-            let rest = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
-            engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{rest}"), |path| {
-                Some(path.into())
-            })
-        };
-        let own = environment("requirements.txt").unwrap();
-        assert_eq!((own.environment_name(), own.requirements.as_deref()), ("toy", Some("requirements.txt")));
-        let shared = environment("../environments/snake/requirements.txt").unwrap();
-        assert_eq!(shared.environment_name(), "snake");
-        for path in
-            ["pins.txt", "../environments/requirements.txt", "../environments/a/b/requirements.txt", "/x"]
-        {
-            let error = environment(path).unwrap_err().to_string();
-            assert!(error.contains("expected `requirements.txt` or"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_preset_is_held_against_another_one_that_there_is() {
-        let preset = |against: &str| {
-            let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");
-            engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
-        };
-        assert!(preset("default").is_ok());
-        assert_eq!(preset("slow").unwrap().manifest.presets["slow"].dtype.as_deref(), Some("f64"));
-        for nobody in ["fast", "quick"] {
-            let error = preset(nobody).unwrap_err().to_string();
-            assert_eq!(
-                error,
-                format!("`presets.fast.against`: `{nobody}` is no other preset of this engine")
-            );
-        }
-    }
-
-    #[test]
-    fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
-        let folder = places::checkout().unwrap().join("engines");
-        let engines = read(&folder).unwrap();
-        assert_eq!(engines.len(), embedded().unwrap().len());
-        for engine in engines {
-            let name = &engine.manifest.name;
-            assert!(folder.join(name).join("engine.toml").is_file(), "{name}");
-        }
-    }
-}
+mod tests;

@@ -23,7 +23,7 @@ use crate::output;
 use crate::own_python;
 use crate::plan::{Asked, Candidate, Mode, Plan, Start};
 use crate::progress::{Display, Progress};
-use crate::record::{self, End, Entry, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
+use crate::record::{self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
 use crate::registry::{Found, Registry};
 use crate::report::{self, Report, safe};
 use crate::request;
@@ -83,7 +83,7 @@ pub fn run<P: Into<Planned>>(
 ) -> Result<Measured> {
     let registry = Registry::open()?;
     let asked_for = asked::engines(&registry, arguments)?;
-    let scenarios = asked::scenarios(&arguments.scenarios)?;
+    let scenarios = asked::scenarios(&registry, &arguments.scenarios)?;
     let mut models = asked::models(&arguments.models)?;
     if let Some(expected) = &arguments.model_type {
         asked::expect_architecture(&models, expected)?;
@@ -125,7 +125,7 @@ pub fn dry_run<P: Into<Planned>>(arguments: &RunArgs, plan: impl FnOnce(&Asked) 
     let registry = Registry::open()?;
     let asked_for = asked::engines(&registry, arguments)?;
     let candidates = asked_for.iter().map(|found| registry.candidate(found)).collect();
-    let scenarios = asked::scenarios(&arguments.scenarios)?;
+    let scenarios = asked::scenarios(&registry, &arguments.scenarios)?;
     let asked = asked::asked(arguments, &registry, candidates, asked::models(&arguments.models)?, scenarios)?;
     let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
     let planned: Planned = plan(&asked)?.into();
@@ -259,13 +259,20 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, arguments: &RunArgs) -> u
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
-    // Under `--all` an engine that cannot run here is a row, unless it was asked for by name as well.
-    let excused = |configuration: usize| {
-        let engine = &record.header.plan.configurations[configuration].engine;
-        let named = |name: &String| name.split(':').next() == Some(engine);
-        arguments.all && !arguments.engines.iter().any(named)
+    // What nobody named is a row where it cannot run here: of `--all` an engine, of `--presets` or a suite a preset that asks
+    // for what this device does not have.
+    let excused = |failure: &Failure| {
+        let configuration = &record.header.plan.configurations[failure.configuration];
+        let engine = &configuration.engine;
+        let preset = configuration.preset.as_ref().map(|preset| format!("{engine}:{preset}"));
+        let names = |name: &String| name.split(':').next() == Some(engine);
+        match failure.kind.as_str() {
+            "unavailable" => arguments.all && !arguments.engines.iter().any(names),
+            "unsupported" => preset.is_some_and(|preset| !arguments.engines.contains(&preset)),
+            _ => false,
+        }
     };
-    let failed = record.failures.iter().any(|it| it.kind != "unavailable" || !excused(it.configuration));
+    let failed = record.failures.iter().any(|it| !excused(it));
     // What computes something else was not measured either.
     let rows = agreement::wrong(record).into_iter().zip(&record.header.plan.configurations);
     let wrong = rows.filter(|(_, it)| it.beside.is_none()).any(|(wrong, _)| wrong);
@@ -308,7 +315,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
     let run = RunArgs { seed: arguments.seed, device: vec![arguments.device.clone()], ..RunArgs::default() };
-    let scenarios = asked::scenarios(std::slice::from_ref(&arguments.scenario))?;
+    let scenarios = asked::scenarios(&registry, std::slice::from_ref(&arguments.scenario))?;
     let models = vec![asked::model(arguments.model.as_deref())?];
     let asked = asked::asked(&run, &registry, vec![registry.candidate(&found)], models, scenarios)?;
     debug_assert_eq!(asked.mode, Mode::Warm);

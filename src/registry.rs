@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use places::Python;
 
 use crate::machine::driver;
-use crate::manifest::{self, DEFAULT_PRESET, Driver, Engine, Preset, Program, SetUp};
+use crate::manifest::{self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp};
 use crate::plan::{CPU, Candidate, Start, Unavailable};
 use crate::shell::{megabytes, this_program};
 
@@ -65,6 +65,13 @@ impl Registry {
             false => format!("engines here: {}; a program's path works too", names.join(", ")),
         };
         bail!("no engine `{asked}`, and no such program on PATH\nhint: {hint}")
+    }
+
+    /// The suites of engines' own: each with its name and the engine whose presets are its rows.
+    pub fn suites(&self) -> impl Iterator<Item = (&str, &Engine, &OwnSuite)> {
+        self.engines.iter().flat_map(|engine| {
+            engine.manifest.suites.iter().map(move |(name, suite)| (name.as_str(), engine, suite))
+        })
     }
 
     /// The name of the engine that ratios are taken against.

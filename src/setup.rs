@@ -2,6 +2,7 @@
 //! that is. Each step is one command; its output goes to the displays line by line.
 
 mod device;
+mod disk;
 mod environment;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::registry::{self, Registry, State, set_up_command};
 use crate::shell::{pasteable, this_program};
 
 pub use device::checked as checked_devices;
+pub use disk::{unused, used_bytes};
 pub use environment::remove;
 
 /// Lines of a failed command's output that are shown.

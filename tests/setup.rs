@@ -66,6 +66,24 @@ fn engines_are_listed_with_what_they_need_and_the_command_that_gives_it() {
     assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
 }
 
+#[test]
+fn an_environment_that_no_engine_asks_for_any_more_is_listed_with_its_size_and_how_to_be_rid_of_it() {
+    let scratch = tree();
+    let environments = scratch.join("home/environments");
+    let (old, half) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
+    std::fs::create_dir_all(old.join("bin")).unwrap();
+    std::fs::create_dir_all(half.join("bin")).unwrap();
+    for file in ["bin/python", "orchestrate-ready"] {
+        std::fs::write(old.join(file), vec![1; 300_000]).unwrap();
+    }
+    let listed = finish(scratch.orchestrate_alone().args(["setup", "--list"])).stdout;
+    let (_, rest) = listed.split_once("of older pins, another checkout or a script:").unwrap();
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let old = old.display().to_string();
+    assert_eq!((words[0], &words[2..]), (old.as_str(), ["kB", "on", "disk)", "hint:", "rm", "-r", &old].as_slice()));
+    assert!(words[1].trim_start_matches('(').parse::<f64>().unwrap() >= 600.0, "{rest}");
+}
+
 /// The rows that a run of these arguments would have.
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate_alone();
@@ -98,6 +116,29 @@ fn a_preset_with_the_defaults_settings_is_not_measured_twice_unless_it_is_named(
         ["toy:other", "bare", "bare:late", "toy"]
     );
     assert_eq!(rows(&scratch, &["-e", "toy", "-e", "toy:same"]), ["toy", "toy:same"]);
+    assert_eq!(rows(&scratch, &["-e", "bare", "--presets"]), ["bare", "bare:late"]);
+}
+
+#[test]
+fn a_suite_of_an_engines_own_brings_its_rows_beside_those_that_are_named() {
+    let scratch = Scratch::outside();
+    let toy = [
+        "about = \"x\"\nbinary = \"toy-engine\"\n",
+        "[suites.toy-parts]\nabout = \"one choice at a time\"\nscenarios = [\"prefill\"]\n",
+        "[presets.late]\noptions = { per_token_ns = 9 }\n",
+        "[presets.later]\noptions = { per_token_ns = 90 }\nsuite = \"toy-parts\"\n",
+        "against = { preset = \"late\", says = \"later\" }\n",
+    ];
+    scratch.plant(&[("bare", "about = \"x\"\nbinary = \"bare\"\n"), ("toy", &toy.concat())]);
+    assert_eq!(rows(&scratch, &["-s", "toy-parts"]), ["toy:late", "toy:later"]);
+    assert_eq!(rows(&scratch, &["-s", "toy-parts", "-e", "bare"]), ["bare", "toy:late", "toy:later"]);
+    assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "toy", "toy:late"]);
+    let listed = finish(scratch.orchestrate_alone().arg("scenarios")).stdout;
+    let said = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
+    assert!(listed.ends_with(said), "{listed}");
+    let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"]));
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("`default`, `toy-parts`"), "{}", outcome.stderr);
 }
 
 #[test]

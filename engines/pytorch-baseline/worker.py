@@ -5,7 +5,7 @@ import sys
 
 import engine_kit
 from engine_kit import Failed
-from model_folder import FORMATS, open_folder
+from folder import FORMATS, open_folder
 from shape import ARCHITECTURES
 
 

@@ -7,7 +7,7 @@ import library
 import machine
 from engine_kit import Failed
 from expected import WRITTEN_FOR
-from model_folder import FORMATS, open_folder
+from folder import FORMATS, open_folder
 from settings import MOST_AT_ONCE, OPTIONS, read_settings
 
 NAME = "tensorrt-llm"

@@ -59,7 +59,7 @@ def free_bytes(device):
 
 def check_room(tensors, dtype, devices, free=free_bytes):
     """Refuses weights that cannot fit, before they are read: a host that runs out of memory kills instead of refusing."""
-    numbers = sum(math.prod(shape) for _, shape in tensors.values())
+    numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
     need, rooms = numbers * dtype.itemsize, [free(device) for device in devices]
     if None in rooms or need <= sum(rooms):
         return

@@ -30,7 +30,7 @@ def count_parameters(folder, network):
     """Numbers that were learnt, shared ones once; of a checkpoint where wrapped weights do not tell."""
     wrapped = any(hasattr(parameter, "quant_state") for parameter in network.parameters())
     if wrapped:
-        return sum(math.prod(shape) for _, shape in folder.tensors.values())
+        return sum(math.prod(tensor.shape) for tensor in folder.tensors.values())
     return sum(parameter.numel() for parameter in network.parameters())
 
 

@@ -69,7 +69,7 @@ def shapes_that_differ(folder, error):
     """What `transformers` says of tensors that do not fit its network is a table on stderr; the config is what they differ from."""
     if "mismatch" not in str(error).lower():
         return one_line(error)
-    rows = {shape[0] for name, (_, shape) in folder.tensors.items() if "embed" in name or "wte" in name}
+    rows = {tensor.shape[0] for name, tensor in folder.tensors.items() if "embed" in name or "wte" in name}
     if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
         return f"its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
     return "tensors have other shapes than its `config.json` says (they are listed on stderr)"

@@ -32,7 +32,7 @@ pub struct PythonEngine {
 }
 
 /// The Python kit, which every worker imports as `engine_kit`.
-const KIT: [(&str, &str); 8] = [
+const KIT: [(&str, &str); 9] = [
     ("engine_kit.py", include_str!("../python/engine_kit.py")),
     ("engine_kit_checks.py", include_str!("../python/engine_kit_checks.py")),
     ("engine_kit_conversation.py", include_str!("../python/engine_kit_conversation.py")),
@@ -41,6 +41,7 @@ const KIT: [(&str, &str); 8] = [
     ("engine_kit_summary.py", include_str!("../python/engine_kit_summary.py")),
     ("engine_kit_tokens.py", include_str!("../python/engine_kit_tokens.py")),
     ("engine_kit_wire.py", include_str!("../python/engine_kit_wire.py")),
+    ("model_folder.py", include_str!("../python/model_folder.py")),
 ];
 
 /// All of a Python engine's `main`.

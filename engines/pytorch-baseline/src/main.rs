@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             ("phi3.py", include_str!("../phi3.py")),
             ("gemma.py", include_str!("../gemma.py")),
             ("gpt2.py", include_str!("../gpt2.py")),
-            ("model_folder.py", include_str!("../model_folder.py")),
+            ("folder.py", include_str!("../folder.py")),
             ("shape.py", include_str!("../shape.py")),
         ],
     })

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from model import rotary_frequencies
-from model_folder import open_folder
+from folder import open_folder
 
 IDS = [0, 17, 42, 9, 9, 61, 3]
 

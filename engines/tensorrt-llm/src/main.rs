@@ -27,7 +27,7 @@ fn main() -> ExitCode {
             ("serving.py", include_str!("../serving.py")),
             ("reader.py", include_str!("../reader.py")),
             ("settings.py", include_str!("../settings.py")),
-            ("model_folder.py", include_str!("../model_folder.py")),
+            ("folder.py", include_str!("../folder.py")),
             ("machine.py", include_str!("../machine.py")),
             ("visible.py", include_str!("../visible.py")),
             ("trouble.py", include_str!("../trouble.py")),

@@ -257,7 +257,7 @@ class Refusing(unittest.TestCase):
         folder = write_folder(self)
         self.assertIn("expected a model folder", self.refusal(folder / "model.safetensors")["message"])
         (folder / "model.safetensors").write_bytes(b"\xff" * 64)
-        self.assertIn("no safetensors file", self.refusal(folder)["message"])
+        self.assertIn("no whole safetensors file", self.refusal(folder)["message"])
         (folder / "model.safetensors").rename(folder / "model.gguf")
         self.assertEqual(self.refusal(folder)["message"], "format `gguf`: offered are `safetensors`")
         (folder / "model.gguf").rename(folder / "model.safetensors")

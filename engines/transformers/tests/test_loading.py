@@ -132,7 +132,7 @@ class Loading(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     def test_weights_that_do_not_fit_are_refused_before_they_are_read(self):
-        tensors, gigabyte = {"a": ("BF16", (1000, 1000, 1000))}, 10**9
+        tensors, gigabyte = {"a": SimpleNamespace(shape=(1000, 1000, 1000))}, 10**9
         check_room(tensors, torch.float32, ["cpu"], free=lambda device: 4 * gigabyte)
         check_room(tensors, torch.float32, ["cuda:0", "cuda:1"], free=lambda device: 2 * gigabyte)
         check_room(tensors, torch.float32, ["cpu"], free=lambda device: None)

@@ -1,0 +1,149 @@
+"""A model folder as Python engines read it: which files hold the weights and whether they are whole, the ids that begin and
+end a text. The kit itself knows no model; this stands beside it for engines that read safetensors.
+
+Knows no tensor library, so that what is wrong with a folder is said before anything heavy happens.
+"""
+
+import json
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+from engine_kit_checks import check_offered
+from engine_kit_wire import Failed
+
+FORMATS = ["safetensors"]
+INDEX = "model.safetensors.index.json"
+WHOLE = "model.safetensors"
+
+# A header longer than this is none: the format's own bound.
+MOST_HEADER_BYTES = 100_000_000
+
+
+def open_folder(path):
+    """`path`, `name`, `config` (as it stands in the file), `architecture` (None where the config does not say), `weights`
+    (paths: those of the index, else every safetensors file), `is_indexed`, `tokenizer` (a path or None), `bos_id` (or None),
+    `eos_ids`."""
+    path = Path(path)
+    weights, is_indexed = _weights(path)
+    config = read_json(path / "config.json")
+    generation = path / "generation_config.json"
+    said = read_json(generation) if generation.is_file() else {}
+    ids = {**config, **{name: value for name, value in said.items() if value is not None}}
+    tokenizer = path / "tokenizer.json"
+    architecture = config.get("model_type")
+    return SimpleNamespace(
+        path=path,
+        name=path.resolve().name,
+        config=config,
+        architecture=architecture if isinstance(architecture, str) else None,
+        weights=weights,
+        is_indexed=is_indexed,
+        tokenizer=tokenizer if tokenizer.is_file() else None,
+        bos_id=next(iter(_ids(ids.get("bos_token_id"))), None),
+        eos_ids=_ids(ids.get("eos_token_id")),
+    )
+
+
+def read_tensors(files):
+    """By their names, the tensors of these safetensors files: `dtype` (as files call it), `shape`, `bytes`. A file that is
+    not whole is refused."""
+    tensors = {}
+    for file in files:
+        tensors |= _header(file)
+    return tensors
+
+
+def _header(path):
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            first = file.read(8)
+            length = struct.unpack("<Q", first)[0] if len(first) == 8 else None
+            if length is None or not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
+                said = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
+                raise _broken(path, said)
+            header = file.read(length)
+    except OSError as error:
+        raise Failed("model", f"`{path}`: {error.strerror or error}") from None
+    try:
+        tensors = json.loads(header)
+        tensors.pop("__metadata__", None)
+        ends = [0] + [it["data_offsets"][1] for it in tensors.values()]
+        found = {name: _tensor(it) for name, it in tensors.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise _broken(path, f"its header is no list of tensors ({type(error).__name__})") from None
+    end = 8 + length + max(ends)
+    if end != size:
+        what = "truncated" if size < end else "longer than it says"
+        raise _broken(path, f"{what}: {size} bytes, and its header speaks of {end}")
+    return found
+
+
+def _tensor(described):
+    begin, end = described["data_offsets"]
+    return SimpleNamespace(dtype=described["dtype"], shape=tuple(described["shape"]), bytes=end - begin)
+
+
+def _broken(path, what):
+    return Failed("model", f"`{path}` is no whole safetensors file: {what}", "fetch or copy this file again")
+
+
+def _weights(path):
+    """The files, and whether an index names them."""
+    if path.is_file():
+        check_offered("format", path.suffix.removeprefix(".").lower() or "file", FORMATS)
+        raise Failed("model", f"`{path}`: expected a model folder", f"give `{path.parent}`")
+    found = sorted(path.glob("*.safetensors"))
+    if (path / INDEX).is_file():
+        names = read_json(path / INDEX).get("weight_map")
+        if not isinstance(names, dict) or not names:
+            raise Failed("model", f"`{path / INDEX}`: `weight_map` is missing")
+        return [_shard(path, name) for name in sorted({str(name) for name in names.values()})], True
+    if not found:
+        if any(path.glob("*.gguf")):
+            check_offered("format", "gguf", FORMATS)
+        raise Failed("model", f"no `*.safetensors` file in `{path}`")
+    return found, False
+
+
+def _shard(path, name):
+    # A shard lies in the folder; an index that points elsewhere is broken or worse.
+    if Path(name).name != name:
+        raise Failed("model", f"`{path / INDEX}`: `{name[:120]}` is no file name")
+    if not (path / name).is_file():
+        raise Failed("model", f"`{path / INDEX}`: shard `{name[:120]}` is missing")
+    return path / name
+
+
+def read_json(path):
+    """An object, or the failure that says what there is instead."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise Failed("model", f"`{path}`: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise Failed("model", f"`{path}`: {error}") from None
+    if not isinstance(value, dict):
+        raise Failed("model", f"`{path}`: expected an object")
+    return value
+
+
+def first_whole(config, names):
+    """The first of these words that a config has; None where it has none of them."""
+    for name in names:
+        value = config.get(name)
+        if value is None:
+            continue
+        if type(value) is not int or not 0 < value < 2**32:
+            raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{str(value)[:80]}`")
+        return value
+    return None
+
+
+def _ids(value):
+    """One id, a list of them, or none."""
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if any(type(id) is not int or not 0 <= id < 2**32 for id in ids):
+        raise Failed("model", f"`config.json`: expected token ids, found `{str(value)[:80]}`")
+    return ids

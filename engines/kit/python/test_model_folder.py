@@ -1,0 +1,140 @@
+"""Which folders are read and which are refused, in which words."""
+
+import json
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+from engine_kit_wire import Failed
+from model_folder import INDEX, WHOLE, first_whole, open_folder, read_tensors
+
+CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
+
+
+class Folders(unittest.TestCase):
+    def folder(self, config=CONFIG, files=(WHOLE,), **others):
+        """`others`: more JSON files by their names without `.json`."""
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        path = Path(kept.name)
+        for name, content in {"config": config, **others}.items():
+            (path / f"{name}.json").write_text(json.dumps(content))
+        for number, name in enumerate(files):
+            (path / name).write_bytes(safetensors({f"tensor.{number}": ("BF16", [2, 3], 12)}))
+        if len(files) > 1:
+            (path / INDEX).write_text(json.dumps({"weight_map": {f"tensor.{at}": it for at, it in enumerate(files)}}))
+        return path
+
+    def refusal(self, path):
+        with self.assertRaises(Failed) as caught:
+            read_tensors(open_folder(path).weights)
+        return caught.exception.kind, caught.exception.message
+
+    def test_a_folder_says_where_its_parts_are_and_a_generation_config_overrules_the_config(self):
+        path = self.folder(generation_config={"eos_token_id": [63, 5], "bos_token_id": None, "temperature": 0.6})
+        folder = open_folder(str(path))
+        self.assertEqual((folder.architecture, folder.bos_id, folder.eos_ids), ("llama", 1, [63, 5]))
+        self.assertEqual((folder.weights, folder.is_indexed, folder.tokenizer), ([path / WHOLE], False, None))
+        tensor = read_tensors(folder.weights)["tensor.0"]
+        self.assertEqual((tensor.dtype, tensor.shape, tensor.bytes), ("BF16", (2, 3), 12))
+        (path / "tokenizer.json").write_text("{}")
+        self.assertEqual(open_folder(path).tokenizer, path / "tokenizer.json")
+
+    def test_shards_are_read_as_one_and_a_lost_one_is_named(self):
+        path = self.folder(files=("a.safetensors", "b.safetensors"))
+        folder = open_folder(path)
+        self.assertTrue(folder.is_indexed)
+        self.assertEqual(list(read_tensors(folder.weights)), ["tensor.0", "tensor.1"])
+        (path / "b.safetensors").unlink()
+        self.assertEqual(self.refusal(path), ("model", f"`{path / INDEX}`: shard `b.safetensors` is missing"))
+
+    def test_an_index_that_points_outside_the_folder_or_nowhere_is_refused(self):
+        path = self.folder()
+        for weight_map, words in [
+            ({"a": "../x.safetensors"}, "is no file name"),
+            ({}, "`weight_map` is missing"),
+            ([1], "`weight_map` is missing"),
+        ]:
+            (path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+            self.assertIn(words, self.refusal(path)[1])
+
+    def test_a_truncated_file_is_named_with_how_much_of_it_is_there(self):
+        file = self.folder() / WHOLE
+        whole = file.read_bytes()
+        for size in range(8, len(whole)):
+            file.write_bytes(whole[:size])
+            kind, message = self.refusal(file.parent)
+            self.assertEqual(kind, "model")
+            self.assertIn(f"`{file}` is no whole safetensors file: ", message)
+        said = f"truncated: {len(whole) - 1} bytes, and its header speaks of {len(whole)}"
+        self.assertEqual(message, f"`{file}` is no whole safetensors file: {said}")
+
+    def test_what_is_no_safetensors_file_is_named_with_why(self):
+        described = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+        wrong = [{**described, "data_offsets": [0]}, {**described, "shape": None}, {"dtype": "F32"}, 7]
+        for content, words in [
+            (b"", "0 bytes"),
+            (b"PK\x03\x04" + bytes(100), "its header would have"),
+            (b"\xff" * 64, "its header would have"),
+            (struct.pack("<Q", 4) + b"{]]}", "its header is no list of tensors"),
+            (struct.pack("<Q", 4) + b"[12]", "its header is no list of tensors"),
+            (struct.pack("<Q", 2) + b"{}" + bytes(8), "longer than it says"),
+            *((with_header({"a": it}) + bytes(4), "its header is no list of tensors") for it in wrong),
+        ]:
+            path = self.folder()
+            (path / WHOLE).write_bytes(content)
+            kind, message = self.refusal(path)
+            self.assertEqual(kind, "model")
+            self.assertIn("model.safetensors` is no whole safetensors file: ", message)
+            self.assertIn(words, message)
+
+    def test_other_formats_are_refused_with_what_is_offered(self):
+        path = self.folder()
+        self.assertIn("expected a model folder", self.refusal(path / WHOLE)[1])
+        (path / WHOLE).rename(path / "model.gguf")
+        self.assertEqual(self.refusal(path), ("unsupported", "format `gguf`: offered are `safetensors`"))
+        self.assertEqual(self.refusal(path / "model.gguf"), ("unsupported", "format `gguf`: offered are `safetensors`"))
+        (path / "model.gguf").unlink()
+        self.assertIn("no `*.safetensors` file in", self.refusal(path)[1])
+
+    def test_a_broken_config_is_refused_with_what_is_broken(self):
+        without, half = self.folder(), self.folder()
+        (without / "config.json").unlink()
+        (half / "config.json").write_text('{"model_type": "llama"')
+        for path, words in [
+            (without, "config.json`: No such file"),
+            (half, "config.json`: "),
+            (self.folder([1]), "config.json`: expected an object"),
+            (self.folder({"eos_token_id": "</s>"}), "expected token ids, found `</s>`"),
+            (self.folder({"bos_token_id": -1}), "expected token ids, found `-1`"),
+        ]:
+            kind, message = self.refusal(path)
+            self.assertEqual(kind, "model", message)
+            self.assertIn(words, message)
+
+    def test_a_number_has_the_first_of_its_names_that_a_config_has(self):
+        self.assertEqual(first_whole({"n_ctx": 8, "n_positions": 4}, ("n_positions", "n_ctx")), 4)
+        self.assertIsNone(first_whole({"n_ctx": None}, ("n_ctx",)))
+        for wrong in ("many", 0, 2**32, True, 1.5):
+            with self.assertRaises(Failed) as caught:
+                first_whole({"n_ctx": wrong}, ("n_ctx",))
+            self.assertIn("`n_ctx`: expected a whole number of at least 1, found", caught.exception.message)
+
+
+def safetensors(tensors):
+    """A whole file, its numbers zeros: `tensors` has dtype, shape and bytes by name."""
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape, size) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    return with_header(header) + bytes(end)
+
+
+def with_header(header):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,28 @@
+"""A model folder as this engine reads it: what every Python engine reads of one, one file of weights or those of an index, and
+the network's shape.
+"""
+
+import model_folder
+from engine_kit import Failed
+from model_folder import FORMATS, INDEX, WHOLE
+from shape import read_shape
+
+__all__ = ["FORMATS", "open_folder"]
+
+
+def open_folder(path):
+    """What `model_folder.open_folder` gives, and `shape`, `context_tokens`."""
+    folder = model_folder.open_folder(path)
+    if not folder.is_indexed:
+        folder.weights = [_only(folder)]
+    folder.shape = read_shape(folder.config)
+    folder.architecture = folder.shape.architecture
+    folder.context_tokens = folder.shape.context_tokens
+    return folder
+
+
+def _only(folder):
+    whole, found = folder.path / WHOLE, folder.weights
+    if len(found) > 1 and whole not in found:
+        raise Failed("model", f"{len(found)} safetensors files and no `{INDEX}` in `{folder.path}`")
+    return whole if whole in found else found[0]

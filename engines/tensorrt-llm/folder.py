@@ -1,0 +1,56 @@
+"""A model folder as this engine hands it over: what its files say of it, so that facts are stated and mistakes are named
+before the library takes minutes to find them.
+"""
+
+from types import SimpleNamespace
+
+import model_folder
+from model_folder import FORMATS, first_whole, read_json, read_tensors
+
+__all__ = ["FORMATS", "open_folder"]
+
+# As files call them, and as they are called here.
+DTYPES = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F8_E4M3": "fp8", "I8": "int8", "U8": "u8"}
+BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
+OF_CONFIG = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+
+
+def open_folder(path):
+    """What `model_folder.open_folder` gives, and facts: sizes, dtypes, how the checkpoint was quantised. The library reads the
+    folder itself, so every safetensors file in it counts."""
+    folder = model_folder.open_folder(path)
+    folder.path = folder.path.resolve()
+    config, weights = folder.config, _measure(read_tensors(folder.weights))
+    folder.context_tokens = first_whole(config, ("max_position_embeddings", "n_positions"))
+    folder.vocabulary_size = first_whole(config, ("vocab_size",))
+    folder.hidden_size = first_whole(config, ("hidden_size", "n_embd"))
+    folder.compute_dtype = OF_CONFIG.get(_word(config, ("dtype", "torch_dtype")))
+    quantised = _quantisation(folder.path, config)
+    folder.is_quantised, folder.is_fp8, folder.has_fp8_pool = quantised.any, quantised.fp8, quantised.fp8_pool
+    folder.weights_dtype, folder.weights_bytes = weights.dtype, weights.bytes
+    folder.parameters = None if quantised.any else weights.numbers
+    return folder
+
+
+def _measure(tensors):
+    """Bytes and numbers of all tensors, and the dtype of most of the bytes."""
+    by_dtype, numbers = {}, 0
+    for tensor in tensors.values():
+        by_dtype[tensor.dtype] = by_dtype.get(tensor.dtype, 0) + tensor.bytes
+        numbers += tensor.bytes // BYTES.get(tensor.dtype, 1)
+    most = max(by_dtype, key=by_dtype.get, default=None)
+    return SimpleNamespace(dtype=DTYPES.get(most), bytes=sum(by_dtype.values()), numbers=numbers)
+
+
+def _quantisation(path, config):
+    """How the checkpoint was quantised, in the two places where checkpoints say so."""
+    beside = path / "hf_quant_config.json"
+    said = read_json(beside).get("quantization") if beside.is_file() else config.get("quantization_config")
+    said = said if isinstance(said, dict) else {}
+    how = str(said.get("quant_algo") or said.get("quant_method") or "").lower()
+    pool = str(said.get("kv_cache_quant_algo") or "").lower()
+    return SimpleNamespace(any=bool(how), fp8=how.startswith("fp8"), fp8_pool=pool.startswith("fp8"))
+
+
+def _word(config, names):
+    return next((config[name] for name in names if isinstance(config.get(name), str)), None)

@@ -1,0 +1,133 @@
+use super::*;
+
+#[test]
+fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
+    let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
+    assert!(engine(manifest, |_| None).is_ok());
+    assert!(engine(&format!("nmae = 1\n{manifest}"), |_| None).is_err());
+}
+
+const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
+
+#[test]
+fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() {
+    let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
+    let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
+    for device in ["cuda", "cuda:1"] {
+        let program = toy.on(device);
+        assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
+        assert!(program.needs().any(|it| it.driver.is_some()));
+        assert!(program.needs().any(|it| !it.os.is_empty()), "the engine's needs hold on every device");
+    }
+    for device in ["cpu", "metal", "cudax", ""] {
+        let program = toy.on(device);
+        assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
+        assert!(program.needs().all(|it| it.driver.is_none()));
+    }
+    let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
+    let program = shared.on("cuda:0");
+    assert_eq!((program.binary, program.only_for), ("toy-engine", None));
+    assert!(program.needs().any(|it| it.driver.is_some()));
+}
+
+#[test]
+fn what_a_manifest_says_of_devices_in_vain_is_refused() {
+    let refused = |devices: &str| engine(&format!("{TOY}{devices}"), |_| None).unwrap_err().to_string();
+    let said = refused("[devices.\"cuda:1\"]\nbinary = \"x\"\n");
+    assert_eq!(said, "`devices.cuda:1`: expected a family of devices such as `cuda`");
+    let said = refused("[devices.cuda.build]\npackage = \"toy\"\n");
+    assert!(said.starts_with("`devices.cuda.build` without `devices.cuda.binary`"), "{said}");
+    let said = refused("[devices.cuda]\nbinary = \"toy-engine\"\n");
+    assert!(said.contains("`toy-engine` is another device's program"), "{said}");
+    assert!(refused("[devices.cuda.needs]\ndriver = \"other\"\n").contains("unknown variant `other`"));
+}
+
+#[test]
+fn an_environment_is_the_engines_own_or_one_that_engines_share_by_its_name() {
+    let environment = |path: &str| {
+        let rest = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
+        engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{rest}"), |path| Some(path.into()))
+    };
+    let own = environment("requirements.txt").unwrap();
+    assert_eq!((own.environment_name(), own.requirements.as_deref()), ("toy", Some("requirements.txt")));
+    let shared = environment("../environments/snake/requirements.txt").unwrap();
+    assert_eq!(shared.environment_name(), "snake");
+    for path in ["pins.txt", "../environments/requirements.txt", "../environments/a/b/requirements.txt", "/x"]
+    {
+        let error = environment(path).unwrap_err().to_string();
+        assert!(error.contains("expected `requirements.txt` or"), "{error}");
+    }
+}
+
+#[test]
+fn a_preset_is_held_against_another_one_that_there_is() {
+    let preset = |against: &str| {
+        let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");
+        engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
+    };
+    assert!(preset("default").is_ok());
+    assert_eq!(preset("slow").unwrap().manifest.presets["slow"].dtype.as_deref(), Some("f64"));
+    for nobody in ["fast", "quick"] {
+        let error = preset(nobody).unwrap_err().to_string();
+        assert_eq!(error, format!("`presets.fast.against`: `{nobody}` is no other preset of this engine"));
+    }
+}
+
+#[test]
+fn a_suite_of_an_engine_has_its_presets_each_beside_what_it_is_held_against_and_nothing_else_has_them() {
+    let preset = |name: &str, rest: &str| format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{rest}");
+    let row =
+        |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", says = \"less\" }}\n");
+    let suite = "[suites.parts]\nabout = \"one at a time\"\nscenarios = [\"decode\"]\n";
+    let toy = [
+        TOY.to_string(),
+        suite.to_string(),
+        preset("whole", ""),
+        preset("a", &row("whole")),
+        preset("b", &row("default")),
+        preset("c", &row("whole")),
+        preset("d", "suite = \"parts\"\n"),
+    ];
+    let toy = engine(&toy.concat(), |_| None).unwrap();
+    let rows = ["toy:whole", "toy:a", "toy:c", "toy", "toy:b", "toy:d"];
+    assert_eq!(toy.rows_of("parts"), rows);
+    assert_eq!(toy.other_presets().collect::<Vec<_>>(), ["whole"]);
+    assert!(toy.rows_of("whole").is_empty());
+}
+
+#[test]
+fn a_suite_that_would_never_be_run_is_refused() {
+    let refused = |rest: &str| engine(&format!("{TOY}{rest}"), |_| None).unwrap_err().to_string();
+    let suite = |name: &str, scenarios: &str| {
+        let row = format!("[presets.a]\nsuite = \"{name}\"\n");
+        refused(&format!("[suites.{name}]\nabout = \"x\"\nscenarios = [{scenarios}]\n{row}"))
+    };
+    assert_eq!(
+        suite("decode", "\"load\""),
+        "`suites.decode`: a scenario or a suite of every engine has this name"
+    );
+    assert_eq!(suite("parts", ""), "`suites.parts.scenarios`: expected at least one");
+    assert_eq!(suite("parts", "\"nap\""), "`suites.parts.scenarios`: no scenario `nap`");
+    let said = refused("[suites.parts]\nabout = \"x\"\nscenarios = [\"load\"]\n");
+    assert_eq!(said, "`suites.parts`: no preset says that it is a row of it");
+    let said = refused("[presets.a]\nsuite = \"parts\"\n");
+    assert_eq!(said, "`presets.a.suite`: no `suites.parts` in this manifest");
+}
+
+#[test]
+fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
+    let folder = places::checkout().unwrap().join("engines");
+    let engines = read(&folder).unwrap();
+    assert_eq!(engines.len(), embedded().unwrap().len());
+    for engine in engines {
+        let name = &engine.manifest.name;
+        assert!(folder.join(name).join("engine.toml").is_file(), "{name}");
+    }
+    // `-s` takes one name for one suite.
+    let engines = read(&folder).unwrap();
+    let mut suites: Vec<_> = engines.iter().flat_map(|engine| engine.manifest.suites.keys()).collect();
+    let all = suites.len();
+    suites.sort();
+    suites.dedup();
+    assert_eq!(suites.len(), all, "{suites:?}");
+}
