@@ -103,7 +103,7 @@ pub fn scenarios() -> Result<u8> {
     }
     for (name, engine, suite) in Registry::open()?.suites() {
         writeln!(text, "{name}\n    {} ({})", suite.about, suite.scenarios.join(", "))?;
-        writeln!(text, "    rows: {}", engine.rows_of(name).join(", "))?;
+        text.push_str(&folded(&format!("rows: {}", engine.rows_of(name).join(", "))));
     }
     output::print(text.as_bytes())?;
     Ok(DONE)
