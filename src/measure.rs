@@ -339,4 +339,21 @@ mod tests {
         specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
         assert_eq!(code(&record), FAILED_CASES);
     }
+
+    #[test]
+    fn a_preset_that_asks_for_what_is_not_here_fails_a_run_only_where_somebody_named_it() {
+        let mut record = specimen::proved();
+        let configuration = specimen::ENGINE;
+        record.header.plan.configurations[configuration].preset = Some("graphs".into());
+        record.failures.push(Failure { configuration, kind: "unsupported".into(), ..Failure::default() });
+        let engine = record.header.plan.configurations[configuration].engine.clone();
+        let code = |engines: Vec<String>, record: &RunRecord| {
+            let arguments = RunArgs { engines, presets: true, ..RunArgs::default() };
+            exit_code(record, Some(End::Finished), &arguments)
+        };
+        assert_eq!(code(vec![engine.clone()], &record), DONE);
+        assert_eq!(code(vec![format!("{engine}:graphs")], &record), FAILED_CASES);
+        record.header.plan.configurations[configuration].preset = None;
+        assert_eq!(code(vec![engine], &record), FAILED_CASES);
+    }
 }

@@ -14,6 +14,9 @@ from engine_kit import Failed
 IDS = [0, 17, 42, 9]
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 
+# That of every engine on PyTorch.
+REQUIREMENTS = ENGINE.parent / "environments" / "pytorch" / "requirements.txt"
+
 
 class Loading(unittest.TestCase):
     def refusal(self, path, **asked):
@@ -193,7 +196,7 @@ class Worker(unittest.TestCase):
     def test_the_version_that_hello_names_is_the_one_that_is_pinned_and_imported(self):
         ((hello,), _) = self.converse({"type": "hello", "protocol": 1})
         self.assertEqual(hello["version"], torch.__version__.split("+")[0])
-        self.assertIn(f"torch=={hello['version']} ", (ENGINE / "requirements.txt").read_text())
+        self.assertIn(f"torch=={hello['version']} ", REQUIREMENTS.read_text())
 
     def test_one_line_gives_one_line_of_timing_with_all_iterations_and_a_summary(self):
         folder = write_folder(self)
@@ -228,7 +231,7 @@ class Worker(unittest.TestCase):
 
 class Manifest(unittest.TestCase):
     def test_every_requirement_is_pinned_with_hashes_and_names_no_host(self):
-        text = (ENGINE / "requirements.txt").read_text()
+        text = REQUIREMENTS.read_text()
         pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
         self.assertGreater(len(pins), 10)
         for pin in pins:
@@ -239,8 +242,9 @@ class Manifest(unittest.TestCase):
 
     def test_the_program_carries_every_file_of_the_worker(self):
         program = (ENGINE / "src" / "main.rs").read_text()
-        for path in [*Path(ENGINE).glob("*.py"), ENGINE / "requirements.txt"]:
+        for path in Path(ENGINE).glob("*.py"):
             self.assertIn(f'"../{path.name}"', program)
+        self.assertIn('"../../environments/pytorch/requirements.txt"', program)
 
 
 if __name__ == "__main__":
