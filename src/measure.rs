@@ -23,7 +23,9 @@ use crate::output;
 use crate::own_python;
 use crate::plan::{Asked, Candidate, Mode, Plan, Start};
 use crate::progress::{Display, Progress};
-use crate::record::{self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
+use crate::record::{
+    self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
+};
 use crate::registry::{Found, Registry};
 use crate::report::{self, Report, safe};
 use crate::request;

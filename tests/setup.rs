@@ -80,7 +80,10 @@ fn an_environment_that_no_engine_asks_for_any_more_is_listed_with_its_size_and_h
     let (_, rest) = listed.split_once("of older pins, another checkout or a script:").unwrap();
     let words: Vec<&str> = rest.split_whitespace().collect();
     let old = old.display().to_string();
-    assert_eq!((words[0], &words[2..]), (old.as_str(), ["kB", "on", "disk)", "hint:", "rm", "-r", &old].as_slice()));
+    assert_eq!(
+        (words[0], &words[2..]),
+        (old.as_str(), ["kB", "on", "disk)", "hint:", "rm", "-r", &old].as_slice())
+    );
     assert!(words[1].trim_start_matches('(').parse::<f64>().unwrap() >= 600.0, "{rest}");
 }
 

@@ -1,0 +1,134 @@
+//! A weight matrix as the kernels read it.
+//!
+//! Floats lie row by row, as files have them: a matrix of a mapped file is used where it is. Blocks of narrow numbers lie in
+//! panels of 16 outputs, so that one register holds a number of each of them, and are packed when they are loaded.
+//!
+//! ```text
+//! a group: 16 outputs x 64 inputs, two blocks of 32 for each output
+//!
+//! Q8_0   16 lines of 64 bytes: line j has inputs 4j .. 4j+4 of output 0, then of output 1, ... 15; as u8, 128 more than
+//!        the number. Then one line of scales: f16 of block 0 for 16 outputs, f16 of block 1 for 16 outputs.
+//!        1,088 bytes: 8.5 bits a number
+//! Q4_0   8 lines: byte for byte as in Q8_0, block 0 in the low half of each byte and block 1 in the high half; 8 more than
+//!        the number. Then the line of scales. 576 bytes: 4.5 bits a number
+//! Q4_K   8 lines as Q4_0 (nothing added), then a line of u8: scales of block 0 for 16 outputs, of block 1, minima of block 0,
+//!        of block 1. After four such groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs.
+//!        2,368 bytes for 4 groups: 4.625 bits a number
+//! Q6_K   8 lines as Q4_0 for the low four bits, 4 lines for the high two (byte i of line j has those of byte i of lines j,
+//!        j+4 of the low halves in bits 0-1 and 2-3, and of the high halves in bits 4-5 and 6-7); 32 more than the number.
+//!        Then a line of i8 scales: for each 16 inputs, 16 outputs. After four groups a line: f16 `d` for 16 outputs, 32
+//!        bytes unused. 3,392 bytes for 4 groups: 6.625 bits a number
+//! ```
+//!
+//! Outputs are filled up to whole panels, and inputs to whole groups, with numbers whose scale is 0.
+
+use std::ops::Range;
+
+use model_files::Dtype;
+
+use crate::region::Region;
+
+/// Outputs side by side in a panel.
+pub const PANEL: usize = 16;
+/// Inputs of a group.
+pub const GROUP: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q4_0,
+    Q4K,
+    Q6K,
+}
+
+impl Format {
+    /// `None` for blocks that are widened when they are loaded, because no kernel here reads them.
+    pub fn of(dtype: Dtype) -> Option<Self> {
+        match dtype {
+            Dtype::F32 => Some(Self::F32),
+            Dtype::F16 => Some(Self::F16),
+            Dtype::BF16 => Some(Self::Bf16),
+            Dtype::Q8_0 => Some(Self::Q8_0),
+            Dtype::Q4_0 => Some(Self::Q4_0),
+            Dtype::Q4K => Some(Self::Q4K),
+            Dtype::Q6K => Some(Self::Q6K),
+            _ => None,
+        }
+    }
+
+    pub fn is_panels(self) -> bool {
+        !matches!(self, Self::F32 | Self::F16 | Self::Bf16)
+    }
+
+    /// Inputs whose numbers stand together, scales and all.
+    pub fn stretch(self) -> usize {
+        match self {
+            Self::Q4K | Self::Q6K => 4 * GROUP,
+            _ => GROUP,
+        }
+    }
+
+    /// Bytes of 16 outputs over one stretch.
+    pub fn stretch_bytes(self) -> usize {
+        match self {
+            Self::F32 => 64 * 64,
+            Self::F16 | Self::Bf16 => 32 * 64,
+            Self::Q8_0 => 17 * 64,
+            Self::Q4_0 => 9 * 64,
+            Self::Q4K => (4 * 9 + 1) * 64,
+            Self::Q6K => (4 * 13 + 1) * 64,
+        }
+    }
+}
+
+/// `outputs` rows of `inputs` numbers.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    pub outputs: usize,
+    pub inputs: usize,
+    pub format: Format,
+    region: Region,
+}
+
+impl Matrix {
+    /// Panics where the region has not just the size that `bytes_for` says.
+    pub fn new(format: Format, outputs: usize, inputs: usize, region: Region) -> Self {
+        assert_eq!(region.bytes().len(), Self::bytes_for(format, outputs, inputs), "a matrix and its memory");
+        Self { outputs, inputs, format, region }
+    }
+
+    pub fn bytes_for(format: Format, outputs: usize, inputs: usize) -> usize {
+        match format {
+            Format::F32 => outputs * inputs * 4,
+            Format::F16 | Format::Bf16 => outputs * inputs * 2,
+            _ => outputs.div_ceil(PANEL) * Self::panel_bytes_for(format, inputs),
+        }
+    }
+
+    fn panel_bytes_for(format: Format, inputs: usize) -> usize {
+        inputs.div_ceil(format.stretch()) * format.stretch_bytes()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.region.bytes().len()
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Of floats: these outputs, row by row.
+    pub fn rows(&self, outputs: Range<usize>) -> &[u8] {
+        let row = self.region.bytes().len() / self.outputs.max(1);
+        &self.region.bytes()[outputs.start * row..outputs.end * row]
+    }
+
+    /// Of blocks: the outputs from `16 * panel` on.
+    pub fn panel(&self, panel: usize) -> &[u8] {
+        let bytes = Self::panel_bytes_for(self.format, self.inputs);
+        &self.region.bytes()[panel * bytes..][..bytes]
+    }
+}

@@ -1,0 +1,76 @@
+//! Memory that weights lie in: pages of our own, or a file's.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
+
+/// Memory that stays where it is and is only read from now on. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Region {
+    pages: Arc<Pages>,
+    range: Range<usize>,
+}
+
+#[derive(Debug)]
+enum Pages {
+    File(Mmap),
+    Own(MmapMut),
+}
+
+/// Memory of our own that is being filled. It is zero until then.
+#[derive(Debug)]
+pub struct NewRegion(MmapMut);
+
+/// Where a large page may begin.
+const LARGE_PAGE: usize = 2 << 20;
+
+impl NewRegion {
+    /// On large pages where the system gives them. No page is touched: whoever fills one has it near.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
+        let pages = pages.with_context(|| format!("no memory for {bytes} bytes"))?;
+        if bytes >= LARGE_PAGE {
+            // Without them it is slower and no less right.
+            let _ = pages.advise(Advice::HugePage);
+        }
+        Ok(Self(pages))
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    pub fn finish(self) -> Region {
+        let range = 0..self.0.len();
+        Region { pages: Arc::new(Pages::Own(self.0)), range }
+    }
+}
+
+impl Region {
+    pub fn of_file(file: Mmap) -> Self {
+        let range = 0..file.len();
+        Self { pages: Arc::new(Pages::File(file)), range }
+    }
+
+    /// A part of it, by its place within this one.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let moved = self.range.start + range.start..self.range.start + range.end;
+        assert!(moved.start <= moved.end && moved.end <= self.range.end, "a part lies within the whole");
+        Self { pages: Arc::clone(&self.pages), range: moved }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        let all: &[u8] = match &*self.pages {
+            Pages::File(pages) => pages,
+            Pages::Own(pages) => pages,
+        };
+        &all[self.range.clone()]
+    }
+
+    /// Whether it is memory of our own, which counts as held; a file's pages are the system's cache.
+    pub fn is_own(&self) -> bool {
+        matches!(*self.pages, Pages::Own(_))
+    }
+}
