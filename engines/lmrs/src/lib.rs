@@ -3,16 +3,27 @@
 //! ```text
 //! engine  -> weights -> network  a load: a model folder becomes matrices, norms and a shape
 //! model   -> network -> ops      a request: ids in, logits out, one token after the other
-//! network                        the transformer as its paper has it; knows no kernel
+//! weights -> shape               what a config says in numbers; what of its files is mapped, what is read and packed
+//! network -> attention, cache    the transformer as its paper has it; knows no kernel
+//! rope, norm, activation         the small steps between products
 //! ops     -> kernels, pool       what a network is made of (products, norms, attention), shared out over the threads
 //! kernels                        arithmetic on slices, one module a level; know no model and no thread
 //! matrix  -> region              how the numbers of a weight lie in memory, and whose memory it is
 //! pool                           the threads
 //! ```
 
+pub mod activation;
+pub mod attention;
+pub mod cache;
 pub mod kernels;
 pub mod matrix;
+pub mod network;
+pub mod norm;
 pub mod ops;
 pub mod pool;
 pub mod region;
+pub mod rope;
 pub mod rows;
+pub mod shape;
+pub mod share;
+pub mod weights;

@@ -1,0 +1,224 @@
+//! Keys and values of one sequence.
+//!
+//! They lie in blocks of 64 positions, so that what is touched is a prefix of what was reserved, and what is read for one
+//! head is a few long stretches. Within a block, layer by layer and head by head:
+//!
+//! ```text
+//! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: scores need no sums across
+//! values  [head_dim / 64][64 positions][64]          strips of 64 dimensions, the last one narrower
+//! ```
+
+use std::ops::Range;
+
+use anyhow::{Context, Result};
+use memmap2::{Advice, MmapMut, MmapOptions};
+
+use crate::kernels::attention::{Stored, TILE};
+use crate::shape::Shape;
+
+/// Dimensions side by side in a strip of values.
+pub const STRIP: usize = 64;
+/// Vectors of every level divide a strip.
+const FILL: usize = 16;
+
+#[derive(Debug)]
+pub struct Cache {
+    sizes: Sizes,
+    memory: MmapMut,
+    tokens: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    context: usize,
+    layers: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    stored: Stored,
+}
+
+/// Keys and values of one head in one block.
+#[derive(Debug, Clone, Copy)]
+pub struct Tile<'a> {
+    pub keys: &'a [u8],
+    pub values: &'a [u8],
+}
+
+/// The same, to be written.
+#[derive(Debug)]
+pub struct TileMut<'a> {
+    bytes: &'a mut [u8],
+    sizes: Sizes,
+}
+
+impl Sizes {
+    /// Of a head's values in a position, filled up to whole vectors.
+    fn value_dims(self) -> usize {
+        self.head_dim.next_multiple_of(FILL)
+    }
+
+    fn key_bytes(self) -> usize {
+        TILE * self.head_dim * self.stored.bytes()
+    }
+
+    fn tile_bytes(self) -> usize {
+        self.key_bytes() + TILE * self.value_dims() * self.stored.bytes()
+    }
+
+    fn layer_bytes(self) -> usize {
+        self.tile_bytes() * self.kv_heads
+    }
+
+    fn block_bytes(self) -> usize {
+        self.layer_bytes() * self.layers
+    }
+}
+
+impl Cache {
+    /// Room for `context` tokens, of which no page is touched before it is used.
+    pub fn new(shape: &Shape, context: usize, stored: Stored) -> Result<Self> {
+        let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
+        let sizes = Sizes { context, layers, kv_heads, head_dim, stored };
+        let bytes = context.div_ceil(TILE).checked_mul(sizes.block_bytes());
+        let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
+        let memory = bytes.and_then(reserve);
+        let memory = memory.with_context(|| {
+            format!("no memory for a cache of {context} tokens\nhint: ask for less with `context_tokens`")
+        })?;
+        // Blocks that are smaller than a large page would bring in many that are not used for long.
+        if sizes.block_bytes() >= LARGE_PAGE {
+            let _ = memory.advise(Advice::HugePage);
+        }
+        Ok(Self { sizes, memory, tokens: 0 })
+    }
+
+    /// What so many tokens take.
+    pub fn bytes_for(shape: &Shape, tokens: usize, stored: Stored) -> usize {
+        let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
+        let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, stored };
+        tokens.div_ceil(TILE).saturating_mul(sizes.block_bytes())
+    }
+
+    pub fn context(&self) -> usize {
+        self.sizes.context
+    }
+
+    pub fn stored(&self) -> Stored {
+        self.sizes.stored
+    }
+
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    pub fn truncate(&mut self, tokens: usize) {
+        self.tokens = self.tokens.min(tokens);
+    }
+
+    /// Whoever has written the tokens in every layer says so.
+    pub fn grow(&mut self, tokens: usize) {
+        assert!(self.tokens + tokens <= self.sizes.context, "a cache is not written beyond its end");
+        self.tokens += tokens;
+    }
+
+    pub fn tile(&self, layer: usize, head: usize, block: usize) -> Tile<'_> {
+        let sizes = self.sizes;
+        let at = block * sizes.block_bytes() + layer * sizes.layer_bytes() + head * sizes.tile_bytes();
+        let (keys, values) = self.memory[at..at + sizes.tile_bytes()].split_at(sizes.key_bytes());
+        Tile { keys, values }
+    }
+
+    /// Every head's tile of these blocks: block, head, tile.
+    pub fn tiles_mut(
+        &mut self,
+        layer: usize,
+        blocks: Range<usize>,
+    ) -> impl Iterator<Item = (usize, usize, TileMut<'_>)> {
+        let sizes = self.sizes;
+        let all = self.memory.chunks_exact_mut(sizes.block_bytes()).enumerate();
+        let blocks = all.skip(blocks.start).take(blocks.len());
+        blocks.flat_map(move |(block, bytes)| {
+            let layer = &mut bytes[layer * sizes.layer_bytes()..][..sizes.layer_bytes()];
+            let tiles = layer.chunks_exact_mut(sizes.tile_bytes()).enumerate();
+            tiles.map(move |(head, bytes)| (block, head, TileMut { bytes, sizes }))
+        })
+    }
+}
+
+const LARGE_PAGE: usize = 2 << 20;
+
+impl TileMut<'_> {
+    pub fn head_dim(&self) -> usize {
+        self.sizes.head_dim
+    }
+
+    /// Writes one position of the block: `key` and `value` are one head's.
+    pub fn write(&mut self, position: usize, key: &[f32], value: &[f32]) {
+        let size = self.sizes.stored.bytes();
+        let mut narrowed = [0; 4 * STRIP];
+        let (keys, values) = self.bytes.split_at_mut(self.sizes.key_bytes());
+        for (dims, columns) in key.chunks(STRIP).zip(keys.chunks_mut(STRIP * TILE * size)) {
+            let narrowed = self.sizes.stored.narrow(dims, &mut narrowed);
+            for (number, column) in narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(TILE * size)) {
+                column[position * size..][..size].copy_from_slice(number);
+            }
+        }
+        let mut left = self.sizes.value_dims();
+        let mut strips = values;
+        for dims in value.chunks(STRIP) {
+            let width = left.min(STRIP);
+            let (strip, rest) = strips.split_at_mut(TILE * width * size);
+            let narrowed = self.sizes.stored.narrow(dims, &mut narrowed);
+            strip[position * width * size..][..narrowed.len()].copy_from_slice(narrowed);
+            (strips, left) = (rest, left - width);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::tests::tiny;
+
+    #[test]
+    fn what_is_written_is_found_in_its_place_and_nowhere_else() {
+        let shape = Shape { layers: 2, kv_heads: 3, head_dim: 72, ..tiny() };
+        let mut cache = Cache::new(&shape, 200, Stored::F32).unwrap();
+        let key: Vec<f32> = (0..72).map(|dim| dim as f32 + 1.0).collect();
+        let value: Vec<f32> = key.iter().map(|x| -x).collect();
+        for (block, head, mut tile) in cache.tiles_mut(1, 1..2) {
+            assert_eq!(block, 1);
+            if head == 2 {
+                tile.write(5, &key, &value);
+            }
+        }
+        let number = |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().unwrap());
+        let tile = cache.tile(1, 2, 1);
+        for dim in 0..72 {
+            assert_eq!(number(tile.keys, dim * TILE + 5), key[dim]);
+            // 80 dimensions in all: a strip of 64 and one of 16.
+            let at = if dim < 64 { 5 * 64 + dim } else { 64 * TILE + 5 * 16 + dim - 64 };
+            assert_eq!(number(tile.values, at), value[dim]);
+        }
+        let others = [(0, 2, 1), (1, 1, 1), (1, 2, 0), (1, 2, 2)];
+        for (layer, head, block) in others {
+            let tile = cache.tile(layer, head, block);
+            assert!(tile.keys.iter().chain(tile.values).all(|byte| *byte == 0));
+        }
+        assert_eq!(tile_numbers(tile), 144);
+    }
+
+    fn tile_numbers(tile: Tile) -> usize {
+        tile.keys.chunks_exact(4).chain(tile.values.chunks_exact(4)).filter(|bytes| *bytes != [0; 4]).count()
+    }
+
+    #[test]
+    fn a_cache_forgets_what_is_cut_off_and_nothing_else() {
+        let mut cache = Cache::new(&tiny(), 100, Stored::F16).unwrap();
+        cache.grow(70);
+        cache.truncate(80);
+        assert_eq!(cache.tokens(), 70);
+        cache.truncate(3);
+        assert_eq!(cache.tokens(), 3);
+    }
+}

@@ -1,0 +1,128 @@
+//! 8 numbers at a time. Sums of 6 rows by up to 2 vectors stay in registers over the whole depth, so that each number of
+//! the cache is read and widened once for all of them.
+#![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
+
+use std::arch::x86_64::{
+    __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+};
+use std::ops::Range;
+
+use super::{Left, Numbers, Softmax, Stored, TILE, portable};
+
+const LANES: usize = 8;
+const ROWS: usize = 6;
+
+/// # Safety
+/// The processor has the features; `a` has `(rows - 1) * stride + depth` numbers, `b` has `depth` rows of `width`, a multiple
+/// of 16, and `c` has `(rows - 1) * c_stride + width` numbers.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn accumulate(a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
+    // Rows in equal shares: 7 are 4 and 3, not 6 and 1.
+    let shares = a.rows.div_ceil(ROWS);
+    let share = a.rows.div_ceil(shares);
+    for row in (0..a.rows).step_by(share) {
+        let rows = share.min(a.rows - row);
+        let mut column = 0;
+        while column < b.width {
+            let vectors = 2.min((b.width - column) / LANES);
+            let block = Block {
+                a: &a.numbers[row * a.stride..],
+                a_stride: a.stride,
+                b: &b.bytes[column * b.stored.bytes()..],
+                b_stride: b.width,
+                depth,
+                c: &mut c[row * c_stride + column..],
+                c_stride,
+            };
+            // SAFETY: the block's rows and columns lie within the caller's.
+            unsafe {
+                match b.stored {
+                    Stored::F16 => by_rows::<true>(block, rows, vectors),
+                    Stored::F32 => by_rows::<false>(block, rows, vectors),
+                }
+            }
+            column += vectors * LANES;
+        }
+    }
+}
+
+struct Block<'a> {
+    a: &'a [f32],
+    a_stride: usize,
+    b: &'a [u8],
+    b_stride: usize,
+    depth: usize,
+    c: &'a mut [f32],
+    c_stride: usize,
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
+    // SAFETY: as the caller's.
+    unsafe {
+        match rows {
+            1 => by_vectors::<HALF, 1>(block, vectors),
+            2 => by_vectors::<HALF, 2>(block, vectors),
+            3 => by_vectors::<HALF, 3>(block, vectors),
+            4 => by_vectors::<HALF, 4>(block, vectors),
+            5 => by_vectors::<HALF, 5>(block, vectors),
+            _ => by_vectors::<HALF, ROWS>(block, vectors),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
+    // SAFETY: as the caller's.
+    unsafe {
+        match vectors {
+            1 => product::<HALF, M, 1>(block),
+            _ => product::<HALF, M, 2>(block),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block) {
+    let Block { a, a_stride, b, b_stride, depth, c, c_stride } = block;
+    let size = if HALF { 2 } else { 4 };
+    let mut sums = [[_mm256_setzero_ps(); N]; M];
+    for k in 0..depth {
+        let mut numbers = [_mm256_setzero_ps(); N];
+        for (vector, numbers) in numbers.iter_mut().enumerate() {
+            // SAFETY: row `k` is one of the `depth` rows of `b`, and the vector lies within its width.
+            *numbers = unsafe { load::<HALF>(b.as_ptr().add((k * b_stride + vector * LANES) * size)) };
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: row `row` of `a` has `depth` numbers.
+            let factor = _mm256_set1_ps(unsafe { *a.as_ptr().add(row * a_stride + k) });
+            for (sum, numbers) in sums.iter_mut().zip(numbers) {
+                *sum = _mm256_fmadd_ps(factor, numbers, *sum);
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (vector, sum) in sums.iter().enumerate() {
+            // SAFETY: row `row` of `c` is as wide as the block.
+            unsafe {
+                let at = c.as_mut_ptr().add(row * c_stride + vector * LANES);
+                _mm256_storeu_ps(at, _mm256_add_ps(_mm256_loadu_ps(at), *sum));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// So many numbers lie there, in f16 or f32.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn load<const HALF: bool>(at: *const u8) -> __m256 {
+    // SAFETY: the caller's promise; neither load asks for alignment.
+    unsafe { if HALF { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) } else { _mm256_loadu_ps(at.cast()) } }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
+    portable::step(state, scores, seen)
+}

@@ -1,0 +1,122 @@
+//! Which tokens go through the network together: of some spans all, of the last one perhaps a part.
+
+use std::ops::Range;
+
+use super::{SHARED, Span, Wanted};
+use crate::attention::Part;
+use crate::kernels::attention::TILE;
+use crate::ops::Ops;
+use crate::rows::Rows;
+use crate::share::share_if;
+use crate::weights::Weights;
+
+#[derive(Debug, Default)]
+pub struct Pass {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    span: usize,
+    /// Among the span's ids.
+    ids: Range<usize>,
+    /// Among the rows of the pass.
+    rows: Range<usize>,
+    /// The position of the first.
+    start: usize,
+}
+
+impl Pass {
+    /// Passes of at most so many tokens, which together have all of them.
+    pub fn cut(spans: &[Span], chunk: usize) -> Vec<Self> {
+        let (mut passes, mut pass, mut held) = (Vec::new(), Self::default(), 0);
+        for (number, span) in spans.iter().enumerate() {
+            let mut at = 0;
+            while at < span.ids.len() {
+                let count = (span.ids.len() - at).min(chunk - held);
+                let (ids, rows) = (at..at + count, held..held + count);
+                let start = span.sequence.tokens() + at;
+                pass.pieces.push(Piece { span: number, ids, rows, start });
+                (at, held) = (at + count, held + count);
+                if held == chunk {
+                    passes.push(std::mem::take(&mut pass));
+                    held = 0;
+                }
+            }
+        }
+        if held > 0 {
+            passes.push(pass);
+        }
+        passes
+    }
+
+    pub fn positions(&self) -> Vec<usize> {
+        self.pieces.iter().flat_map(|piece| piece.start..piece.start + piece.ids.len()).collect()
+    }
+
+    /// The rows whose logits are wanted, in order.
+    pub fn wanted_rows(&self, spans: &[Span], wanted: Wanted) -> Vec<usize> {
+        let of_piece = |piece: &Piece| match wanted {
+            Wanted::Nothing => 0..0,
+            Wanted::All => piece.rows.clone(),
+            Wanted::Last | Wanted::Largest if piece.ids.end == spans[piece.span].ids.len() => {
+                piece.rows.end - 1..piece.rows.end
+            }
+            Wanted::Last | Wanted::Largest => 0..0,
+        };
+        self.pieces.iter().flat_map(of_piece).collect()
+    }
+
+    pub fn embed(&self, spans: &[Span], weights: &Weights, scale: f32, hidden: &mut Rows) {
+        let tokens = self.pieces.last().map_or(0, |piece| piece.rows.end);
+        hidden.reshape(tokens, weights.embedding.width()); // [tokens, hidden]
+        for piece in &self.pieces {
+            let ids = &spans[piece.span].ids[piece.ids.clone()];
+            for ((row, id), position) in piece.rows.clone().zip(ids).zip(piece.start..) {
+                let row = hidden.row_mut(row);
+                weights.embedding.row(*id as usize, row);
+                if scale != 1.0 {
+                    row.iter_mut().for_each(|number| *number *= scale);
+                }
+                if let Some(positions) = &weights.positions {
+                    let learned = &positions.row(position);
+                    row.iter_mut().zip(*learned).for_each(|(number, learned)| *number += learned);
+                }
+            }
+        }
+    }
+
+    /// Writes keys and values into the caches of their sequences.
+    pub fn remember(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
+        for piece in &self.pieces {
+            let cache = &mut spans[piece.span].sequence.cache;
+            let positions = piece.start..piece.start + piece.ids.len();
+            let tiles = cache.tiles_mut(layer, positions.start / TILE..positions.end.div_ceil(TILE));
+            share_if(positions.len() >= SHARED, &ops.pool, tiles, |_, (block, head, mut tile)| {
+                let (base, width) = (block * TILE, tile.head_dim());
+                for position in positions.start.max(base)..positions.end.min(base + TILE) {
+                    let row = piece.rows.start + position - positions.start;
+                    let of_head = head * width..(head + 1) * width;
+                    let (key, value) = (&keys.row(row)[of_head.clone()], &values.row(row)[of_head]);
+                    tile.write(position - base, key, value);
+                }
+            });
+        }
+    }
+
+    pub fn parts<'a>(&self, spans: &'a [Span]) -> Vec<Part<'a>> {
+        let part = |piece: &Piece| Part {
+            cache: &spans[piece.span].sequence.cache,
+            rows: piece.rows.clone(),
+            start: piece.start,
+        };
+        self.pieces.iter().map(part).collect()
+    }
+
+    /// All layers have their keys and values.
+    pub fn keep(&self, spans: &mut [Span]) {
+        for piece in &self.pieces {
+            spans[piece.span].sequence.cache.grow(piece.ids.len());
+        }
+    }
+}

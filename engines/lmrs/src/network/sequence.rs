@@ -1,0 +1,40 @@
+//! A text that is being made: what the network remembers of it.
+
+use anyhow::Result;
+
+use crate::cache::Cache;
+use crate::kernels::attention::Stored;
+use crate::shape::Shape;
+
+#[derive(Debug)]
+pub struct Sequence {
+    pub(super) cache: Cache,
+}
+
+/// Ids that a sequence goes on with.
+#[derive(Debug)]
+pub struct Span<'a> {
+    pub sequence: &'a mut Sequence,
+    pub ids: &'a [u32],
+}
+
+impl Sequence {
+    /// An empty one with room for `context` tokens, no page of which is touched before it is used.
+    pub fn new(shape: &Shape, context: usize, stored: Stored) -> Result<Self> {
+        Ok(Self { cache: Cache::new(shape, context.min(shape.context), stored)? })
+    }
+
+    /// Tokens that the network has seen.
+    pub fn tokens(&self) -> usize {
+        self.cache.tokens()
+    }
+
+    pub fn context(&self) -> usize {
+        self.cache.context()
+    }
+
+    /// Forgets all tokens from this one on.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.cache.truncate(tokens);
+    }
+}

@@ -1,0 +1,182 @@
+//! The fields of a config.json, or a GGUF's metadata, that change what is computed.
+
+use std::path::PathBuf;
+
+use model_files::{Format, ModelFolder};
+use protocol::{Failed, FailureKind};
+use serde_json::Value;
+
+use super::Activation;
+use super::family::Family;
+
+pub struct Fields<'a> {
+    pub folder: &'a ModelFolder,
+}
+
+/// Fields of config.json that only other networks than ours know, and what they say where they change nothing.
+const PLAIN: [(&str, Value); 8] = [
+    ("use_bidirectional_attention", Value::Bool(false)),
+    ("scale_attn_weights", Value::Bool(true)),
+    ("scale_attn_by_inverse_layer_idx", Value::Bool(false)),
+    ("add_cross_attention", Value::Bool(false)),
+    ("attn_logit_softcapping", Value::Null),
+    ("final_logit_softcapping", Value::Null),
+    ("query_pre_attn_scalar", Value::Null),
+    ("quantization_config", Value::Null),
+];
+
+/// The same of GGUF.
+const PLAIN_IN_GGUF: [(&str, f64); 6] = [
+    ("expert_count", 0.0),
+    ("attn_logit_softcapping", 0.0),
+    ("final_logit_softcapping", 0.0),
+    ("logit_scale", 1.0),
+    ("attention.scale", 0.0),
+    ("attention.max_alibi_bias", 0.0),
+];
+
+impl Fields<'_> {
+    pub fn refuse_what_nobody_computes(&self) -> Result<(), Failed> {
+        match self.folder.format {
+            Format::Safetensors => {
+                let other = PLAIN.iter().find_map(|(name, plain)| {
+                    self.get(name).filter(|found| *found != plain).map(|found| (*name, found))
+                });
+                other.map_or(Ok(()), |(name, found)| Err(self.unknown(name, found)))
+            }
+            Format::Gguf => {
+                for (name, plain) in PLAIN_IN_GGUF {
+                    if let Some(found) = self.metadata(name).filter(|found| found.as_f64() != Some(plain)) {
+                        return Err(self.unknown(name, found));
+                    }
+                }
+                let head = u64::from(self.folder.config.head_dim);
+                match self.metadata("attention.value_length") {
+                    Some(found) if found.as_u64() != Some(head) => {
+                        Err(self.unknown("attention.value_length", found))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    pub fn norm_epsilon(&self, centred: bool) -> Result<f32, Failed> {
+        let (name, gguf, unsaid) = match centred {
+            true => ("layer_norm_epsilon", "attention.layer_norm_epsilon", 1e-5),
+            false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6),
+        };
+        let found = match self.folder.format {
+            Format::Safetensors => self.number(name)?,
+            Format::Gguf => self.metadata(gguf).and_then(Value::as_f64),
+        };
+        let epsilon = found.unwrap_or(unsaid);
+        if epsilon.is_finite() && epsilon >= 0.0 {
+            return Ok(epsilon as f32);
+        }
+        Err(self.fault(format!("`{name}` is {epsilon}")))
+    }
+
+    pub fn activation(&self, family: &Family) -> Result<Activation, Failed> {
+        // A later field says it in so many words.
+        for name in ["hidden_activation", "hidden_act", "activation_function"] {
+            let Some(found) = self.get(name) else { continue };
+            return match found.as_str() {
+                Some("silu" | "swish") => Ok(Activation::Silu),
+                Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+                // Gemma's first configs said so and meant the approximation, as transformers reads them too.
+                Some("gelu") if family.scales_embedding => Ok(Activation::GeluTanh),
+                _ => Err(self.unknown(name, found)),
+            };
+        }
+        Ok(family.activation)
+    }
+
+    /// How many tokens are looked back at; `unsaid` is what a config without the field means.
+    pub fn window(&self, unsaid: Option<usize>) -> Result<Option<usize>, Failed> {
+        let found = match self.folder.format {
+            Format::Safetensors => self.said("sliding_window"),
+            Format::Gguf => self.metadata("attention.sliding_window"),
+        };
+        match found {
+            None if self.folder.format == Format::Gguf => Ok(None),
+            None => Ok(unsaid),
+            Some(Value::Null) => Ok(None),
+            Some(found) => match found.as_u64() {
+                // llama.cpp's converters write 0 for none.
+                Some(0) if self.folder.format == Format::Gguf => Ok(None),
+                Some(tokens @ 1..) => Ok(Some(usize::try_from(tokens).unwrap_or(usize::MAX))),
+                _ => Err(self.fault(format!("`sliding_window`: expected a number of tokens, found {found}"))),
+            },
+        }
+    }
+
+    /// For each layer whether it looks through the window, where a config lists them.
+    pub fn layer_types(&self) -> Result<Option<Vec<bool>>, Failed> {
+        let Some(Value::Array(kinds)) = self.get("layer_types") else { return Ok(None) };
+        let slides = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => Ok(false),
+            Some("sliding_attention") => Ok(true),
+            _ => Err(self.unknown("layer_types", kind)),
+        };
+        kinds.iter().map(slides).collect::<Result<_, _>>().map(Some)
+    }
+
+    pub fn flag(&self, name: &str) -> Result<bool, Failed> {
+        let fault = |found| self.fault(format!("`{name}`: expected true or false, found {found}"));
+        self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| fault(found)))
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<f64>, Failed> {
+        let fault = |found| self.fault(format!("`{name}`: expected a number, found {found}"));
+        self.get(name).map(|found| found.as_f64().ok_or_else(|| fault(found))).transpose()
+    }
+
+    /// A field of config.json that is there and not null.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.said(name).filter(|value| !value.is_null())
+    }
+
+    /// A value of GGUF, under the name of its architecture.
+    pub fn metadata(&self, name: &str) -> Option<&Value> {
+        self.folder.config.raw.get(format!("{}.{name}", self.folder.config.architecture))
+    }
+
+    /// Nothing here computes it.
+    pub fn unknown(&self, name: &str, found: &Value) -> Failed {
+        let found = match found {
+            Value::String(text) => text.escape_debug().to_string(),
+            Value::Object(_) => "an object".into(),
+            plain => plain.to_string(),
+        };
+        let what = format!("`{}` has `{name}` `{found}`, which is not computed here", self.folder.name);
+        Failed::new(FailureKind::Unsupported, what)
+    }
+
+    pub fn fault(&self, what: impl std::fmt::Display) -> Failed {
+        Failed::new(FailureKind::Model, format!("`{}`: {what}", config_path(self.folder).display()))
+    }
+
+    pub fn missing(&self, name: &str, gguf: &str) -> Failed {
+        match self.folder.format {
+            Format::Safetensors => self.fault(format!("`{name}` is missing")),
+            Format::Gguf => {
+                self.fault(format!("metadata `{}.{gguf}` is missing", self.folder.config.architecture))
+            }
+        }
+    }
+
+    fn said(&self, name: &str) -> Option<&Value> {
+        let raw = &self.folder.config.raw;
+        // Models of several modalities keep their language model's fields one level down.
+        raw.get("text_config").and_then(|inner| inner.get(name)).or_else(|| raw.get(name))
+    }
+}
+
+/// Where the numbers came from, for messages.
+fn config_path(folder: &ModelFolder) -> PathBuf {
+    match folder.format {
+        Format::Safetensors => folder.folder().join("config.json"),
+        Format::Gguf => folder.weights.first().cloned().unwrap_or_else(|| folder.path.clone()),
+    }
+}

@@ -1,0 +1,107 @@
+//! How fast each pair of a head's dimensions turns with the position, from the fields that say it.
+
+use model_files::{FileWeights, Format};
+use protocol::{Failed, FailureKind};
+use serde_json::Value;
+
+use super::fields::Fields;
+use crate::rope::Rotation;
+
+/// GGUF's tensor with a divisor for each frequency.
+const FACTORS: &str = "rope_freqs.weight";
+
+pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
+    let config = &fields.folder.config;
+    let theta = config.rope_theta.unwrap_or(10_000.0);
+    let rotated = rotated(fields)?;
+    let mut rotation = Rotation::new(theta, rotated);
+    match fields.folder.format {
+        Format::Safetensors => scale_by_rule(fields, &mut rotation)?,
+        Format::Gguf => scale_by_metadata(fields, &mut rotation)?,
+    }
+    Ok(rotation)
+}
+
+/// How many dimensions of each head turn.
+fn rotated(fields: &Fields) -> Result<usize, Failed> {
+    let head = fields.folder.config.head_dim as usize;
+    let rotated = match fields.folder.format {
+        Format::Safetensors => {
+            let part = fields.get("partial_rotary_factor").or_else(|| rope(fields, "partial_rotary_factor"));
+            let part = part.map_or(Some(1.0), Value::as_f64);
+            part.map(|part| (part * head as f64) as usize)
+        }
+        Format::Gguf => fields
+            .metadata("rope.dimension_count")
+            .map_or(Some(head), |value| value.as_u64().and_then(|count| usize::try_from(count).ok())),
+    };
+    match rotated {
+        Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
+        _ => Err(fields.fault(format!("`partial_rotary_factor`: no even part of a head of {head} turns"))),
+    }
+}
+
+fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
+    for name in ["rope_scaling", "rope_parameters"] {
+        if let Some(found) = fields.get(name).filter(|found| !found.is_object()) {
+            return Err(fields.fault(format!("`{name}`: expected an object, found {found}")));
+        }
+    }
+    let Some(kind) = rope(fields, "rope_type").or_else(|| rope(fields, "type")) else { return Ok(()) };
+    let number = |name: &str| {
+        let value = rope(fields, name).and_then(Value::as_f64);
+        value
+            .filter(|value| value.is_finite() && *value > 0.0)
+            .ok_or_else(|| fields.fault(format!("`rope_scaling.{name}` is missing or no number above 0")))
+    };
+    match kind.as_str() {
+        Some("default") => {}
+        Some("linear") => rotation.divide_all(number("factor")?),
+        Some("llama3") => rotation.stretch_slow_waves(
+            number("factor")?,
+            number("low_freq_factor")?,
+            number("high_freq_factor")?,
+            number("original_max_position_embeddings")?,
+        ),
+        _ => return Err(fields.unknown("rope_scaling.rope_type", kind)),
+    }
+    Ok(())
+}
+
+/// Newer configs keep all that concerns rotation in `rope_parameters`.
+fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
+    let rope = fields.get("rope_scaling").or_else(|| fields.get("rope_parameters"))?;
+    rope.get(name).filter(|value| !value.is_null())
+}
+
+fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
+    if let Some(tensor) = fields.folder.tensors.iter().find(|tensor| tensor.name.starts_with("rope_factors_"))
+    {
+        return Err(fields.unknown("longrope", &Value::String(tensor.name.clone())));
+    }
+    if let Some(found) =
+        fields.metadata("rope.scaling.attn_factor").filter(|found| found.as_f64() != Some(1.0))
+    {
+        return Err(fields.unknown("rope.scaling.attn_factor", found));
+    }
+    let factor = fields.metadata("rope.scaling.factor").or_else(|| fields.metadata("rope.scale_linear"));
+    match fields.metadata("rope.scaling.type").map(|kind| (kind, kind.as_str())) {
+        None | Some((_, Some("none"))) => {}
+        Some((_, Some("linear"))) => match factor.and_then(Value::as_f64).filter(|factor| *factor > 0.0) {
+            Some(factor) => rotation.divide_all(factor),
+            None => return Err(fields.missing("rope_scaling.factor", "rope.scaling.factor")),
+        },
+        Some((kind, _)) => return Err(fields.unknown("rope.scaling.type", kind)),
+    }
+    let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
+    let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS));
+    let Some(factors) = factors.map_err(model)? else { return Ok(()) };
+    if factors.len() != rotation.frequencies.len()
+        || factors.iter().any(|factor| !factor.is_finite() || *factor <= 0.0)
+    {
+        let (found, pairs) = (factors.len(), rotation.frequencies.len());
+        return Err(fields.fault(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
+    }
+    rotation.divide(&factors);
+    Ok(())
+}

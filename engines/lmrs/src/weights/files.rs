@@ -1,0 +1,85 @@
+//! A model's files as memory, and what of them can be used as it lies there.
+#![expect(unsafe_code, reason = "maps files")]
+
+use std::fs::File;
+
+use memmap2::Mmap;
+use model_files::{Dtype, FileWeights, Layout, ModelFolder, Order, Part, Weights as _};
+use protocol::{Failed, FailureKind};
+
+use crate::region::Region;
+
+/// The weights of a folder: mapped, and read with the formats' own rounding.
+pub struct Files {
+    maps: Vec<Region>,
+    pub source: FileWeights,
+    layout: Layout,
+}
+
+impl Files {
+    pub fn open(folder: &ModelFolder) -> Result<Self, Failed> {
+        let source = FileWeights::open(folder).map_err(|error| model(format!("{error:#}")))?;
+        let map = |path: &std::path::PathBuf| {
+            let fault = |error: std::io::Error| model(format!("`{}`: {error}", path.display()));
+            let file = File::open(path).map_err(fault)?;
+            // SAFETY: a mapped file must not change while it is used. A model whose files are written to while it runs is
+            // broken for every engine, and a shorter one ends the process by a signal, never in other memory.
+            let map = unsafe { Mmap::map(&file) }.map_err(fault)?;
+            Ok(Region::of_file(map))
+        };
+        let maps: Vec<Region> = folder.weights.iter().map(map).collect::<Result<_, Failed>>()?;
+        // Headers were read before; who has replaced a file since gets an error and no wild read.
+        for tensor in &folder.tensors {
+            let end = tensor.offset + tensor.bytes;
+            let held = maps[tensor.file].bytes().len() as u64;
+            if end > held {
+                let path = folder.weights[tensor.file].display();
+                return Err(model(format!(
+                    "`{path}`: tensor `{}` ends at {end} of {held} bytes",
+                    tensor.name
+                )));
+            }
+        }
+        Ok(Self { maps, source, layout: Layout::of(folder.format) })
+    }
+
+    pub fn dtype(&self, part: &Part) -> Result<Dtype, Failed> {
+        self.source.dtype(part).map_err(|error| model(format!("{error:#}")))
+    }
+
+    /// The bytes of these rows, if the file has them in the order of the network.
+    pub fn mapped(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
+        if part.order != Order::Same && self.layout != own_layout(part) {
+            return Ok(None);
+        }
+        let tensor = self.source.tensor(part).map_err(|error| model(format!("{error:#}")))?;
+        let row = self.dtype(part)?.bytes(part.rows_in(own_layout(part)).1);
+        let (start, end) = (tensor.offset + rows.start * row, tensor.offset + rows.end * row);
+        if end > tensor.offset + tensor.bytes {
+            return Err(model(format!("tensor `{}` has another size than its part", tensor.name)));
+        }
+        Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
+    }
+
+    /// All of a small part, in the order of the network.
+    pub fn numbers(&self, part: &Part) -> Result<Vec<f32>, Failed> {
+        let layout = own_layout(part);
+        let rows = part.rows_in(layout).0;
+        let mut bytes = vec![0; part.elements() as usize * 4];
+        let read = self.source.encode(part, layout, 0..rows, Dtype::F32, &mut bytes);
+        read.map_err(|error| model(format!("{error:#}")))?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+}
+
+/// Whose order the network wants: rotated halves as Hugging Face has them, outputs by inputs and whole norms as GGUF has them.
+pub fn own_layout(part: &Part) -> Layout {
+    match part.order {
+        Order::Pairs { .. } => Layout::HuggingFace,
+        Order::Same | Order::Transposed | Order::PlusOne => Layout::Gguf,
+    }
+}
+
+pub fn model(what: String) -> Failed {
+    Failed::new(FailureKind::Model, what)
+}

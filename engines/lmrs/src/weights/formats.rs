@@ -1,0 +1,82 @@
+//! Which format each matrix gets: what was asked for, as far as its rows allow.
+
+use model_files::{Dtype, Part, Place};
+use protocol::{Failed, FailureKind};
+
+use crate::matrix::Format;
+
+/// What weights are loaded as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// As the file has them.
+    Own,
+    Float(Dtype),
+    Q8_0,
+    /// The matrix that makes the logits is Q8_0: at four bits it costs more than all the others, in what is lost, and llama.cpp
+    /// does not have it so either.
+    Q4_0,
+}
+
+impl Asked {
+    /// By the names of the protocol; `own` is what most of the file's bytes are.
+    pub fn named(name: Option<&str>, own: &str) -> Result<Self, Failed> {
+        match name {
+            None => Ok(Self::Own),
+            Some(name) if name.eq_ignore_ascii_case(own) => Ok(Self::Own),
+            Some("f32") => Ok(Self::Float(Dtype::F32)),
+            Some("bf16") => Ok(Self::Float(Dtype::BF16)),
+            Some("f16") => Ok(Self::Float(Dtype::F16)),
+            Some("q8_0") => Ok(Self::Q8_0),
+            Some("q4_0") => Ok(Self::Q4_0),
+            Some(other) => {
+                let what = format!(
+                    "dtype `{}`: not one of `f32`, `bf16`, `f16`, `q8_0`, `q4_0`",
+                    other.escape_debug()
+                );
+                Err(Failed::new(FailureKind::Unsupported, what))
+            }
+        }
+    }
+
+    /// The dtype that a matrix is encoded in, and the format that it is kept in.
+    pub fn of(
+        self,
+        part: &Part,
+        stored: Dtype,
+        inputs: u64,
+        is_head: bool,
+    ) -> Result<(Dtype, Format), Failed> {
+        let dtype = match self {
+            Self::Own => stored,
+            Self::Float(dtype) => dtype,
+            Self::Q4_0 if !is_head => Dtype::Q4_0,
+            Self::Q8_0 | Self::Q4_0 => Dtype::Q8_0,
+        };
+        if !stored.is_float() && !dtype.is_float() && dtype != stored {
+            let (stored, dtype) = (stored.as_str(), dtype.as_str());
+            let what =
+                format!("tensor `{}` is {stored}, and would be rounded a second time as {dtype}", part.gguf);
+            let failed = Failed::new(FailureKind::Unsupported, what);
+            return Err(failed.hint("leave `dtype` out: the model is loaded as the file has it"));
+        }
+        // Rows that do not divide into blocks stay what they are.
+        let fits = inputs.is_multiple_of(dtype.block().0 as u64);
+        let dtype = if fits { dtype } else { stored };
+        // Blocks that no kernel reads are widened to what holds every one of their numbers nearly.
+        Ok(Format::of(dtype).map_or((Dtype::F16, Format::F16), |format| (dtype, format)))
+    }
+
+    /// What a row of the embedding is rounded to, if it is the output's too.
+    pub fn of_embedding(self, tied: bool) -> Option<Dtype> {
+        match self {
+            Self::Own => None,
+            Self::Float(dtype) => Some(dtype),
+            Self::Q8_0 | Self::Q4_0 => tied.then_some(Dtype::Q8_0),
+        }
+    }
+}
+
+/// Whether a part makes the logits.
+pub fn is_head(part: &Part) -> bool {
+    matches!(part.place, Place::Output | Place::Embedding)
+}

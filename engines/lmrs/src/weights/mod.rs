@@ -1,0 +1,82 @@
+//! The numbers of a model, where the network finds them.
+//!
+//! ```text
+//! Plan::of         headers only: what is used where it lies in the file, what is read into memory of our own, and in which
+//!                  format. Refuses what does not fit before anything is read.
+//! Plan::read       fills that memory, on all threads: one region, which may be kept and come from somewhere else next time
+//! Plan::weights    matrices over both
+//! ```
+
+mod files;
+mod formats;
+mod plan;
+mod read;
+mod roles;
+mod table;
+
+pub use formats::Asked;
+pub use plan::Plan;
+pub use table::Table;
+
+use crate::matrix::Matrix;
+use crate::norm::Norm;
+use crate::rows::Rows;
+
+#[derive(Debug)]
+pub struct Weights {
+    pub embedding: Table, // [vocabulary, hidden]
+    /// Learned positions, where a model has them.
+    pub positions: Option<Rows>, // [context, hidden]
+    pub layers: Vec<Layer>,
+    pub norm: Norm,
+    output: Matrix, // [vocabulary, hidden]
+}
+
+#[derive(Debug)]
+pub struct Layer {
+    pub attention_norm: Norm,
+    pub queries: Linear, // [heads * head_dim, hidden]
+    pub keys: Linear,    // [kv_heads * head_dim, hidden]
+    pub values: Linear,  // [kv_heads * head_dim, hidden]
+    /// Over each head, where a model has them.
+    pub query_norm: Option<Norm>,
+    pub key_norm: Option<Norm>,
+    pub attention_output: Linear, // [hidden, heads * head_dim]
+    pub feed_forward_norm: Norm,
+    /// What is multiplied with `up`, where a model has it.
+    pub gate: Option<Linear>, // [inner, hidden]
+    pub up: Linear,   // [inner, hidden]
+    pub down: Linear, // [hidden, inner]
+}
+
+#[derive(Debug)]
+pub struct Linear {
+    pub matrix: Matrix,
+    pub bias: Option<Vec<f32>>,
+}
+
+impl Weights {
+    /// What makes logits of what the last norm leaves: a matrix of its own, or the embedding.
+    pub fn head(&self) -> &Matrix {
+        &self.output
+    }
+
+    /// Bytes that a token is made from: each matrix once, the embedding only where it is the output too.
+    pub fn matrix_bytes(&self) -> u64 {
+        let of_layer = |layer: &Layer| {
+            let Layer { queries, keys, values, attention_output, gate, up, down, .. } = layer;
+            let linear = [Some(queries), Some(keys), Some(values), Some(attention_output), gate.as_ref()];
+            let linear = linear.into_iter().flatten().chain([up, down]);
+            linear.map(|linear| linear.matrix.bytes() as u64).sum::<u64>()
+        };
+        self.layers.iter().map(of_layer).sum::<u64>() + self.output.bytes() as u64
+    }
+}
+
+impl Linear {
+    pub fn add_bias(&self, row: &mut [f32]) {
+        if let Some(bias) = &self.bias {
+            row.iter_mut().zip(bias).for_each(|(number, bias)| *number += bias);
+        }
+    }
+}

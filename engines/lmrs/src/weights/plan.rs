@@ -1,0 +1,242 @@
+//! What a load will do, from headers alone.
+
+use std::collections::HashMap;
+
+use model_files::{Dtype, Layout, ModelFolder, Order, Part};
+use protocol::{Failed, FailureKind};
+
+use super::files::{Files, model};
+use super::formats::{Asked, is_head};
+use super::roles::{Role, Roles, Stand};
+use super::{Layer, Linear, Table, Weights};
+use crate::matrix::{Format, Matrix};
+use crate::norm::Norm;
+use crate::region::Region;
+use crate::rows::Rows;
+use crate::shape::Shape;
+
+/// Where the memory of a matrix may begin: at a cache line.
+const LINE: usize = 64;
+
+pub struct Plan {
+    pub(super) files: Files,
+    pub(super) parts: Vec<Part>,
+    pub(super) own: Vec<Own>,
+    own_bytes: usize,
+    /// By the part's name in GGUF and its first row.
+    matrices: HashMap<(String, u64), Planned>,
+    asked: Asked,
+}
+
+struct Planned {
+    format: Format,
+    outputs: usize,
+    inputs: usize,
+    memory: Memory,
+}
+
+enum Memory {
+    Mapped(Region),
+    /// Where it begins in memory of our own.
+    Own(usize),
+}
+
+/// A matrix that is read into memory of our own.
+pub(super) struct Own {
+    pub part: usize,
+    /// As the network orders them.
+    pub rows: std::ops::Range<u64>,
+    pub inputs: usize,
+    /// What the rows are encoded in, and the format that they are then brought into.
+    pub dtype: Dtype,
+    pub format: Format,
+    pub at: usize,
+    pub bytes: usize,
+}
+
+impl Plan {
+    pub fn of(folder: &ModelFolder, shape: &Shape, asked: Asked) -> Result<Self, Failed> {
+        let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
+        refuse_unknown_tensors(folder, &parts)?;
+        let files = Files::open(folder)?;
+        let mut plan =
+            Self { files, parts: Vec::new(), own: Vec::new(), own_bytes: 0, matrices: HashMap::new(), asked };
+        let roles = Roles::new(shape, &parts);
+        for layer in 0..shape.layers {
+            for role in Role::ALL {
+                if let Some(stand) = roles.stand(layer, role)? {
+                    plan.add(&parts, &stand, false)?;
+                }
+            }
+        }
+        plan.add(&parts, &roles.output()?, true)?;
+        plan.parts = parts;
+        Ok(plan)
+    }
+
+    /// Memory that `read` fills.
+    pub fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
+    /// What the own memory holds, in words that change whenever its bytes would lie otherwise.
+    pub fn layout(&self) -> String {
+        let line = |own: &Own| {
+            let Own { rows, inputs, format, at, .. } = own;
+            format!("{} {rows:?} {inputs} {format:?} {at}\n", self.parts[own.part].gguf)
+        };
+        self.own.iter().map(line).collect()
+    }
+
+    /// Refuses a model that memory has no room for.
+    pub fn expect_room(&self, available_bytes: Option<u64>) -> Result<(), Failed> {
+        let needed = self.own_bytes as u64;
+        match available_bytes {
+            Some(available) if needed > available => {
+                let what = format!("the weights take {needed} bytes, and {available} are available");
+                let failed = Failed::new(FailureKind::OutOfMemory, what);
+                Err(failed.hint("load it in a narrower `dtype`: `q8_0`, `q4_0`, or as the file has it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Matrices over the files and over `own`, which `read` has filled, now or some other time.
+    pub fn weights(&self, shape: &Shape, own: &Region) -> Result<Weights, Failed> {
+        let roles = Roles::new(shape, &self.parts);
+        let norm = |name: &str| {
+            let weight = self.files.numbers(roles.need(&format!("{name}.weight"))?)?;
+            let bias = roles.find(&format!("{name}.bias")).filter(|_| shape.norms_centre);
+            let bias = bias.map(|bias| self.files.numbers(bias)).transpose()?;
+            Ok::<_, Failed>(Norm { weight, bias, epsilon: shape.norm_epsilon })
+        };
+        let layer = |layer: usize| {
+            let linear = |role| self.linear(roles.stand(layer, role)?, own);
+            let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} lacks a matrix")));
+            let norm_of_heads = |name: &str| {
+                let name = format!("blk.{layer}.{name}");
+                roles.find(&format!("{name}.weight")).map(|_| norm(&name)).transpose()
+            };
+            Ok(Layer {
+                attention_norm: norm(&format!("blk.{layer}.attn_norm"))?,
+                queries: need(Role::Queries)?,
+                keys: need(Role::Keys)?,
+                values: need(Role::Values)?,
+                query_norm: norm_of_heads("attn_q_norm")?,
+                key_norm: norm_of_heads("attn_k_norm")?,
+                attention_output: need(Role::AttentionOutput)?,
+                feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"))?,
+                gate: linear(Role::Gate)?,
+                up: need(Role::Up)?,
+                down: need(Role::Down)?,
+            })
+        };
+        let positions = roles.find("position_embd.weight").map(|part| {
+            let mut rows = Rows::new(part.shape[0] as usize, part.shape[1] as usize);
+            rows.all_mut().copy_from_slice(&self.files.numbers(part)?);
+            Ok::<_, Failed>(rows)
+        });
+        Ok(Weights {
+            embedding: self.embedding(roles.need("token_embd.weight")?, shape.tied)?,
+            positions: positions.transpose()?,
+            layers: (0..shape.layers).map(layer).collect::<Result<_, Failed>>()?,
+            norm: norm("output_norm")?,
+            output: self.matrix(&roles.output()?, own)?,
+        })
+    }
+
+    fn add(&mut self, parts: &[Part], stand: &Stand, is_output: bool) -> Result<(), Failed> {
+        let part = stand.matrix;
+        let inputs = part.rows_in(Layout::Gguf).1;
+        let outputs = stand.rows.end - stand.rows.start;
+        let stored = self.files.dtype(part)?;
+        let (dtype, format) = self.asked.of(part, stored, inputs, is_output || is_head(part))?;
+        let (outputs, inputs) = (outputs as usize, inputs as usize);
+        let mapped = match dtype == stored && !format.is_panels() {
+            true => self.files.mapped(part, stand.rows.clone())?,
+            false => None,
+        };
+        let memory = match mapped {
+            Some(region) => Memory::Mapped(region),
+            None => {
+                let (at, bytes) = (self.own_bytes, Matrix::bytes_for(format, outputs, inputs));
+                self.own_bytes = (at + bytes).next_multiple_of(LINE);
+                let number = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
+                self.own.push(Own {
+                    part: number,
+                    rows: stand.rows.clone(),
+                    inputs,
+                    dtype,
+                    format,
+                    at,
+                    bytes,
+                });
+                Memory::Own(at)
+            }
+        };
+        let planned = Planned { format, outputs, inputs, memory };
+        self.matrices.insert((part.gguf.clone(), stand.rows.start), planned);
+        Ok(())
+    }
+
+    fn linear(&self, stand: Option<Stand>, own: &Region) -> Result<Option<Linear>, Failed> {
+        let Some(stand) = stand else { return Ok(None) };
+        let bias = match stand.bias {
+            Some(bias) => {
+                let all = self.files.numbers(bias)?;
+                Some(all[stand.rows.start as usize..stand.rows.end as usize].to_vec())
+            }
+            None => None,
+        };
+        Ok(Some(Linear { matrix: self.matrix(&stand, own)?, bias }))
+    }
+
+    fn matrix(&self, stand: &Stand, own: &Region) -> Result<Matrix, Failed> {
+        let key = (stand.matrix.gguf.clone(), stand.rows.start);
+        let planned = self.matrices.get(&key).ok_or_else(|| model(format!("`{}` was not planned", key.0)))?;
+        let Planned { format, outputs, inputs, ref memory } = *planned;
+        let region = match memory {
+            Memory::Mapped(region) => region.clone(),
+            Memory::Own(at) => {
+                let bytes = Matrix::bytes_for(format, outputs, inputs);
+                if at + bytes > own.bytes().len() {
+                    return Err(model(format!("`{}` lies beyond the weights that were read", key.0)));
+                }
+                own.part(*at..at + bytes)
+            }
+        };
+        Ok(Matrix::new(format, outputs, inputs, region))
+    }
+
+    /// Every architecture's embedding is in the same order in both formats, so it is always used where it lies.
+    fn embedding(&self, part: &Part, tied: bool) -> Result<Table, Failed> {
+        let region = self.files.mapped(part, 0..part.shape[0])?;
+        let region = region.ok_or_else(|| model(format!("`{}` cannot be looked up by row", part.name)))?;
+        let width = part.shape[1];
+        let rounded = self.asked.of_embedding(tied);
+        let rounded = rounded.filter(|dtype| width.is_multiple_of(dtype.block().0 as u64));
+        Ok(Table::new(region, self.files.dtype(part)?, rounded, width as usize))
+    }
+}
+
+/// A GGUF has no tensors but those of its network; one that is not known here would be left out of what is computed.
+fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
+    if folder.format != model_files::Format::Gguf {
+        return Ok(());
+    }
+    let known: std::collections::HashSet<&str> = parts.iter().map(|part| part.gguf.as_str()).collect();
+    let unknown = |name: &&str| !known.contains(name) && *name != "rope_freqs.weight";
+    match folder.tensors.iter().map(|tensor| tensor.name.as_str()).find(unknown) {
+        Some(name) => {
+            let (folder, name) = (&folder.name, name.escape_debug());
+            let what = format!("`{folder}` has a tensor `{name}`, which is not computed here");
+            Err(Failed::new(FailureKind::Unsupported, what))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a part is stored with its columns as rows, so that only all of it can be read.
+pub(super) fn is_turned(part: &Part) -> bool {
+    part.order == Order::Transposed
+}

@@ -1,0 +1,109 @@
+//! Reading what is not used where it lies: encoded some rows at a time, on all threads, with the formats' own rounding.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use model_files::{Layout, Weights as _};
+use protocol::{Failed, FailureKind};
+
+use super::Plan;
+use super::files::{model, own_layout};
+use super::plan::{Own, is_turned};
+use crate::kernels::panels;
+use crate::matrix::PANEL;
+use crate::pool::Pool;
+use crate::region::{NewRegion, Region};
+use crate::share::share;
+
+/// Numbers that are read at once: enough that reads are long, few enough that threads share the last matrix too.
+const STEP: usize = 1 << 19;
+
+struct Piece<'a> {
+    own: &'a Own,
+    /// Among the rows of the matrix.
+    first: u64,
+    rows: usize,
+    bytes: &'a mut [u8],
+}
+
+impl Plan {
+    /// Fills the memory of our own. `watch` hears how many of its bytes are done, from whichever thread has done them.
+    pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
+        let no_memory = |error: anyhow::Error| Failed::new(FailureKind::OutOfMemory, format!("{error:#}"));
+        let mut region = NewRegion::new(self.own_bytes()).map_err(no_memory)?;
+        let pieces = self.pieces(region.bytes_mut());
+        let (failed, done) = (Mutex::new(None), AtomicU64::new(0));
+        let failed_lock = || failed.lock().unwrap_or_else(PoisonError::into_inner);
+        share(pool, pieces.into_iter(), |_, piece: Piece| {
+            let bytes = piece.bytes.len() as u64;
+            if failed_lock().is_some() {
+                return;
+            }
+            match self.fill(piece) {
+                Ok(()) => watch(done.fetch_add(bytes, Ordering::Relaxed) + bytes),
+                Err(error) => *failed_lock() = Some(error),
+            }
+        });
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(region.finish()),
+        }
+    }
+
+    fn pieces<'a>(&'a self, bytes: &'a mut [u8]) -> Vec<Piece<'a>> {
+        let (mut pieces, mut rest, mut passed) = (Vec::new(), bytes, 0);
+        for own in &self.own {
+            let (_, at) = rest.split_at_mut(own.at - passed);
+            let (matrix, after) = at.split_at_mut(own.bytes);
+            (rest, passed) = (after, own.at + own.bytes);
+            let rows = (own.rows.end - own.rows.start) as usize;
+            let step = match is_turned(&self.parts[own.part]) {
+                true => rows.next_multiple_of(PANEL),
+                false => (STEP / own.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
+            };
+            let step_bytes = match own.format.is_panels() {
+                true => own.bytes / rows.div_ceil(PANEL) * (step / PANEL),
+                false => own.bytes / rows * step,
+            };
+            for (number, bytes) in matrix.chunks_mut(step_bytes).enumerate() {
+                let first = number * step;
+                pieces.push(Piece { own, first: first as u64, rows: step.min(rows - first), bytes });
+            }
+        }
+        pieces
+    }
+
+    fn fill(&self, Piece { own, first, rows, bytes }: Piece) -> Result<(), Failed> {
+        if !own.format.is_panels() {
+            return self.encode(own, first, rows, bytes);
+        }
+        let row_bytes = own.dtype.bytes(own.inputs as u64) as usize;
+        let mut encoded = vec![0; row_bytes * rows];
+        self.encode(own, first, rows, &mut encoded)?;
+        let panel_bytes = bytes.len() / rows.div_ceil(PANEL);
+        for (rows, panel) in encoded.chunks(row_bytes * PANEL).zip(bytes.chunks_exact_mut(panel_bytes)) {
+            let rows: Vec<&[u8]> = rows.chunks_exact(row_bytes).collect();
+            panels::pack(own.format, own.inputs, &rows, panel);
+        }
+        Ok(())
+    }
+
+    /// Rows of a matrix, as files have them in its dtype.
+    fn encode(&self, own: &Own, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
+        let part = &self.parts[own.part];
+        let fault = |error: anyhow::Error| model(format!("{error:#}"));
+        let source = &self.files.source;
+        if !is_turned(part) {
+            let from = own.rows.start + first;
+            let rows = from..from + rows as u64;
+            return source.encode(part, own_layout(part), rows, own.dtype, bytes).map_err(fault);
+        }
+        // All of it, and then the rows of this matrix.
+        let all = part.rows_in(Layout::Gguf).0;
+        let mut whole = vec![0; own.dtype.bytes(part.elements()) as usize];
+        source.encode(part, Layout::Gguf, 0..all, own.dtype, &mut whole).map_err(fault)?;
+        let row = whole.len() / all as usize;
+        bytes.copy_from_slice(&whole[own.rows.start as usize * row..][..bytes.len()]);
+        Ok(())
+    }
+}

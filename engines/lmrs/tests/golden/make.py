@@ -1,0 +1,49 @@
+"""What PyTorch makes of small models with random weights, for `tests/golden.rs`.
+
+    scripts/python-of transformers engines/lmrs/tests/golden/make.py PROGRAM
+
+PROGRAM is a built `orchestrate`, whose `model synth` makes the same bytes on every machine. Weights are bf16 and all is computed
+in f32. Written beside this file, for each config: the ids of a text, the log-probability of each of them but the first after
+those before it, and the ids that follow it greedily.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from transformers import AutoModelForCausalLM
+
+HERE = pathlib.Path(__file__).parent
+TOKENS, MORE = 90, 12
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for config in sorted((HERE / "configs").glob("*.json")):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "model"
+            command = [sys.argv[1], "model", "synth", "--config", config, "--out", model, "--dtype", "bf16", "--seed", "7"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            golden = of_model(model)
+        (HERE / f"{config.stem}.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+        print(config.stem, golden["greedy"])
+
+
+def of_model(folder: pathlib.Path) -> dict:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    vocabulary = model.config.vocab_size
+    ids = [(7919 * at * at + 104729 * at + 13) % vocabulary for at in range(TOKENS)]
+    with torch.no_grad():
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0].double()
+        logprobs = torch.log_softmax(logits, -1)
+        told = [logprobs[at, ids[at + 1]].item() for at in range(TOKENS - 1)]
+        text = list(ids)
+        for _ in range(MORE):
+            text.append(int(model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
+    return {"ids": ids, "logprobs": [round(value, 6) for value in told], "greedy": text[TOKENS:]}
+
+
+main()

@@ -1,0 +1,279 @@
+//! The network against PyTorch, and against itself: cached and not, whole and in pieces, alone and together.
+//!
+//! Expected numbers are `tests/golden/*.json`, which `tests/golden/make.py` writes.
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+use std::path::{Path, PathBuf};
+
+use lmrs::kernels::Level;
+use lmrs::kernels::attention::Stored;
+use lmrs::network::{Answer, CHUNK, Network, Sequence, Span, Wanted};
+use lmrs::ops::Ops;
+use lmrs::pool::Pool;
+use lmrs::rows::Rows;
+use lmrs::shape::Shape;
+use lmrs::weights::{Asked, Plan};
+use model_files::{Dtype, Format, ModelFolder};
+use serde_json::Value;
+
+struct Golden {
+    name: String,
+    ids: Vec<u32>,
+    logprobs: Vec<f64>,
+    greedy: Vec<u32>,
+}
+
+fn goldens() -> Vec<Golden> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder.join("configs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let golden = |path: &PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+        let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let ids = |field: &str| {
+            value[field].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+        };
+        let logprobs = value["logprobs"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap());
+        Golden { ids: ids("ids"), greedy: ids("greedy"), logprobs: logprobs.collect(), name }
+    };
+    paths.iter().map(golden).collect()
+}
+
+/// The model of a golden, in a folder that goes away.
+fn synthesised(name: &str, dtype: Dtype) -> (tempfile::TempDir, PathBuf) {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let shape = model_files::Shape::of_config(&config).unwrap();
+    let goal = model_files::Goal { format: Format::Safetensors, dtype, out: out.clone() };
+    model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
+    (folder, out)
+}
+
+fn gguf_of(path: &Path, dtype: Dtype) -> PathBuf {
+    let out = path.with_extension("gguf");
+    let goal = model_files::Goal { format: Format::Gguf, dtype, out: out.clone() };
+    model_files::convert(&ModelFolder::open(path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    out
+}
+
+fn load(path: &Path, asked: Asked, ops: &Ops) -> Network {
+    let folder = ModelFolder::open(path).unwrap();
+    let shape = Shape::of(&folder).unwrap();
+    let plan = Plan::of(&folder, &shape, asked).unwrap();
+    let own = plan.read(&ops.pool, &|_| ()).unwrap();
+    let weights = plan.weights(&shape, &own).unwrap();
+    Network::new(shape, weights)
+}
+
+fn levels() -> Vec<Level> {
+    #[cfg(target_arch = "x86_64")]
+    return vec![Level::Portable, Level::Avx2, Level::Avx512];
+    #[cfg(not(target_arch = "x86_64"))]
+    return vec![Level::Portable];
+}
+
+fn ops(threads: usize) -> Ops {
+    Ops { pool: Pool::new(threads), level: *levels().last().unwrap() }
+}
+
+fn logits(
+    network: &mut Network,
+    ops: &mut Ops,
+    sequence: &mut Sequence,
+    ids: &[u32],
+    wanted: Wanted,
+) -> Rows {
+    match network.forward(ops, &mut [Span { sequence, ids }], wanted).unwrap() {
+        Answer::Logits(rows) => rows,
+        Answer::Ids(_) => panic!("logits were wanted"),
+    }
+}
+
+fn logprob(logits: &[f32], id: u32) -> f64 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+    f64::from(logits[id as usize] - largest) - sum.ln()
+}
+
+fn worst(logits: &Rows, golden: &Golden) -> f64 {
+    let each = golden.logprobs.iter().enumerate();
+    each.map(|(at, told)| (logprob(logits.row(at), golden.ids[at + 1]) - told).abs()).fold(0.0, f64::max)
+}
+
+/// Prompt at once, then one token at a time.
+fn greedy(network: &mut Network, ops: &mut Ops, stored: Stored, ids: &[u32], count: usize) -> Vec<u32> {
+    let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
+    let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
+    for _ in 0..count {
+        let mut spans = [Span { sequence: &mut sequence, ids: &next }];
+        let Answer::Ids(id) = network.forward(ops, &mut spans, Wanted::Largest).unwrap() else {
+            panic!("ids")
+        };
+        made.push(id[0]);
+        next = id;
+    }
+    made
+}
+
+#[test]
+fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
+    for golden in goldens() {
+        let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
+        let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
+        let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
+        for path in std::iter::once(path).chain(gguf) {
+            for level in levels() {
+                let mut ops = Ops { level, ..ops(2) };
+                let mut network = load(&path, Asked::Float(Dtype::F32), &ops);
+                let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
+                let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+                let (worst, at) = (worst(&logits, &golden), path.display());
+                assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
+                let made = greedy(&mut network, &mut ops, Stored::F32, &golden.ids, golden.greedy.len());
+                assert_eq!(made, golden.greedy, "{} at {level:?}, {at}", golden.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn narrower_floats_stay_near_it_mapped_or_read() {
+    for golden in goldens() {
+        let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
+        for asked in [Asked::Own, Asked::Float(Dtype::F16)] {
+            let mut ops = ops(2);
+            let mut network = load(&path, asked, &ops);
+            let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
+            let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+            let worst = worst(&logits, &golden);
+            assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
+        }
+    }
+}
+
+#[test]
+fn floats_of_a_file_are_used_where_they_lie() {
+    for (name, own) in [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
+    {
+        let (_keep, path) = synthesised(name, Dtype::BF16);
+        let folder = ModelFolder::open(&path).unwrap();
+        let shape = Shape::of(&folder).unwrap();
+        let plan = Plan::of(&folder, &shape, Asked::Own).unwrap();
+        assert_eq!(plan.own_bytes() > 0, own, "{name}: {}", plan.layout());
+    }
+}
+
+#[test]
+fn one_token_at_a_time_gives_what_all_at_once_gives() {
+    for golden in goldens() {
+        let (_keep, path) = synthesised(&golden.name, Dtype::F32);
+        let mut ops = ops(2);
+        let mut network = load(&path, Asked::Own, &ops);
+        let mut sequence = Sequence::new(&network.shape, 128, Stored::F32).unwrap();
+        let whole = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+        sequence.truncate(0);
+        for (at, id) in golden.ids.iter().enumerate() {
+            let one = logits(&mut network, &mut ops, &mut sequence, &[*id], Wanted::Last);
+            near(one.row(0), whole.row(at), &format!("{} at {at}", golden.name));
+        }
+    }
+}
+
+fn near(one: &[f32], other: &[f32], what: &str) {
+    assert_eq!(one.len(), other.len());
+    for (one, other) in one.iter().zip(other) {
+        assert!((one - other).abs() < 2e-4 * (1.0 + other.abs()), "{what}: {one} and {other}");
+    }
+}
+
+#[test]
+fn a_prompt_in_pieces_gives_what_it_gives_whole_and_so_does_one_that_went_back() {
+    let (_keep, path) = synthesised("llama", Dtype::F32);
+    let mut ops = ops(3);
+    let mut network = load(&path, Asked::Own, &ops);
+    let ids: Vec<u32> = (0..CHUNK as u32 + 77).map(|at| (at * at * 31 + at) % 320).collect();
+    let mut whole = Sequence::new(&network.shape, 512, Stored::F32).unwrap();
+    let expected = logits(&mut network, &mut ops, &mut whole, &ids, Wanted::Last);
+    let mut pieces = Sequence::new(&network.shape, 512, Stored::F32).unwrap();
+    logits(&mut network, &mut ops, &mut pieces, &ids[..130], Wanted::Nothing);
+    logits(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8], Wanted::Nothing);
+    pieces.truncate(130);
+    let told = logits(&mut network, &mut ops, &mut pieces, &ids[130..], Wanted::Last);
+    assert_eq!(pieces.tokens(), ids.len());
+    near(told.row(0), expected.row(0), "pieces");
+    // The same by token, without holding all of it.
+    let mut scored = Sequence::new(&network.shape, 512, Stored::F32).unwrap();
+    let mut seen = 0;
+    let span = Span { sequence: &mut scored, ids: &ids };
+    let mut each = |token: usize, row: &[f32]| {
+        assert_eq!(token, seen);
+        seen += 1;
+        if seen == ids.len() {
+            near(row, expected.row(0), "scored");
+        }
+    };
+    network.forward_each(&mut ops, span, &mut each).unwrap();
+    assert_eq!(seen, ids.len());
+}
+
+#[test]
+fn sequences_together_give_what_each_gives_alone() {
+    let (_keep, path) = synthesised("qwen2-window", Dtype::F32);
+    let mut ops = ops(2);
+    let mut network = load(&path, Asked::Own, &ops);
+    let texts: Vec<Vec<u32>> = [3, 150, 1, 190, 64]
+        .iter()
+        .map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect())
+        .collect();
+    let alone: Vec<Rows> = texts
+        .iter()
+        .map(|ids| {
+            let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
+            logits(&mut network, &mut ops, &mut sequence, ids, Wanted::Last)
+        })
+        .collect();
+    let mut sequences: Vec<Sequence> =
+        texts.iter().map(|_| Sequence::new(&network.shape, 256, Stored::F32).unwrap()).collect();
+    let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids });
+    let Answer::Logits(rows) =
+        network.forward(&mut ops, &mut spans.collect::<Vec<_>>(), Wanted::Last).unwrap()
+    else {
+        panic!("logits")
+    };
+    for (number, alone) in alone.iter().enumerate() {
+        near(rows.row(number), alone.row(0), &format!("sequence {number}"));
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same() {
+    let (_keep, path) = synthesised("qwen2", Dtype::F32);
+    let ids: Vec<u32> = (0..400).map(|at| (at * at * 31 + at) % 320).collect();
+    let mut told: Vec<Rows> = Vec::new();
+    for threads in [1, 2, 5] {
+        let mut ops = ops(threads);
+        let mut network = load(&path, Asked::Own, &ops);
+        let mut sequence = Sequence::new(&network.shape, 512, Stored::F16).unwrap();
+        logits(&mut network, &mut ops, &mut sequence, &ids, Wanted::Nothing);
+        told.push(logits(&mut network, &mut ops, &mut sequence, &[4], Wanted::Last));
+    }
+    near(told[1].row(0), told[0].row(0), "2 threads");
+    near(told[2].row(0), told[0].row(0), "5 threads");
+}
+
+#[test]
+fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
+    let (_keep, path) = synthesised("llama", Dtype::BF16);
+    let mut ops = ops(1);
+    let mut network = load(&path, Asked::Own, &ops);
+    let mut sequence = Sequence::new(&network.shape, 10, Stored::F16).unwrap();
+    let mut refused = |sequence: &mut Sequence, ids: &[u32]| {
+        network.forward(&mut ops, &mut [Span { sequence, ids }], Wanted::Last).unwrap_err().to_string()
+    };
+    assert_eq!(refused(&mut sequence, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
+    assert_eq!(refused(&mut sequence, &[1, 320]), "id 320 is outside of the vocabulary of 320");
+    assert_eq!(sequence.tokens(), 0);
+}
