@@ -12,10 +12,12 @@ mod formats;
 mod plan;
 mod read;
 mod roles;
+mod room;
 mod table;
 
 pub use formats::Asked;
 pub use plan::Plan;
+pub use room::available_bytes;
 pub use table::Table;
 
 use crate::matrix::Matrix;

@@ -113,3 +113,6 @@ impl Stored {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests;

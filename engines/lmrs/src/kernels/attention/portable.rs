@@ -30,37 +30,63 @@ pub fn widen(stored: Stored, bytes: &[u8], numbers: &mut [f32]) {
     blocks::widen(dtype, bytes, numbers).unwrap_or_default();
 }
 
+const LANES: usize = 16;
+
 /// Inlined into the levels, so that each compiles it for its own vectors.
 #[inline(always)]
 pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
-    const LANES: usize = 16;
+    if seen.start == 0 && seen.end >= TILE {
+        return weigh::<false>(state, scores);
+    }
+    if seen.is_empty() {
+        scores.fill(0.0);
+        return 1.0;
+    }
     for (position, score) in scores.iter_mut().enumerate() {
         let hidden = position < seen.start || position >= seen.end;
         *score = if hidden { f32::NEG_INFINITY } else { *score };
     }
-    let mut largest = [f32::NEG_INFINITY; LANES];
+    weigh::<true>(state, scores)
+}
+
+#[inline(always)]
+fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f32 {
+    let mut most = [f32::NEG_INFINITY; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {
-        for (largest, score) in largest.iter_mut().zip(chunk) {
-            *largest = if *score > *largest { *score } else { *largest };
+        for (most, score) in most.iter_mut().zip(chunk) {
+            *most = larger(*score, *most);
         }
     }
-    let largest = largest.iter().fold(state.largest, |most, score| if *score > most { *score } else { most });
-    if largest == f32::NEG_INFINITY {
-        scores.fill(0.0);
-        return 1.0;
-    }
-    let correction = if state.largest == f32::NEG_INFINITY { 0.0 } else { exp(state.largest - largest) };
+    let largest = larger(across(most, larger), state.largest);
+    // Seldom does a later tile hold a larger score.
+    let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
     let mut sums = [0.0; LANES];
     for chunk in scores.as_chunks_mut::<LANES>().0 {
         for (sum, score) in sums.iter_mut().zip(chunk) {
             // What is hidden weighs nothing at all.
-            *score = if *score == f32::NEG_INFINITY { 0.0 } else { exp(*score - largest) };
+            *score = if HIDDEN && *score == f32::NEG_INFINITY { 0.0 } else { exp(*score - largest) };
             *sum += *score;
         }
     }
     state.largest = largest;
-    state.sum = state.sum * correction + sums.iter().sum::<f32>();
+    state.sum = state.sum * correction + across(sums, |one, other| one + other);
     correction
+}
+
+#[inline(always)]
+fn larger(one: f32, other: f32) -> f32 {
+    if one > other { one } else { other }
+}
+
+/// Halves onto halves, as vectors do it.
+#[inline(always)]
+fn across(mut lanes: [f32; LANES], with: impl Fn(f32, f32) -> f32) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] = with(lanes[lane], lanes[lane + half]);
+        }
+    }
+    lanes[0]
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,0 +1,123 @@
+//! Every level against the portable one, and that against the definition.
+
+use super::*;
+
+/// A small generator: the same numbers at every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.next() as usize % bound
+    }
+
+    fn number(&mut self) -> f32 {
+        self.next() as f32 / (1_u64 << 30) as f32 - 1.0
+    }
+
+    fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.number()).collect()
+    }
+}
+
+fn levels() -> Vec<Level> {
+    #[cfg(target_arch = "x86_64")]
+    return vec![Level::Portable, Level::Avx2, Level::Avx512, Level::Amx];
+    #[cfg(not(target_arch = "x86_64"))]
+    return vec![Level::Portable];
+}
+
+#[test]
+fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
+    let mut random = Random(5);
+    for round in 0..300 {
+        let stored = [Stored::F16, Stored::F32][round % 2];
+        let (rows, width, depth) = (1 + random.below(20), 16 * (1 + random.below(4)), 1 + random.below(80));
+        let (stride, c_stride) = (depth + random.below(5), width + random.below(7));
+        let a = random.numbers(rows * stride);
+        let (mut bytes, mut held) = (Vec::new(), Vec::new());
+        for row in random.numbers(depth * width).chunks(TILE) {
+            let mut narrowed = [0; 4 * TILE];
+            let narrowed = stored.narrow(row, &mut narrowed);
+            let mut wide = vec![0.0; row.len()];
+            portable::widen(stored, narrowed, &mut wide);
+            bytes.extend_from_slice(narrowed);
+            held.extend(wide);
+        }
+        let before = random.numbers((rows - 1) * c_stride + width);
+        for level in levels() {
+            let mut c = before.clone();
+            let left = Left { numbers: &a, stride, rows };
+            let right = Numbers { bytes: &bytes, stored, width };
+            accumulate(level, left, right, depth, &mut c, c_stride);
+            for (at, (sum, before)) in c.iter().zip(&before).enumerate() {
+                let (row, column) = (at / c_stride, at % c_stride);
+                let product = |k: usize| f64::from(a[row * stride + k]) * f64::from(held[k * width + column]);
+                let added: f64 = if column < width { (0..depth).map(product).sum() } else { 0.0 };
+                let expected = f64::from(*before) + added;
+                assert!(
+                    (f64::from(*sum) - expected).abs() < 1e-4,
+                    "{level:?} {stored:?} {rows} rows, {depth} by {width}: {sum} and {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_in_tiles_become_the_weights_that_they_become_at_once() {
+    let mut random = Random(6);
+    for level in levels() {
+        for _ in 0..100 {
+            let tiles = 1 + random.below(5);
+            let seen = random.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + random.below(TILE * tiles / 2);
+            let scores: Vec<f32> = random.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
+            let mut state = Softmax::BEGIN;
+            let mut weights: Vec<f64> = Vec::new();
+            for tile in 0..tiles {
+                let mut own: [f32; TILE] = scores[tile * TILE..][..TILE].try_into().unwrap();
+                let base = tile * TILE;
+                let correction = state.step(
+                    level,
+                    &mut own,
+                    seen.start.saturating_sub(base)..seen.end.saturating_sub(base),
+                );
+                weights.iter_mut().for_each(|weight| *weight *= f64::from(correction));
+                weights.extend(own.map(f64::from));
+            }
+            let largest = scores[seen.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let exact = |at: usize| match seen.contains(&at) {
+                true => f64::from(scores[at] - largest).exp(),
+                false => 0.0,
+            };
+            let sum: f64 = (0..scores.len()).map(exact).sum();
+            for (at, weight) in weights.iter().enumerate() {
+                let (told, expected) = (weight / f64::from(state.sum), exact(at) / sum);
+                assert!((told - expected).abs() < 1e-6, "{level:?} {at} of {seen:?}: {told} and {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stretches_that_saw_nothing_change_nothing_when_they_are_joined() {
+    let mut state = Softmax { largest: 2.0, sum: 3.0 };
+    assert_eq!(state.join(Softmax::BEGIN), (1.0, 0.0));
+    assert_eq!((state.largest, state.sum), (2.0, 3.0));
+    let mut nothing = Softmax::BEGIN;
+    assert_eq!(nothing.join(state), (0.0, 1.0));
+    assert_eq!((nothing.largest, nothing.sum), (2.0, 3.0));
+}
+
+#[test]
+fn what_f16_cannot_hold_becomes_the_nearest_that_it_can() {
+    let mut bytes = [0; 4 * TILE];
+    let narrowed = Stored::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
+    let mut wide = [0.0; 3];
+    portable::widen(Stored::F16, narrowed, &mut wide);
+    assert_eq!(wide, [65504.0, -65504.0, 0.5]);
+}
