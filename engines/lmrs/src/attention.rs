@@ -179,7 +179,8 @@ fn compute(
 
         zero(scores, rows * TILE);
         let left = Left { numbers: scaled, stride: head_dim, rows };
-        let keys = Numbers { bytes: tile.keys, stored, width: TILE };
+        let ahead = if block + 1 < job.blocks.end { job.part.cache.block_bytes() } else { 0 };
+        let keys = Numbers { bytes: tile.keys, stored, width: TILE, ahead };
         accumulate(ops.level, left, keys, head_dim, scores, TILE); // [rows, TILE]
 
         let of_rows = scores.as_chunks_mut::<TILE>().0.iter_mut().zip(&mut *softmax);
@@ -200,7 +201,7 @@ fn compute(
         for dim in (0..value_dims).step_by(STRIP) {
             let width = STRIP.min(value_dims - dim);
             let (strip, rest) = strips.split_at(TILE * width * stored.bytes());
-            let values = Numbers { bytes: strip, stored, width };
+            let values = Numbers { bytes: strip, stored, width, ahead };
             accumulate(ops.level, left, values, count, &mut outputs[dim..], value_dims); // [rows, value_dims]
             strips = rest;
         }

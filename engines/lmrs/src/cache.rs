@@ -107,6 +107,11 @@ impl Cache {
         self.sizes.stored
     }
 
+    /// How far a head's tile of one block lies from that of the next.
+    pub fn block_bytes(&self) -> usize {
+        self.sizes.block_bytes()
+    }
+
     pub fn tokens(&self) -> usize {
         self.tokens
     }

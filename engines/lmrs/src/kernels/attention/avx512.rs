@@ -3,8 +3,8 @@
 #![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
 use std::arch::x86_64::{
-    __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_ps, _mm512_cvtph_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 use std::ops::Range;
 
@@ -12,6 +12,8 @@ use super::{Left, Numbers, Softmax, Stored, TILE, portable};
 
 const LANES: usize = 16;
 const ROWS: usize = 6;
+/// Bytes that memory gives at once.
+const LINE: usize = 64;
 
 /// # Safety
 /// The processor has the features; `a` has `(rows - 1) * stride + depth` numbers, `b` has `depth` rows of `width`, a multiple
@@ -31,6 +33,8 @@ pub unsafe fn accumulate(a: Left, b: Numbers, depth: usize, c: &mut [f32], c_str
                 a_stride: a.stride,
                 b: &b.bytes[column * b.stored.bytes()..],
                 b_stride: b.width,
+                // Once for all rows.
+                ahead: if row == 0 { b.ahead } else { 0 },
                 depth,
                 c: &mut c[row * c_stride + column..],
                 c_stride,
@@ -52,6 +56,7 @@ struct Block<'a> {
     a_stride: usize,
     b: &'a [u8],
     b_stride: usize,
+    ahead: usize,
     depth: usize,
     c: &'a mut [f32],
     c_stride: usize,
@@ -87,10 +92,16 @@ unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: us
 
 #[target_feature(enable = "avx512f")]
 unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block) {
-    let Block { a, a_stride, b, b_stride, depth, c, c_stride } = block;
+    let Block { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = block;
     let size = if HALF { 2 } else { 4 };
     let mut sums = [[_mm512_setzero_ps(); N]; M];
     for k in 0..depth {
+        if ahead != 0 {
+            for line in 0..(N * LANES * size).div_ceil(LINE) {
+                let at = b.as_ptr().wrapping_add(ahead + k * b_stride * size + line * LINE);
+                _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            }
+        }
         let mut numbers = [_mm512_setzero_ps(); N];
         for (vector, numbers) in numbers.iter_mut().enumerate() {
             // SAFETY: row `k` is one of the `depth` rows of `b`, and the vector lies within its width.

@@ -35,6 +35,8 @@ pub struct Numbers<'a> {
     pub bytes: &'a [u8],
     pub stored: Stored,
     pub width: usize,
+    /// How far after each number lies the one that is read next, in bytes: it is fetched meanwhile. 0 where nobody knows.
+    pub ahead: usize,
 }
 
 /// Rows of f32 that lie so far apart.

@@ -52,7 +52,7 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
         for level in levels() {
             let mut c = before.clone();
             let left = Left { numbers: &a, stride, rows };
-            let right = Numbers { bytes: &bytes, stored, width };
+            let right = Numbers { bytes: &bytes, stored, width, ahead: 4096 * (round % 3) };
             accumulate(level, left, right, depth, &mut c, c_stride);
             for (at, (sum, before)) in c.iter().zip(&before).enumerate() {
                 let (row, column) = (at / c_stride, at % c_stride);
