@@ -5,6 +5,7 @@
 //! model   -> network -> ops      a request: ids in, logits out, one token after the other
 //! network                        the transformer as its paper has it; knows no kernel
 //! ops     -> kernels, pool       what a network is made of (products, norms, attention), shared out over the threads
+//! products                       how a product is cut into chunks
 //! kernels                        arithmetic on slices, one module a level; know no model and no thread
 //! matrix  -> region              how the numbers of a weight lie in memory, and whose memory it is
 //! pool                           the threads
@@ -14,5 +15,6 @@ pub mod kernels;
 pub mod matrix;
 pub mod ops;
 pub mod pool;
+mod products;
 pub mod region;
 pub mod rows;

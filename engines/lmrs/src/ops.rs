@@ -3,6 +3,7 @@
 use crate::kernels::Level;
 use crate::matrix::Matrix;
 use crate::pool::Pool;
+use crate::products::Scratch;
 use crate::rows::Rows;
 
 /// The threads, and the level at which they compute.
@@ -10,20 +11,23 @@ use crate::rows::Rows;
 pub struct Ops {
     pub pool: Pool,
     pub level: Level,
+    scratch: Scratch,
 }
 
 impl Ops {
+    pub fn new(pool: Pool, level: Level) -> Self {
+        Self { pool, level, scratch: Scratch::default() }
+    }
+
     /// `out[token][output] = sum over inputs of matrix[output][input] * x[token][input]`, for matrices that are given the same
     /// input: all of them in one piece of work. Each `out` is reshaped to `[tokens, outputs]`.
     pub fn multiply(&mut self, x: &Rows, products: &mut [(&Matrix, &mut Rows)]) {
-        let _ = (x, products);
-        panic!("not yet")
+        self.scratch.multiply(&self.pool, self.level, x, products);
     }
 
     /// The output whose product is the largest, the lowest of equals: what `multiply` and a search would give, without
-    /// writing the products down. `x` is one token.
+    /// writing the products down. `x` is one token. A NaN is never the largest; of NaNs alone it is 0.
     pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> u32 {
-        let _ = (x, matrix);
-        panic!("not yet")
+        self.scratch.largest(&self.pool, self.level, x, matrix)
     }
 }

@@ -1,0 +1,1 @@
+//! Tiles of Intel's matrix unit.
