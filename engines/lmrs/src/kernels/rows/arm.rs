@@ -2,14 +2,20 @@
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::neon::Quarter;
-use super::packed::{Kind, Packed};
+use super::packed::{Kind, Line, Packed};
 use super::portable::Plain;
 use super::{dots, tiles};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
+use crate::rows::Rows;
 
 pub fn packing(_: Level, _: Format) -> Kind {
     Kind::Numbers
+}
+
+pub fn pack(_: Level, _: Kind, x: &Rows, first: usize, lines: &mut [Line]) {
+    // SAFETY: every machine has the portable level, and what it packs is what all read.
+    unsafe { tiles::pack::<Plain>(x, first, lines) }
 }
 
 pub fn decode(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {

@@ -3,8 +3,9 @@
 
 use std::arch::x86_64::*;
 
+use super::avx512;
 use super::lanes::Lanes;
-use super::packed::Kind;
+use super::packed::{Block, Kind, Line};
 use super::tiles::{Part, Tile, add_part, copy_pairs};
 use crate::matrix::Format;
 
@@ -65,5 +66,21 @@ impl Tile for Pairs {
     #[inline(always)]
     unsafe fn pack(_: Format, row: &[u8], weights: &mut [u32]) {
         copy_pairs(row, weights);
+    }
+
+    #[inline(always)]
+    unsafe fn line(numbers: &[f32]) -> Line {
+        assert_eq!(numbers.len(), 32);
+        // SAFETY: as above; there are two registers' worth of numbers.
+        unsafe {
+            let (low, high) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
+            std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(high, low))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(block: &mut Block) {
+        // SAFETY: as above.
+        unsafe { avx512::transpose(block) }
     }
 }

@@ -78,8 +78,8 @@ pub fn packing(level: Level, format: Format) -> Kind {
 
 /// The tokens from `first` on into a group of `packed`.
 pub fn pack(level: Level, kind: Kind, x: &Rows, first: usize, lines: &mut [Line]) {
-    let _ = level;
-    packed::pack(kind, x, first, lines);
+    assert!(first < x.tokens() && lines.len() == kind.steps(x.width), "a group of the tokens");
+    machine::pack(level, kind, x, first, lines);
 }
 
 /// `packed` has all tokens of `out`, of the kind that `packing` says.

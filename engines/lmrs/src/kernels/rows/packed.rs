@@ -11,8 +11,6 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::rows::Rows;
-
 /// Tokens of a group.
 pub const TOKENS: usize = 16;
 /// Steps are filled up to a multiple of it: what a tile of AMX holds.
@@ -94,23 +92,29 @@ impl Packed {
     }
 }
 
-/// The tokens from `first` on into a group.
-pub fn pack(kind: Kind, x: &Rows, first: usize, lines: &mut [Line]) {
-    lines.fill(Line([0; TOKENS]));
-    for place in 0..TOKENS.min(x.tokens() - first) {
-        let numbers = x.row(first + place);
-        match kind {
-            Kind::Numbers => {
-                for (line, number) in lines.iter_mut().zip(numbers) {
-                    line.0[place] = number.to_bits();
-                }
+/// 16 steps of 16 tokens, one way round or the other.
+pub type Block = [Line; TOKENS];
+
+/// Of one token the numbers of up to 16 steps; those beyond it are zero.
+pub fn line(kind: Kind, numbers: &[f32]) -> Line {
+    let mut line = Line([0; TOKENS]);
+    for (step, numbers) in line.0.iter_mut().zip(numbers.chunks(kind.inputs())) {
+        *step = match (kind, numbers) {
+            (Kind::Pairs, [first, second]) => {
+                u32::from(bf16_from_f32(*first)) | u32::from(bf16_from_f32(*second)) << 16
             }
-            Kind::Pairs => {
-                for (line, pair) in lines.iter_mut().zip(numbers.chunks(2)) {
-                    let second = pair.get(1).map_or(0, |number| bf16_from_f32(*number));
-                    line.0[place] = u32::from(bf16_from_f32(pair[0])) | u32::from(second) << 16;
-                }
-            }
+            (Kind::Pairs, _) => u32::from(bf16_from_f32(numbers[0])),
+            (Kind::Numbers, _) => numbers[0].to_bits(),
+        };
+    }
+    line
+}
+
+pub fn transpose(block: &mut Block) {
+    let from = *block;
+    for (row, line) in block.iter_mut().enumerate() {
+        for (column, number) in line.0.iter_mut().enumerate() {
+            *number = from[column].0[row];
         }
     }
 }

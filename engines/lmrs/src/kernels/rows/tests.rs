@@ -10,9 +10,13 @@ use crate::rows::Rows;
 const FORMATS: [Format; 3] = [Format::F32, Format::F16, Format::Bf16];
 
 /// Numbers that look random: xorshift64*.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -29,14 +33,14 @@ impl Random {
         (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    fn rows(&mut self, tokens: usize, width: usize) -> Rows {
+    pub fn rows(&mut self, tokens: usize, width: usize) -> Rows {
         let mut rows = Rows::new(tokens, width);
         rows.all_mut().fill_with(|| self.number());
         rows
     }
 
     /// At an address that nothing promises, as in a file.
-    fn matrix(&mut self, format: Format, outputs: usize, inputs: usize) -> Matrix {
+    pub fn matrix(&mut self, format: Format, outputs: usize, inputs: usize) -> Matrix {
         let numbers: Vec<f32> = (0..outputs * inputs).map(|_| self.number()).collect();
         let bytes = Matrix::bytes_for(format, outputs, inputs);
         let mut region = NewRegion::new(bytes + 2).unwrap();
@@ -59,13 +63,17 @@ fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
     numbers
 }
 
-/// Each output within what rounding its `n` sums in any order may cost, `n * eps * sum |a b|`; and half a unit of bf16's
-/// eight bits of each activation where a level may round them.
+/// Half a unit of bf16's eight bits of each activation where a level may round them.
 fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, what: &str) {
-    assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{what}");
     let rounded =
         super::packing(level, matrix.format) == super::Kind::Pairs && x.tokens() > super::DECODE_TOKENS;
-    let each = if rounded { 1.0 / 256.0 } else { 0.0 } + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
+    assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {what}"));
+}
+
+/// Each output within what rounding its `n` sums in any order may cost, `n * eps * sum |a b|`; and so much of each product.
+pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, each: f64, what: &str) {
+    assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{what}");
+    let each = each + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
     for output in 0..matrix.outputs {
         let weights = widened(matrix, output);
         for token in 0..x.tokens() {
@@ -74,7 +82,7 @@ fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, what: &s
             let found = f64::from(out.row(token)[output]);
             assert!(
                 (found - sum).abs() <= each * size,
-                "{level} {:?} {what}: token {token}, output {output}: {found} is not {sum} ± {}",
+                "{:?} {what}: token {token}, output {output}: {found} is not {sum} ± {}",
                 matrix.format,
                 each * size
             );

@@ -11,11 +11,13 @@
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use super::lanes::{Bf16, F16, F32, Lanes, Weight, Widening};
-use super::packed::{Kind, Line, Packed, TOKENS};
+use super::packed::{self, Block, Kind, Line, Packed, TOKENS};
 use crate::kernels::Outputs;
 use crate::matrix::{Format, Matrix};
+use crate::rows::Rows;
 
 /// Of the widened weights that are used for all tokens before the next: about half of a second cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
@@ -42,6 +44,23 @@ pub trait Tile {
 
     /// A row of a matrix of this format as weights of so many steps; those beyond it are zero.
     unsafe fn pack(format: Format, row: &[u8], weights: &mut [u32]);
+
+    /// Of one token the numbers of 16 steps.
+    #[inline(always)]
+    unsafe fn line(numbers: &[f32]) -> Line {
+        packed::line(Self::KIND, numbers)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(block: &mut Block) {
+        packed::transpose(block);
+    }
+
+    /// Before and after a thread adds parts.
+    #[inline(always)]
+    unsafe fn begin() {}
+    #[inline(always)]
+    unsafe fn end() {}
 }
 
 /// A part of a tile's steps.
@@ -88,12 +107,14 @@ pub unsafe fn prefill<T: Tile>(matrix: &Matrix, packed: &Packed, out: &mut Outpu
     weights.resize(most * row_lines, Line([0; TOKENS]));
     sums.resize(most * T::GROUPS, Line([0; TOKENS]));
     let range = out.outputs();
+    // SAFETY: the level is the caller's promise; so below.
+    unsafe { T::begin() };
     for first in range.clone().step_by(most) {
         let outputs = most.min(range.end - first);
         let row_bytes = matrix.rows(first..first + outputs);
         let rows = row_bytes.chunks_exact((row_bytes.len() / outputs).max(1));
         for (row, weights) in rows.zip(weights.chunks_exact_mut(row_lines)) {
-            // SAFETY: the level is the caller's promise.
+            // SAFETY: as above.
             unsafe { T::pack(matrix.format, row, weights.as_flattened_mut_numbers(steps)) };
         }
         for group in (0..packed.groups()).step_by(T::GROUPS) {
@@ -118,28 +139,66 @@ pub unsafe fn prefill<T: Tile>(matrix: &Matrix, packed: &Packed, out: &mut Outpu
                     unsafe { T::add(&part) };
                 }
             }
-            let tokens = group * TOKENS..((group + groups) * TOKENS).min(packed.tokens());
-            store(&sums, T::GROUPS, tokens, first - range.start, outputs, out);
+            for part in 0..groups {
+                let place = first - range.start;
+                // SAFETY: as above.
+                unsafe { store::<T>(&sums[part..], group + part, place..place + outputs, out) };
+            }
         }
     }
+    // SAFETY: as above.
+    unsafe { T::end() };
     SCRATCH.set(Scratch { weights, sums });
 }
 
-/// Sums of these tokens, the first ones of `sums`, to where they belong.
-fn store(
-    sums: &[Line],
-    groups: usize,
-    tokens: std::ops::Range<usize>,
-    first: usize,
-    outputs: usize,
-    out: &mut Outputs,
-) {
-    for (place, token) in tokens.enumerate() {
-        let numbers = &mut out.row_mut(token)[first..first + outputs];
-        let sums = sums[place / TOKENS..].iter().step_by(groups);
-        for (number, sums) in numbers.iter_mut().zip(sums) {
-            *number = f32::from_bits(sums.0[place % TOKENS]);
+/// The sums of a group, every `GROUPS`th line of `sums`, to where they belong.
+///
+/// # Safety
+///
+/// The machine has the level of `T`.
+#[inline(always)]
+unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, out: &mut Outputs) {
+    let tokens = group * TOKENS..((group + 1) * TOKENS).min(out.tokens());
+    for (block, first) in places.clone().step_by(TOKENS).enumerate() {
+        let places = first..(first + TOKENS).min(places.end);
+        let mut lines = [Line([0; TOKENS]); TOKENS];
+        let sums = sums[block * TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
+        for (line, sums) in lines.iter_mut().zip(sums) {
+            *line = *sums;
         }
+        // SAFETY: the caller's promise.
+        unsafe { T::transpose(&mut lines) };
+        for (line, token) in lines.iter().zip(tokens.clone()) {
+            let numbers = &mut out.row_mut(token)[places.clone()];
+            for (number, bits) in numbers.iter_mut().zip(line.0) {
+                *number = f32::from_bits(bits);
+            }
+        }
+    }
+}
+
+/// The tokens from `first` on into a group.
+///
+/// # Safety
+///
+/// The machine has the level of `T`.
+#[inline(always)]
+pub unsafe fn pack<T: Tile>(x: &Rows, first: usize, lines: &mut [Line]) {
+    let each = TOKENS * T::KIND.inputs();
+    let tokens = TOKENS.min(x.tokens() - first);
+    let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
+    for (at, block) in blocks.iter_mut().enumerate() {
+        let inputs = (at * each).min(x.width)..((at + 1) * each).min(x.width);
+        for (place, line) in block.iter_mut().enumerate() {
+            *line = match (place < tokens, inputs.len() == each) {
+                // SAFETY: the caller's promise.
+                (true, true) => unsafe { T::line(&x.row(first + place)[inputs.clone()]) },
+                (true, false) => packed::line(T::KIND, &x.row(first + place)[inputs.clone()]),
+                (false, _) => Line([0; TOKENS]),
+            };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { T::transpose(block) };
     }
 }
 
