@@ -64,12 +64,6 @@ impl Widening for Half {
             _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
         }
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(address: *const u8) {
-        // SAFETY: as above; a hint never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
-    }
 }
 
 impl Tile for Half {

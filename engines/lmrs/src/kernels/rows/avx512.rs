@@ -60,12 +60,6 @@ impl Widening for Wide {
         // SAFETY: as above.
         unsafe { _mm512_reduce_add_ps(self.0) }
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(address: *const u8) {
-        // SAFETY: as above; a hint never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
-    }
 }
 
 impl Tile for Wide {

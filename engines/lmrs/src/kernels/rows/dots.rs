@@ -8,9 +8,6 @@ use super::lanes::{Bf16, F16, F32, Weight, Widening};
 use crate::kernels::Outputs;
 use crate::matrix::{Format, Matrix};
 
-/// How far ahead of what is read, in bytes: a few hundred nanoseconds at the pace of one of eight stretches.
-const AHEAD: usize = 512;
-
 /// # Safety
 ///
 /// The machine has the level of `L`; all else is what `rows::decode` asserts.
@@ -36,12 +33,12 @@ unsafe fn by_tokens<L: Widening, W: Weight>(matrix: &Matrix, x: &[f32], outs: &m
     // SAFETY: the caller's promise.
     unsafe {
         match outs[0].tokens() {
-            1 => side_by_side::<L, W, 8, 1>(matrix, x, outs),
-            2 => side_by_side::<L, W, 8, 2>(matrix, x, outs),
+            1 => side_by_side::<L, W, 4, 1>(matrix, x, outs),
+            2 => side_by_side::<L, W, 4, 2>(matrix, x, outs),
             3 => side_by_side::<L, W, 4, 3>(matrix, x, outs),
             4 => side_by_side::<L, W, 4, 4>(matrix, x, outs),
-            5..=6 => side_by_side::<L, W, 2, 6>(matrix, x, outs),
-            _ => side_by_side::<L, W, 2, 8>(matrix, x, outs),
+            5..=6 => side_by_side::<L, W, 4, 6>(matrix, x, outs),
+            _ => side_by_side::<L, W, 3, 8>(matrix, x, outs),
         }
     }
 }
@@ -98,14 +95,6 @@ unsafe fn dots<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
     unsafe {
         let mut sums = [[L::splat(0.0); ROWS]; TOKENS];
         let mut input = 0;
-        while input + 2 * L::LANES <= inputs {
-            for row in rows {
-                L::prefetch(row.wrapping_add(input * W::BYTES + AHEAD));
-            }
-            step::<L, W, ROWS, TOKENS>(&mut sums, &rows, &x, input);
-            step::<L, W, ROWS, TOKENS>(&mut sums, &rows, &x, input + L::LANES);
-            input += 2 * L::LANES;
-        }
         while input + L::LANES <= inputs {
             step::<L, W, ROWS, TOKENS>(&mut sums, &rows, &x, input);
             input += L::LANES;

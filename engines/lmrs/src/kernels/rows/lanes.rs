@@ -31,8 +31,6 @@ pub trait Widening: Lanes {
     unsafe fn from_f16(bits: *const u8) -> Self;
     /// In an order that is always the same.
     unsafe fn sum(self) -> f32;
-    /// A hint alone: the address may be anything.
-    unsafe fn prefetch(address: *const u8);
 }
 
 /// Numbers of a format as lanes.

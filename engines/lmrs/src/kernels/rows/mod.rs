@@ -48,13 +48,12 @@ pub use packed::{Kind, Packed, TOKENS};
 /// As many tokens as `decode` takes.
 pub const DECODE_TOKENS: usize = 8;
 
-/// How many far-apart places are read at once with so many tokens: memory gives more to who walks several, and registers
-/// hold sums of so many rows for each token.
+/// How many far-apart places are read at once with so many tokens: memory gives more to who walks several, up to
+/// four, and registers hold sums of so many rows for each token. (Measured: notes/k1.md.)
 pub fn stretches(tokens: usize) -> usize {
     match tokens {
-        0..=2 => 8,
-        3..=4 => 4,
-        _ => 2,
+        0..=6 => 4,
+        _ => 3,
     }
 }
 

@@ -63,9 +63,6 @@ impl Widening for Quarter {
         // SAFETY: as above.
         unsafe { vaddvq_f32(self.0) }
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_address: *const u8) {}
 }
 
 impl Tile for Quarter {

@@ -66,9 +66,6 @@ impl Widening for Plain {
         }
         sums[0]
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_address: *const u8) {}
 }
 
 impl Tile for Plain {
