@@ -7,6 +7,7 @@
 //! network -> attention, cache    the transformer as its paper has it; knows no kernel
 //! rope, norm, activation         the small steps between products
 //! ops     -> kernels, pool       what a network is made of (products, norms, attention), shared out over the threads
+//! products                       how a product is cut into chunks
 //! kernels                        arithmetic on slices, one module a level; know no model and no thread
 //! matrix  -> region              how the numbers of a weight lie in memory, and whose memory it is
 //! pool                           the threads
@@ -21,6 +22,7 @@ pub mod network;
 pub mod norm;
 pub mod ops;
 pub mod pool;
+mod products;
 pub mod region;
 pub mod rope;
 pub mod rows;

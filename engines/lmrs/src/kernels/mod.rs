@@ -2,18 +2,10 @@
 
 pub mod attention;
 pub mod lanes;
+pub mod level;
+pub mod outputs;
 pub mod panels;
+pub mod rows;
 
-/// What a processor can do, the least first. Each does what those before it do, faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Portable,
-    #[cfg(target_arch = "aarch64")]
-    Neon,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Amx,
-}
+pub use level::Level;
+pub use outputs::Outputs;

@@ -1,0 +1,102 @@
+//! What a processor can do: found out when the program runs, and chosen by name in tests and by an option.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+
+#[cfg(target_arch = "aarch64")]
+#[path = "level/arm.rs"]
+mod machine;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "level/other.rs"]
+mod machine;
+#[cfg(target_arch = "x86_64")]
+#[path = "level/x86.rs"]
+mod machine;
+
+/// What a processor can do, the least first. Each does what those before it do, faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Portable,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// With BW, VL, DQ and VNNI; BF16 is asked for where it is used.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// Tiles with products of bf16 and of eight bits, which the kernel lets this process use.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
+}
+
+/// A level, its word, and whether this machine has it.
+type Entry = (Level, &'static str, fn() -> bool);
+
+/// All words there are, also those of other processors.
+const WORDS: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
+
+impl Level {
+    /// The best of this machine.
+    pub fn best() -> Self {
+        Self::here().last().copied().unwrap_or(Self::Portable)
+    }
+
+    /// Those of this machine, the least first.
+    pub fn here() -> Vec<Self> {
+        machine::LEVELS.iter().filter(|(_, _, has)| has()).map(|(level, ..)| *level).collect()
+    }
+
+    pub fn word(self) -> &'static str {
+        machine::LEVELS.iter().find(|(level, ..)| *level == self).map_or(WORDS[0], |(_, word, _)| *word)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.word())
+    }
+}
+
+/// One that this machine has, by its word.
+impl FromStr for Level {
+    type Err = anyhow::Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        let here = Self::here();
+        if let Some(level) = here.iter().find(|level| level.word() == word) {
+            return Ok(*level);
+        }
+        let have: Vec<String> = here.iter().map(|level| format!("`{level}`")).collect();
+        let have = have.join(", ");
+        match WORDS.contains(&word) {
+            true => bail!("this machine has no `{word}`\nhint: it has {have}"),
+            false => bail!("`{word}` is no level of kernels\nhint: this machine has {have}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_of_this_machine_is_found_by_its_word() {
+        for level in Level::here() {
+            assert_eq!(level.word().parse::<Level>().unwrap(), level);
+        }
+        assert_eq!(Level::here()[0], Level::Portable);
+        assert!(Level::here().is_sorted());
+        assert_eq!(Level::best(), *Level::here().last().unwrap());
+    }
+
+    #[test]
+    fn a_level_that_is_not_here_is_refused_with_those_that_are() {
+        let unknown = "sse9".parse::<Level>().unwrap_err().to_string();
+        assert!(unknown.contains("`sse9`") && unknown.contains("`portable`"), "{unknown}");
+        let missing = WORDS.iter().find(|word| !Level::here().iter().any(|level| level.word() == **word));
+        let error = missing.unwrap().parse::<Level>().unwrap_err().to_string();
+        assert!(error.contains("hint: it has `portable`"), "{error}");
+    }
+}

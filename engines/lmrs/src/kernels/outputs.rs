@@ -1,0 +1,106 @@
+//! Where a kernel writes. Threads share the rows of a product's outputs by columns, which no slice can say.
+#![expect(unsafe_code, reason = "disjoint columns of one allocation, written by several threads")]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::rows::Rows;
+
+/// Where a kernel writes its outputs: a column range of every token's row. Two never overlap.
+#[derive(Debug)]
+pub struct Outputs<'a> {
+    /// Of the range, in the first token's row.
+    first: *mut f32,
+    /// Numbers from one token's row to the next.
+    stride: usize,
+    tokens: usize,
+    outputs: Range<usize>,
+    rows: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it is the only way to its columns, as a `&mut [f32]` of them would be.
+unsafe impl Send for Outputs<'_> {}
+
+impl<'a> Outputs<'a> {
+    /// All columns of it, to be handed out.
+    pub fn split(out: &'a mut Rows) -> Split<'a> {
+        let (tokens, width) = (out.tokens(), out.width);
+        Split { first: out.all_mut().as_mut_ptr(), width, tokens, rows: PhantomData }
+    }
+
+    /// The outputs of one token, in memory that holds nothing else.
+    pub fn of(numbers: &'a mut [f32], outputs: Range<usize>) -> Self {
+        assert_eq!(numbers.len(), outputs.len(), "outputs and their memory");
+        Self { first: numbers.as_mut_ptr(), stride: 0, tokens: 1, outputs, rows: PhantomData }
+    }
+
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Which of the matrix's.
+    pub fn outputs(&self) -> Range<usize> {
+        self.outputs.clone()
+    }
+
+    /// Only the range's columns.
+    pub fn row_mut(&mut self, token: usize) -> &mut [f32] {
+        assert!(token < self.tokens, "a token of the product");
+        // SAFETY: `first` has this many numbers behind it in each of `tokens` rows, whose starts lie `stride` apart; nobody
+        // else reaches them while this lives, which is what made it (`of` by its borrow, `take` by its caller's promise),
+        // and the borrow of `self` keeps the rows of one of these apart.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(token * self.stride), self.outputs.len()) }
+    }
+}
+
+/// Rows whose columns are handed out to threads.
+#[derive(Debug)]
+pub struct Split<'a> {
+    first: *mut f32,
+    width: usize,
+    tokens: usize,
+    rows: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: all that it does is to hand out columns, and whoever asks for some promises to be the only one.
+unsafe impl Send for Split<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Split<'_> {}
+
+impl<'a> Split<'a> {
+    /// # Safety
+    ///
+    /// No two that are handed out have a column in common.
+    pub unsafe fn take(&self, outputs: Range<usize>) -> Outputs<'a> {
+        assert!(outputs.start <= outputs.end && outputs.end <= self.width, "columns of the rows");
+        // SAFETY: within the first row, or just behind it where the range is empty.
+        let first = unsafe { self.first.add(outputs.start) };
+        Outputs { first, stride: self.width, tokens: self.tokens, outputs, rows: PhantomData }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_write_columns_of_their_own() {
+        let mut rows = Rows::new(3, 10);
+        let split = Outputs::split(&mut rows);
+        std::thread::scope(|scope| {
+            for columns in [0..4, 4..5, 5..10] {
+                // SAFETY: these three have no column in common.
+                let mut out = unsafe { split.take(columns.clone()) };
+                scope.spawn(move || {
+                    for token in 0..out.tokens() {
+                        for (number, output) in out.row_mut(token).iter_mut().zip(columns.clone()) {
+                            *number = (token * 10 + output) as f32;
+                        }
+                    }
+                });
+            }
+        });
+        let expected: Vec<f32> = (0..30).map(|number| number as f32).collect();
+        assert_eq!(rows.all(), expected);
+    }
+}

@@ -1,0 +1,295 @@
+//! Tiles of Intel's matrix unit: 16 rows of 64 bytes. Weights are its A as they lie, lines of activations its B.
+//!
+//! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16. Two tiles of A
+//! and two of B make four of C, so that each is loaded once for two products. The intrinsics are not stable, and nothing
+//! survives in a tile between two pieces of assembly: so the loop over all steps of a part is one.
+#![expect(unsafe_code, reason = "assembly")]
+
+use std::arch::asm;
+
+use super::bf16::Pairs;
+use super::packed::{Block, Kind, Line, TOKENS};
+use super::tiles::{Part, Tile, copy_pairs};
+use crate::matrix::Format;
+
+/// Rows of a tile, and steps in one of its rows.
+pub const ROWS: usize = 16;
+/// Bytes of a row.
+const ROW: usize = 64;
+
+/// Two by two tiles.
+pub struct Squares;
+
+impl Tile for Squares {
+    const KIND: Kind = Kind::Pairs;
+    const OUTPUTS: usize = 2 * ROWS;
+    const GROUPS: usize = 2;
+    const STEPS: usize = 256;
+
+    #[inline(always)]
+    unsafe fn add(part: &Part) {
+        // SAFETY: the caller's promise; `begin` has made the tiles whole.
+        unsafe {
+            match part.groups {
+                1 => add_two(&Operands::of(part)),
+                _ => add_four(&Operands::of(part)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pack(_: Format, row: &[u8], weights: &mut [u32]) {
+        copy_pairs(row, weights);
+    }
+
+    #[inline(always)]
+    unsafe fn line(numbers: &[f32]) -> Line {
+        // SAFETY: the caller's promise: who has tiles has AVX-512 and its bf16. So below.
+        unsafe { Pairs::line(numbers) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(block: &mut Block) {
+        // SAFETY: as above.
+        unsafe { Pairs::transpose(block) }
+    }
+
+    #[inline(always)]
+    unsafe fn begin() {
+        // SAFETY: it reads `WHOLE`.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, readonly)) }
+    }
+
+    #[inline(always)]
+    unsafe fn end() {
+        // SAFETY: no tile holds anything that is still wanted.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) }
+    }
+}
+
+/// Where the tiles of a part lie. Of two, the second is only there where there are two groups (B), and always otherwise.
+pub struct Operands {
+    pub a: [*const u8; 2],
+    pub a_row: usize,
+    /// The second is the first where the part has one group.
+    pub b: [*const u8; 2],
+    pub c: [*mut u8; 2],
+    pub c_row: usize,
+    /// Tiles that follow one another in A and in B.
+    pub tiles: usize,
+}
+
+impl Operands {
+    #[inline(always)]
+    pub fn of(part: &Part) -> Self {
+        let b = part.lines.cast::<u8>();
+        let next_group = if part.groups > 1 { part.lines_stride * ROW } else { 0 };
+        let (a_row, c_row) = (part.weights_stride * 4, part.sums_stride * 4);
+        let (a, c) = (part.weights.cast::<u8>(), part.sums.cast::<u8>());
+        Self {
+            a: [a, a.wrapping_add(ROWS * a_row)],
+            a_row,
+            b: [b, b.wrapping_add(next_group)],
+            c: [c, c.wrapping_add(ROWS * c_row)],
+            c_row,
+            tiles: part.steps / TOKENS,
+        }
+    }
+}
+
+/// What `ldtilecfg` reads: how many rows each tile has, and how many bytes a row.
+#[repr(C, align(64))]
+struct Shape {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// All eight tiles whole.
+static WHOLE: Shape = {
+    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
+    let mut tile = 0;
+    while tile < 8 {
+        (row_bytes[tile], rows[tile]) = (ROW as u16, ROWS as u8);
+        tile += 1;
+    }
+    Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+};
+
+/// Two groups. tmm0 to tmm3 are C, tmm4 and tmm5 A, tmm6 and tmm7 B.
+///
+/// # Safety
+///
+/// The tiles are whole, the machine has them, and everything that `Operands` says lies there.
+#[inline(always)]
+unsafe fn add_four(operands: &Operands) {
+    if operands.tiles == 0 {
+        return;
+    }
+    // SAFETY: it reads `tiles` tiles of each of A and B and changes four tiles of C, all within what the caller promises.
+    unsafe {
+        asm!(
+            "tileloadd tmm0, [{c0} + {c_row}*1]",
+            "tileloadd tmm1, [{c0} + {c_row}*1 + 64]",
+            "tileloadd tmm2, [{c1} + {c_row}*1]",
+            "tileloadd tmm3, [{c1} + {c_row}*1 + 64]",
+            "2:",
+            "tileloadd tmm4, [{a0} + {a_row}*1]",
+            "tileloadd tmm6, [{b0} + {b_row}*1]",
+            "tileloadd tmm7, [{b1} + {b_row}*1]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm5, [{a1} + {a_row}*1]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {a0}, 64",
+            "add {a1}, 64",
+            "add {b0}, 1024",
+            "add {b1}, 1024",
+            "dec {tiles}",
+            "jnz 2b",
+            "tilestored [{c0} + {c_row}*1], tmm0",
+            "tilestored [{c0} + {c_row}*1 + 64], tmm1",
+            "tilestored [{c1} + {c_row}*1], tmm2",
+            "tilestored [{c1} + {c_row}*1 + 64], tmm3",
+            a0 = inout(reg) operands.a[0] => _,
+            a1 = inout(reg) operands.a[1] => _,
+            a_row = in(reg) operands.a_row,
+            b0 = inout(reg) operands.b[0] => _,
+            b1 = inout(reg) operands.b[1] => _,
+            b_row = in(reg) ROW,
+            c0 = in(reg) operands.c[0],
+            c1 = in(reg) operands.c[1],
+            c_row = in(reg) operands.c_row,
+            tiles = inout(reg) operands.tiles => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}
+
+/// One group: the left half of C.
+///
+/// # Safety
+///
+/// As of `add_four`.
+#[inline(always)]
+unsafe fn add_two(operands: &Operands) {
+    if operands.tiles == 0 {
+        return;
+    }
+    // SAFETY: as in `add_four`, of one tile of B and two of C.
+    unsafe {
+        asm!(
+            "tileloadd tmm0, [{c0} + {c_row}*1]",
+            "tileloadd tmm2, [{c1} + {c_row}*1]",
+            "2:",
+            "tileloadd tmm4, [{a0} + {a_row}*1]",
+            "tileloadd tmm6, [{b0} + {b_row}*1]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm5, [{a1} + {a_row}*1]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "add {a0}, 64",
+            "add {a1}, 64",
+            "add {b0}, 1024",
+            "dec {tiles}",
+            "jnz 2b",
+            "tilestored [{c0} + {c_row}*1], tmm0",
+            "tilestored [{c1} + {c_row}*1], tmm2",
+            a0 = inout(reg) operands.a[0] => _,
+            a1 = inout(reg) operands.a[1] => _,
+            a_row = in(reg) operands.a_row,
+            b0 = inout(reg) operands.b[0] => _,
+            b_row = in(reg) ROW,
+            c0 = in(reg) operands.c[0],
+            c1 = in(reg) operands.c[1],
+            c_row = in(reg) operands.c_row,
+            tiles = inout(reg) operands.tiles => _,
+            out("tmm0") _, out("tmm2") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
+            options(nostack),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `tdpbf16ps` and the loads and stores around it, as Intel's manual has them, over the same operands.
+    pub struct Modelled;
+
+    impl Tile for Modelled {
+        const KIND: Kind = Squares::KIND;
+        const OUTPUTS: usize = Squares::OUTPUTS;
+        const GROUPS: usize = Squares::GROUPS;
+        const STEPS: usize = Squares::STEPS;
+
+        unsafe fn add(part: &Part) {
+            let operands = Operands::of(part);
+            for (half, group) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+                if group < part.groups {
+                    for tile in 0..operands.tiles {
+                        // SAFETY: the places that the assembly reads and writes, by the caller's promise.
+                        unsafe { product(&operands, half, group, tile) };
+                    }
+                }
+            }
+        }
+
+        unsafe fn pack(_: Format, row: &[u8], weights: &mut [u32]) {
+            copy_pairs(row, weights);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As of `Modelled::add`.
+    unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
+        // SAFETY: the caller's promise.
+        let number = |address: *const u8| {
+            let bits = unsafe { address.cast::<u16>().read_unaligned() };
+            f32::from_bits(u32::from(bits) << 16)
+        };
+        for (row, column) in (0..ROWS).flat_map(|row| (0..ROWS).map(move |column| (row, column))) {
+            let c = operands.c[half].wrapping_add(row * operands.c_row + ROW * group + 4 * column);
+            let c = c.cast::<f32>();
+            // SAFETY: as above.
+            let mut sum = unsafe { c.read() };
+            for step in 0..ROWS {
+                for part in 0..2 {
+                    let a =
+                        operands.a[half].wrapping_add(64 * tile + row * operands.a_row + 4 * step + 2 * part);
+                    let b = operands.b[group].wrapping_add(1024 * tile + step * ROW + 4 * column + 2 * part);
+                    sum += number(a) * number(b);
+                }
+            }
+            // SAFETY: as above.
+            unsafe { c.write(sum) };
+        }
+    }
+
+    #[test]
+    fn operands_are_laid_out_as_the_instruction_reads_them() {
+        use super::super::{packed::Packed, tests::Random, tiles};
+        use crate::kernels::Outputs;
+        use crate::rows::Rows;
+        let mut random = Random::new(8);
+        for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
+            let (matrix, x) = (random.matrix(Format::Bf16, outputs, inputs), random.rows(tokens, inputs));
+            let mut packed = Packed::default();
+            packed.reshape(Kind::Pairs, tokens, inputs);
+            for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+                // SAFETY: it is plain code.
+                unsafe { tiles::pack::<Modelled>(&x, group * TOKENS, lines.into_inner().unwrap()) };
+            }
+            let mut out = Rows::new(tokens, outputs);
+            let split = Outputs::split(&mut out);
+            // SAFETY: it is plain code, and nobody else writes there.
+            unsafe { tiles::prefill::<Modelled>(&matrix, &packed, &mut split.take(0..outputs)) };
+            super::super::tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Registers of 256 bits, with FMA and F16C.
+#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+
+use std::arch::x86_64::*;
+
+use super::lanes::{Lanes, Widening};
+use super::packed::Kind;
+use super::tiles::{Part, Tile, add_part, widen_row};
+use crate::matrix::Format;
+
+#[derive(Clone, Copy)]
+pub struct Half(__m256);
+
+impl Lanes for Half {
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    unsafe fn splat(number: f32) -> Self {
+        // SAFETY: the caller's promise; so below.
+        Self(unsafe { _mm256_set1_ps(number) })
+    }
+
+    #[inline(always)]
+    unsafe fn load(numbers: *const f32) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_loadu_ps(numbers) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, numbers: *mut f32) {
+        // SAFETY: as above.
+        unsafe { _mm256_storeu_ps(numbers, self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_product(self, a: Self, b: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_fmadd_ps(a.0, b.0, self.0) })
+    }
+}
+
+impl Widening for Half {
+    #[inline(always)]
+    unsafe fn from_bf16(bits: *const u8) -> Self {
+        // SAFETY: as above.
+        unsafe {
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(bits.cast()));
+            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn from_f16(bits: *const u8) -> Self {
+        // SAFETY: as above.
+        unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(bits.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        // SAFETY: as above.
+        unsafe {
+            let fours = _mm_add_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
+            _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
+        }
+    }
+}
+
+impl Tile for Half {
+    const KIND: Kind = Kind::Numbers;
+    const OUTPUTS: usize = 6;
+    const GROUPS: usize = 1;
+    const STEPS: usize = 256;
+
+    #[inline(always)]
+    unsafe fn add(part: &Part) {
+        // SAFETY: as above.
+        unsafe {
+            add_part::<Self, 6, 2>(part);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pack(format: Format, row: &[u8], weights: &mut [u32]) {
+        // SAFETY: as above.
+        unsafe { widen_row::<Self>(format, row, weights) }
+    }
+}

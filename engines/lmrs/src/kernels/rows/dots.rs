@@ -1,0 +1,140 @@
+//! Decode: rows of weights dotted with the activations of few tokens.
+//!
+//! Each number of a matrix is used once or a few times, so memory sets the pace. One pass reads some rows from places far
+//! apart and the activations once for all of them.
+#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+
+use super::lanes::{Bf16, F16, F32, Weight, Widening};
+use crate::kernels::Outputs;
+use crate::matrix::{Format, Matrix};
+
+/// # Safety
+///
+/// The machine has the level of `L`; all else is what `rows::decode` asserts.
+#[inline(always)]
+pub unsafe fn decode<L: Widening>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match matrix.format {
+            Format::F32 => by_tokens::<L, F32>(matrix, x, outs),
+            Format::F16 => by_tokens::<L, F16>(matrix, x, outs),
+            _ => by_tokens::<L, Bf16>(matrix, x, outs),
+        }
+    }
+}
+
+/// As many rows at once as `stretches` says, and no fewer tokens than there are.
+///
+/// # Safety
+///
+/// As of `decode`, for a matrix of `W`.
+#[inline(always)]
+unsafe fn by_tokens<L: Widening, W: Weight>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match outs[0].tokens() {
+            1 => side_by_side::<L, W, 4, 1>(matrix, x, outs),
+            2 => side_by_side::<L, W, 4, 2>(matrix, x, outs),
+            3 => side_by_side::<L, W, 4, 3>(matrix, x, outs),
+            4 => side_by_side::<L, W, 4, 4>(matrix, x, outs),
+            5..=6 => side_by_side::<L, W, 4, 6>(matrix, x, outs),
+            _ => side_by_side::<L, W, 3, 8>(matrix, x, outs),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As of `by_tokens`, with `ROWS` of `outs`, of at most `TOKENS` tokens.
+#[inline(always)]
+unsafe fn side_by_side<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
+    matrix: &Matrix,
+    x: &[f32],
+    outs: &mut [Outputs],
+) {
+    let (inputs, tokens) = (matrix.inputs, outs[0].tokens());
+    let weights = matrix.rows(0..matrix.outputs);
+    let row_bytes = inputs * W::BYTES;
+    // Where there are fewer tokens, the last one is computed again.
+    let mut numbers = [x.as_ptr(); TOKENS];
+    for (token, number) in numbers.iter_mut().enumerate() {
+        *number = x[token.min(tokens - 1) * inputs..].as_ptr();
+    }
+    for place in 0..outs[0].outputs().len() {
+        let mut rows = [weights.as_ptr(); ROWS];
+        for (row, out) in rows.iter_mut().zip(&*outs) {
+            // A stretch that has ended goes along with the first.
+            let output =
+                if place < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
+            *row = weights[(output + place) * row_bytes..].as_ptr();
+        }
+        // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
+        let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs) };
+        for (row, out) in outs.iter_mut().enumerate() {
+            if place < out.outputs().len() {
+                for (token, sums) in sums.iter().enumerate().take(tokens) {
+                    out.row_mut(token)[place] = sums[row];
+                }
+            }
+        }
+    }
+}
+
+/// Each row with each token.
+///
+/// # Safety
+///
+/// The machine has the level of `L`; `inputs` numbers of `W` lie at each of `rows`, and of f32 at each of `x`.
+#[inline(always)]
+unsafe fn dots<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
+    rows: [*const u8; ROWS],
+    x: [*const f32; TOKENS],
+    inputs: usize,
+) -> [[f32; ROWS]; TOKENS] {
+    // SAFETY: every number that is read comes before `inputs`; the level is the caller's promise.
+    unsafe {
+        let mut sums = [[L::splat(0.0); ROWS]; TOKENS];
+        let mut input = 0;
+        while input + L::LANES <= inputs {
+            step::<L, W, ROWS, TOKENS>(&mut sums, &rows, &x, input);
+            input += L::LANES;
+        }
+        let mut totals = [[0.0; ROWS]; TOKENS];
+        for token in 0..TOKENS {
+            for row in 0..ROWS {
+                let mut total = sums[token][row].sum();
+                for input in input..inputs {
+                    let weight = std::slice::from_raw_parts(rows[row].add(input * W::BYTES), W::BYTES);
+                    total += W::widen(weight) * *x[token].add(input);
+                }
+                totals[token][row] = total;
+            }
+        }
+        totals
+    }
+}
+
+/// # Safety
+///
+/// As of `dots`, with so many lanes left from `input` on.
+#[inline(always)]
+unsafe fn step<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
+    sums: &mut [[L; ROWS]; TOKENS],
+    rows: &[*const u8; ROWS],
+    x: &[*const f32; TOKENS],
+    input: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut numbers = [L::splat(0.0); TOKENS];
+        for token in 0..TOKENS {
+            numbers[token] = L::load(x[token].add(input));
+        }
+        for row in 0..ROWS {
+            let weights = W::load::<L>(rows[row].add(input * W::BYTES));
+            for token in 0..TOKENS {
+                sums[token][row] = sums[token][row].add_product(weights, numbers[token]);
+            }
+        }
+    }
+}

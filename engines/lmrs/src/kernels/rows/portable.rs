@@ -1,0 +1,90 @@
+//! What the compiler makes of plain loops: the level that all others are held against.
+#![expect(unsafe_code, reason = "weights at any address")]
+
+use super::lanes::{Lanes, Widening, f32_from_f16};
+use super::packed::Kind;
+use super::tiles::{Part, Tile, add_part, widen_row};
+use crate::matrix::Format;
+
+/// Sixteen, so that sums are taken in the order of AVX-512's.
+#[derive(Clone, Copy)]
+pub struct Plain([f32; 16]);
+
+// Multiplication and addition are rounded by themselves: where there is no instruction for both, a call would be slow.
+impl Lanes for Plain {
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    unsafe fn splat(number: f32) -> Self {
+        Self([number; 16])
+    }
+
+    #[inline(always)]
+    unsafe fn load(numbers: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { numbers.cast::<[f32; 16]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, numbers: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { numbers.cast::<[f32; 16]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_product(self, a: Self, b: Self) -> Self {
+        let mut sums = self.0;
+        for (sum, (a, b)) in sums.iter_mut().zip(a.0.iter().zip(b.0)) {
+            *sum += a * b;
+        }
+        Self(sums)
+    }
+}
+
+impl Widening for Plain {
+    #[inline(always)]
+    unsafe fn from_bf16(bits: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
+        Self(bits.map(|bits| f32::from_bits(u32::from(u16::from_le(bits)) << 16)))
+    }
+
+    #[inline(always)]
+    unsafe fn from_f16(bits: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
+        Self(bits.map(|bits| f32_from_f16(u16::from_le(bits))))
+    }
+
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        let mut sums = self.0;
+        for half in [8, 4, 2, 1] {
+            for lane in 0..half {
+                sums[lane] += sums[lane + half];
+            }
+        }
+        sums[0]
+    }
+}
+
+impl Tile for Plain {
+    const KIND: Kind = Kind::Numbers;
+    const OUTPUTS: usize = 4;
+    const GROUPS: usize = 1;
+    const STEPS: usize = 256;
+
+    #[inline(always)]
+    unsafe fn add(part: &Part) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            add_part::<Self, 4, 1>(part);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pack(format: Format, row: &[u8], weights: &mut [u32]) {
+        // SAFETY: the caller's promise.
+        unsafe { widen_row::<Self>(format, row, weights) }
+    }
+}

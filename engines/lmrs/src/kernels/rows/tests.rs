@@ -1,0 +1,239 @@
+//! Every level of this machine against sums taken in f64, on random shapes.
+
+use crate::kernels::Level;
+use crate::matrix::{Format, Matrix};
+use crate::ops::Ops;
+use crate::pool::Pool;
+use crate::region::NewRegion;
+use crate::rows::Rows;
+
+const FORMATS: [Format; 3] = [Format::F32, Format::F16, Format::Bf16];
+
+/// Numbers that look random: xorshift64*.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() >> 33) as usize % limit
+    }
+
+    /// From -1 to 1.
+    fn number(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn rows(&mut self, tokens: usize, width: usize) -> Rows {
+        let mut rows = Rows::new(tokens, width);
+        rows.all_mut().fill_with(|| self.number());
+        rows
+    }
+
+    /// At an address that nothing promises, as in a file.
+    pub fn matrix(&mut self, format: Format, outputs: usize, inputs: usize) -> Matrix {
+        let numbers: Vec<f32> = (0..outputs * inputs).map(|_| self.number()).collect();
+        let bytes = Matrix::bytes_for(format, outputs, inputs);
+        let mut region = NewRegion::new(bytes + 2).unwrap();
+        model_files::blocks::narrow(dtype(format), &numbers, &mut region.bytes_mut()[2..]).unwrap();
+        Matrix::new(format, outputs, inputs, region.finish().part(2..2 + bytes))
+    }
+}
+
+fn dtype(format: Format) -> model_files::Dtype {
+    match format {
+        Format::F32 => model_files::Dtype::F32,
+        Format::F16 => model_files::Dtype::F16,
+        _ => model_files::Dtype::BF16,
+    }
+}
+
+fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
+    let mut numbers = vec![0.0; matrix.inputs];
+    model_files::blocks::widen(dtype(matrix.format), matrix.rows(output..output + 1), &mut numbers).unwrap();
+    numbers
+}
+
+/// Half a unit of bf16's eight bits of each activation where a level may round them.
+fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, what: &str) {
+    let rounded =
+        super::packing(level, matrix.format) == super::Kind::Pairs && x.tokens() > super::DECODE_TOKENS;
+    assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {what}"));
+}
+
+/// Each output within what rounding its `n` sums in any order may cost, `n * eps * sum |a b|`; and so much of each product.
+pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, each: f64, what: &str) {
+    assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{what}");
+    let each = each + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
+    for output in 0..matrix.outputs {
+        let weights = widened(matrix, output);
+        for token in 0..x.tokens() {
+            let products = || weights.iter().zip(x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
+            let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+            let found = f64::from(out.row(token)[output]);
+            assert!(
+                (found - sum).abs() <= each * size,
+                "{:?} {what}: token {token}, output {output}: {found} is not {sum} ± {}",
+                matrix.format,
+                each * size
+            );
+        }
+    }
+}
+
+fn multiply(level: Level, threads: usize, x: &Rows, matrix: &Matrix) -> Rows {
+    let mut out = Rows::default();
+    Ops::new(Pool::new(threads), level).multiply(x, &mut [(matrix, &mut out)]);
+    out
+}
+
+#[test]
+fn every_level_gives_the_products_of_random_shapes_within_their_rounding() {
+    let mut random = Random(1);
+    for turn in 0..60 {
+        let (outputs, inputs) = (1 + random.below(70), 1 + random.below(200));
+        let tokens = 1 + random.below(if turn % 2 == 0 { 9 } else { 70 });
+        let x = random.rows(tokens, inputs);
+        for format in FORMATS {
+            let matrix = random.matrix(format, outputs, inputs);
+            for level in Level::here() {
+                let what = format!("{outputs} x {inputs}, {tokens} tokens");
+                assert_products(level, &x, &matrix, &multiply(level, 2, &x, &matrix), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and_chunks() {
+    let mut random = Random(2);
+    for (outputs, inputs, tokens) in
+        [(333, 1025, 50), (37, 4100, 17), (1031, 300, 1), (1031, 300, 5), (1, 1, 97)]
+    {
+        let x = random.rows(tokens, inputs);
+        for format in FORMATS {
+            let matrix = random.matrix(format, outputs, inputs);
+            for level in Level::here() {
+                let what = format!("{outputs} x {inputs}, {tokens} tokens");
+                assert_products(level, &x, &matrix, &multiply(level, 3, &x, &matrix), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_token_has_the_same_outputs_whichever_tokens_are_decoded_beside_it() {
+    let mut random = Random(3);
+    for format in FORMATS {
+        let (matrix, x) = (random.matrix(format, 45, 131), random.rows(8, 131));
+        for level in Level::here() {
+            let one_by_one = x.all().chunks(131).flat_map(|token| {
+                let mut row = Rows::new(1, 131);
+                row.row_mut(0).copy_from_slice(token);
+                multiply(level, 1, &row, &matrix).all().to_vec()
+            });
+            let one_by_one: Vec<f32> = one_by_one.collect();
+            for tokens in 1..=8 {
+                let mut first = Rows::new(tokens, 131);
+                first.all_mut().copy_from_slice(&x.all()[..tokens * 131]);
+                let together = multiply(level, 2, &first, &matrix);
+                assert_eq!(together.all(), &one_by_one[..tokens * 45], "{level} {format:?} {tokens}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_change_nothing() {
+    let mut random = Random(4);
+    for tokens in [1, 3, 40] {
+        let (matrix, x) = (random.matrix(Format::Bf16, 700, 96), random.rows(tokens, 96));
+        for level in Level::here() {
+            let alone = multiply(level, 1, &x, &matrix);
+            for threads in [2, 5, 8] {
+                assert_eq!(multiply(level, threads, &x, &matrix), alone, "{level} {tokens} {threads}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_products_of_one_input_are_those_of_each() {
+    let mut random = Random(5);
+    for tokens in [1, 20] {
+        let x = random.rows(tokens, 64);
+        let matrices = [(Format::Bf16, 1200), (Format::F32, 3), (Format::F16, 600)]
+            .map(|(format, outputs)| random.matrix(format, outputs, 64));
+        for level in Level::here() {
+            let mut outs = [const { None }; 3].map(|_: Option<()>| Rows::default());
+            let mut products: Vec<_> = matrices.iter().zip(&mut outs).collect();
+            Ops::new(Pool::new(2), level).multiply(&x, &mut products);
+            for (matrix, out) in matrices.iter().zip(&outs) {
+                assert_eq!(*out, multiply(level, 1, &x, matrix));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_output_is_the_one_that_a_search_finds_the_lowest_of_equals() {
+    let mut random = Random(6);
+    for turn in 0..40 {
+        let (outputs, inputs) = (1 + random.below(2000), 1 + random.below(90));
+        // Few different weights, so that there are equals.
+        let mut matrix = random.matrix(Format::Bf16, outputs, inputs);
+        if turn % 2 == 0 {
+            let mut region = NewRegion::new(outputs * inputs * 2).unwrap();
+            for row in region.bytes_mut().chunks_mut(inputs * 2) {
+                let weight = [0x3f80_u16, 0x4000, 0xbf80][random.below(3)];
+                row.chunks_mut(2).for_each(|number| number.copy_from_slice(&weight.to_le_bytes()));
+            }
+            matrix = Matrix::new(Format::Bf16, outputs, inputs, region.finish());
+        }
+        let x = random.rows(1, inputs);
+        for level in Level::here() {
+            let products = multiply(level, 2, &x, &matrix);
+            let best = products.all().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let expected = products.all().iter().position(|number| *number == best).unwrap();
+            for threads in [1, 2, 5] {
+                let found = Ops::new(Pool::new(threads), level).largest(x.all(), &matrix);
+                assert_eq!(found as usize, expected, "{level} {outputs} x {inputs}");
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_are_widened_to_what_they_stand_for() {
+    for bits in 0..=u16::MAX {
+        let mut expected = [0.0];
+        model_files::blocks::widen(model_files::Dtype::F16, &bits.to_le_bytes(), &mut expected).unwrap();
+        let found = super::lanes::f32_from_f16(bits);
+        assert!(
+            found.to_bits() == expected[0].to_bits() || found.is_nan() && expected[0].is_nan(),
+            "{bits:x}"
+        );
+    }
+}
+
+#[test]
+fn numbers_are_rounded_to_bf16_as_the_format_says() {
+    let mut random = Random(7);
+    for _ in 0..10_000 {
+        let number = random.number();
+        let mut expected = [0; 2];
+        model_files::blocks::narrow(model_files::Dtype::BF16, &[number], &mut expected).unwrap();
+        assert_eq!(super::packed::bf16_from_f32(number), u16::from_le_bytes(expected));
+    }
+    assert_eq!(super::packed::bf16_from_f32(f32::INFINITY), 0x7f80);
+    assert!(f32::from_bits(u32::from(super::packed::bf16_from_f32(f32::NAN)) << 16).is_nan());
+}
