@@ -1,5 +1,8 @@
 //! Arithmetic on slices, once for each level of what a processor can do. Knows no model and no thread.
 
+pub mod outputs;
+pub mod panels;
+
 /// What a processor can do, the least first. Each does what those before it do, faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {

@@ -1,0 +1,33 @@
+//! Which code a level is, on x86-64.
+
+use std::ops::Range;
+
+use super::input::{Input, InputPart};
+use super::{avx2, avx512, portable};
+use crate::kernels::Level;
+use crate::kernels::outputs::Outputs;
+use crate::matrix::Matrix;
+use crate::rows::Rows;
+
+pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
+    match level {
+        Level::Portable => part.fill(x),
+        Level::Avx2 => avx2::prepare_part(x, part),
+        Level::Avx512 | Level::Amx => avx512::prepare_part(x, part),
+    }
+}
+
+pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    match level {
+        Level::Portable => portable::multiply(matrix, panels, input, out),
+        Level::Avx2 => avx2::multiply(matrix, panels, input, out),
+        Level::Avx512 | Level::Amx => avx512::multiply(matrix, panels, input, out),
+    }
+}
+
+/// What this processor has, but the portable level.
+#[cfg(test)]
+pub fn here() -> Vec<Level> {
+    let levels = [(avx2::is_here(), Level::Avx2), (avx512::is_here(), Level::Avx512)];
+    levels.into_iter().filter(|(here, _)| *here).map(|(_, level)| level).collect()
+}
