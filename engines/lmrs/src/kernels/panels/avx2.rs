@@ -36,7 +36,7 @@ pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn walk_panels(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     // SAFETY: the processor has what the level needs; the shapes were checked.
-    unsafe { walk::multiply::<Avx2>(matrix, panels, input, out) }
+    unsafe { walk::multiply::<Avx2>(2, matrix, panels, input, out) }
 }
 
 struct Avx2;
@@ -68,7 +68,7 @@ impl Lanes for Avx2 {
     type Floats = Two<__m256>;
 
     /// Of 16 registers 4 for integers and 4 for floats.
-    const TOKENS: usize = 2;
+    const SUMS: usize = 2;
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> Self::Bytes {

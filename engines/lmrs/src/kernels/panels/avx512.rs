@@ -1,6 +1,7 @@
 //! AVX-512 with VNNI: one register for each of bytes, integers and floats.
 #![expect(unsafe_code, reason = "intrinsics")]
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -30,16 +31,16 @@ fn fill(x: &Rows, part: InputPart<'_>) {
 }
 
 /// `walk::check` has passed.
-pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+pub fn multiply(places: usize, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     assert!(is_here(), "a processor with AVX-512 VNNI");
     // SAFETY: the processor has what the function needs.
-    unsafe { walk_panels(matrix, panels, input, out) }
+    unsafe { walk_panels(places, matrix, panels, input, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn walk_panels(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+fn walk_panels(places: usize, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     // SAFETY: the processor has what the level needs; the shapes were checked.
-    unsafe { walk::multiply::<Vnni>(matrix, panels, input, out) }
+    unsafe { walk::multiply::<Vnni>(places, matrix, panels, input, out) }
 }
 
 struct Vnni;
@@ -51,7 +52,7 @@ impl Lanes for Vnni {
     type Floats = __m512;
 
     /// 12 sums of integers, 12 of floats, and a line, a scale, masks.
-    const TOKENS: usize = 12;
+    const SUMS: usize = 12;
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> __m512i {
@@ -85,7 +86,14 @@ impl Lanes for Vnni {
 
     #[inline(always)]
     unsafe fn dot(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
-        unsafe { _mm512_dpbusd_epi32(sums, numbers, _mm512_set1_epi32(quad.cast::<i32>().read_unaligned())) }
+        unsafe {
+            let quad = _mm512_set1_epi32(quad.cast::<i32>().read_unaligned());
+            let mut sums = _mm512_dpbusd_epi32(sums, numbers, quad);
+            // No instruction, but the compiler must keep these in order. It would rather have one sum after the other, which
+            // waits for each addition four times as long as it takes to begin another.
+            asm!("/* {0} */", inout(zmm_reg) sums, options(nomem, nostack, preserves_flags));
+            sums
+        }
     }
 
     #[inline(always)]

@@ -13,8 +13,8 @@ pub trait Lanes {
     /// One f32 of each output.
     type Floats: Copy;
 
-    /// Tokens whose sums stay in registers.
-    const TOKENS: usize;
+    /// Panels times tokens whose sums stay in registers.
+    const SUMS: usize;
 
     unsafe fn bytes(at: *const u8) -> Self::Bytes;
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes;

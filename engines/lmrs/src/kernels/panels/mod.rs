@@ -6,7 +6,7 @@
 //! portable  what a product is, number by number: the reference
 //! lanes     what a level must be able to do with 64 bytes
 //! numbers   each format in those words
-//! tile      some tokens times some of a panel, in registers
+//! tile      some tokens times some panels, in registers
 //! walk      in which order panels and tokens are visited
 //! levels    which code a level is: avx512, avx2, neon, portable
 //! ```

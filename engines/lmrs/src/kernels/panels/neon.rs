@@ -14,7 +14,7 @@ use crate::matrix::Matrix;
 /// `walk::check` has passed.
 pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     // SAFETY: every 64-bit Arm processor that Rust knows has NEON; the shapes were checked.
-    unsafe { walk::multiply::<Neon>(matrix, panels, input, out) }
+    unsafe { walk::multiply::<Neon>(2, matrix, panels, input, out) }
 }
 
 struct Neon;
@@ -47,7 +47,7 @@ impl Lanes for Neon {
     type Floats = Four<float32x4_t>;
 
     /// Of 32 registers 8 for integers and 8 for floats.
-    const TOKENS: usize = 2;
+    const SUMS: usize = 2;
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> Self::Bytes {

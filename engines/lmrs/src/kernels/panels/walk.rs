@@ -1,25 +1,22 @@
 //! In which order panels and tokens are visited.
 //!
-//! Few tokens: memory is what takes time. It gives more the more places it is read at, so a range of panels is divided into
-//! streams that are far apart, and a few KiB of each are read in turn.
+//! Few tokens: memory is what takes time. It gives more where it is read at several places, so a range of panels is divided
+//! into as many parts, and a panel of each is read at once, line by line in turn.
 //!
 //! Many tokens: arithmetic is what takes time. As many panels as fit into the second-level cache are multiplied with all
 //! tokens before the next ones are read.
 #![expect(unsafe_code, reason = "hands addresses to the kernels")]
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::input::{BLOCK, Input, TILE};
+use super::input::{BLOCK, Block, Input, TILE};
 use super::lanes::Lanes;
 use super::numbers::{Numbers, Q4_0, Q4K, Q6K, Q8_0};
 use super::tile;
 use crate::kernels::outputs::Outputs;
-use crate::matrix::{Format, Matrix, PANEL};
+use crate::matrix::{Format, GROUP, Matrix, PANEL};
 
-/// Places that are read in turn.
-const STREAMS: usize = 8;
-/// Bytes of one place that are read before the next place's turn.
-const TURN_BYTES: usize = 4096;
 /// Panels that stay in the second-level cache: half of a small one.
 const NEAR_BYTES: usize = 512 << 10;
 
@@ -31,10 +28,13 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
+/// `places` is how many panels at once are best for one token, where there are registers for them.
+///
 /// # Safety
 /// The processor has what `L` needs, and `check` has passed.
 #[inline(always)]
 pub unsafe fn multiply<L: Lanes>(
+    places: usize,
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
@@ -43,10 +43,10 @@ pub unsafe fn multiply<L: Lanes>(
     // SAFETY: the caller's promises; the type is the format's.
     unsafe {
         match matrix.format {
-            Format::Q8_0 => multiply_format::<L, Q8_0>(matrix, panels, input, out),
-            Format::Q4_0 => multiply_format::<L, Q4_0>(matrix, panels, input, out),
-            Format::Q4K => multiply_format::<L, Q4K>(matrix, panels, input, out),
-            Format::Q6K => multiply_format::<L, Q6K>(matrix, panels, input, out),
+            Format::Q8_0 => multiply_format::<L, Q8_0>(places, matrix, panels, input, out),
+            Format::Q4_0 => multiply_format::<L, Q4_0>(places, matrix, panels, input, out),
+            Format::Q4K => multiply_format::<L, Q4K>(places, matrix, panels, input, out),
+            Format::Q6K => multiply_format::<L, Q6K>(places, matrix, panels, input, out),
             Format::F32 | Format::F16 | Format::Bf16 => panic!("floats lie in rows"),
         }
     }
@@ -54,102 +54,133 @@ pub unsafe fn multiply<L: Lanes>(
 
 #[inline(always)]
 unsafe fn multiply_format<L: Lanes, N: Numbers>(
+    places: usize,
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
+    let walk = Walk::<N> {
+        matrix,
+        stretches: matrix.inputs.div_ceil(matrix.format.stretch()),
+        numbers: PhantomData,
+    };
     // SAFETY: the caller's promises.
     unsafe {
         if input.tokens() <= TILE {
-            multiply_few::<L, N>(matrix, panels, input, out);
+            for tile in input.tiles() {
+                walk.few::<L>(places.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
+            }
         } else {
-            multiply_many::<L, N>(matrix, panels, input, out);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn multiply_few<L: Lanes, N: Numbers>(
-    matrix: &Matrix,
-    panels: Range<usize>,
-    input: &Input,
-    out: &mut Outputs<'_>,
-) {
-    let Some((tokens, blocks)) = input.tiles().next() else { return };
-    let width = tokens.len();
-    let of_stretch = N::GROUPS * 2 * width;
-    let turn = (TURN_BYTES / N::STRETCH_BYTES).max(1);
-    let apart = panels.len().div_ceil(STREAMS).max(1);
-    for step in 0..apart {
-        let mut sums = [[[0.0; PANEL]; TILE]; STREAMS];
-        let stretches = matrix.inputs.div_ceil(matrix.format.stretch());
-        for start in (0..stretches).step_by(turn) {
-            let turn = turn.min(stretches - start);
-            for (stream, sums) in sums.iter_mut().enumerate() {
-                let panel = panels.start + stream * apart + step;
-                if panel < panels.end {
-                    let weights = &matrix.panel(panel)[start * N::STRETCH_BYTES..][..turn * N::STRETCH_BYTES];
-                    let blocks = &blocks[start * of_stretch..][..turn * of_stretch];
-                    // SAFETY: both slices are as long as is promised; the rest is the caller's promise.
-                    unsafe {
-                        tile::multiply::<L, N>(
-                            weights.as_ptr(),
-                            turn,
-                            blocks.as_ptr(),
-                            width,
-                            &mut sums[..width],
-                        );
+            let near = (NEAR_BYTES / (walk.stretches * N::STRETCH_BYTES).max(1)).max(1);
+            for start in panels.clone().step_by(near) {
+                for tile in input.tiles() {
+                    for panel in start..panels.end.min(start + near) {
+                        walk.tokens::<L, 1>([panel], &tile, out);
                     }
                 }
             }
         }
-        for (stream, sums) in sums.iter().enumerate() {
-            let panel = panels.start + stream * apart + step;
-            if panel < panels.end {
-                write(panel, tokens.clone(), &sums[..width], out);
-            }
-        }
     }
 }
 
-#[inline(always)]
-unsafe fn multiply_many<L: Lanes, N: Numbers>(
-    matrix: &Matrix,
-    panels: Range<usize>,
-    input: &Input,
-    out: &mut Outputs<'_>,
-) {
-    let stretches = matrix.inputs.div_ceil(matrix.format.stretch());
-    let near = (NEAR_BYTES / (stretches * N::STRETCH_BYTES).max(1)).max(1);
-    for start in panels.clone().step_by(near) {
-        for (tokens, blocks) in input.tiles() {
-            let width = tokens.len();
-            for panel in start..panels.end.min(start + near) {
-                let weights = matrix.panel(panel);
-                assert!(weights.len() == stretches * N::STRETCH_BYTES, "the bytes of a panel");
-                assert!(blocks.len() * BLOCK >= width * matrix.inputs, "the blocks of a tile");
-                let mut sums = [[0.0; PANEL]; TILE];
-                // SAFETY: both are as long as is promised, the blocks being filled up to whole stretches of any format.
-                unsafe {
-                    tile::multiply::<L, N>(
-                        weights.as_ptr(),
-                        stretches,
-                        blocks.as_ptr(),
-                        width,
-                        &mut sums[..width],
-                    );
+/// The tokens of a tile, and its blocks.
+type Tile<'a> = (Range<usize>, &'a [Block]);
+
+/// A matrix whose format is `N`.
+struct Walk<'a, N> {
+    matrix: &'a Matrix,
+    stretches: usize,
+    numbers: PhantomData<N>,
+}
+
+impl<N: Numbers> Walk<'_, N> {
+    /// All panels of the range: as many at once as registers allow, the rest by fewer.
+    #[inline(always)]
+    unsafe fn few<L: Lanes>(
+        &self,
+        places: usize,
+        mut panels: Range<usize>,
+        tile: &Tile<'_>,
+        out: &mut Outputs<'_>,
+    ) {
+        // SAFETY: the caller's promises.
+        unsafe {
+            if places >= 8 {
+                self.apart::<L, 8>(&mut panels, tile, out);
+            }
+            if places >= 4 {
+                self.apart::<L, 4>(&mut panels, tile, out);
+            }
+            if places >= 2 {
+                self.apart::<L, 2>(&mut panels, tile, out);
+            }
+            self.apart::<L, 1>(&mut panels, tile, out);
+        }
+    }
+
+    /// Takes from the range as many times `PANELS` panels as there are, and multiplies one of each stretch at a time.
+    #[inline(always)]
+    unsafe fn apart<L: Lanes, const PANELS: usize>(
+        &self,
+        panels: &mut Range<usize>,
+        tile: &Tile<'_>,
+        out: &mut Outputs<'_>,
+    ) {
+        let apart = panels.len() / PANELS;
+        for step in 0..apart {
+            let places = std::array::from_fn(|place| panels.start + place * apart + step);
+            // SAFETY: the caller's promises.
+            unsafe { self.tokens::<L, PANELS>(places, tile, out) };
+        }
+        panels.start += apart * PANELS;
+    }
+
+    /// Some panels with all tokens of a tile, as many tokens at once as registers allow.
+    #[inline(always)]
+    unsafe fn tokens<L: Lanes, const PANELS: usize>(
+        &self,
+        panels: [usize; PANELS],
+        (tokens, blocks): &Tile<'_>,
+        out: &mut Outputs<'_>,
+    ) {
+        let width = tokens.len();
+        let starts = panels.map(|panel| {
+            let weights = self.matrix.panel(panel);
+            assert!(weights.len() == self.stretches * N::STRETCH_BYTES, "the bytes of a panel");
+            weights.as_ptr()
+        });
+        assert!(blocks.len() >= self.stretches * N::GROUPS * (GROUP / BLOCK) * width, "the blocks of a tile");
+        let mut done = 0;
+        macro_rules! at_once {
+            ($($count:literal)*) => {
+                match width - done {
+                    $(left if left >= $count && $count * PANELS <= L::SUMS => {
+                        let blocks = blocks[done..].as_ptr();
+                        // SAFETY: the panels and the blocks are as long as was just checked, and `done + $count` of the
+                        // tokens are no more than the tile has.
+                        let sums = unsafe {
+                            tile::multiply::<L, N, PANELS, $count>(starts, self.stretches, blocks, width)
+                        };
+                        for (panel, sums) in panels.into_iter().zip(&sums) {
+                            write(panel, tokens.start + done, sums, out);
+                        }
+                        done += $count;
+                    })*
+                    _ => break,
                 }
-                write(panel, tokens.clone(), &sums[..width], out);
-            }
+            };
+        }
+        loop {
+            at_once!(12 8 6 4 3 2 1);
         }
     }
 }
 
-fn write(panel: usize, tokens: Range<usize>, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
+fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
     let Range { start, end } = out.outputs();
     let (first, end) = (panel * PANEL, end.min(panel * PANEL + PANEL));
-    for (token, sums) in tokens.zip(sums) {
+    for (token, sums) in (token..).zip(sums) {
         out.row_mut(token)[first - start..end - start].copy_from_slice(&sums[..end - first]);
     }
 }

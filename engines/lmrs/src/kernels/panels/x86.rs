@@ -9,6 +9,11 @@ use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
+/// Panels at once for one token: what was best on a Zen 4 whose two threads share a core; 4 and 8 are slower there.
+const PLACES: usize = 2;
+/// What was best on a Sapphire Rapids, which is what has AMX.
+const PLACES_AMX: usize = 8;
+
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     match level {
         Level::Portable => part.fill(x),
@@ -21,13 +26,16 @@ pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Inp
     match level {
         Level::Portable => portable::multiply(matrix, panels, input, out),
         Level::Avx2 => avx2::multiply(matrix, panels, input, out),
-        Level::Avx512 | Level::Amx => avx512::multiply(matrix, panels, input, out),
+        Level::Avx512 => avx512::multiply(PLACES, matrix, panels, input, out),
+        Level::Amx => avx512::multiply(PLACES_AMX, matrix, panels, input, out),
     }
 }
 
 /// What this processor has, but the portable level.
 #[cfg(test)]
 pub fn here() -> Vec<Level> {
-    let levels = [(avx2::is_here(), Level::Avx2), (avx512::is_here(), Level::Avx512)];
+    // AMX needs nothing more than AVX-512 as long as it only reads panels at more places.
+    let avx512 = avx512::is_here();
+    let levels = [(avx2::is_here(), Level::Avx2), (avx512, Level::Avx512), (avx512, Level::Amx)];
     levels.into_iter().filter(|(here, _)| *here).map(|(_, level)| level).collect()
 }
