@@ -1,0 +1,182 @@
+//! How fast products with panels are, beside what the memory gives when it is only read, by the time that the threads had on
+//! their processors: the slowest thread counts.
+//!
+//! `cargo run --release -p lmrs --example panel-rates -- [decode|prefill] [tokens] [threads] [level]`
+#![expect(clippy::print_stdout, reason = "an example that prints")]
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use lmrs::kernels::Level;
+use lmrs::kernels::outputs::Outputs;
+use lmrs::kernels::panels::{Input, multiply, prepare};
+use lmrs::matrix::{Format, Matrix, PANEL};
+use lmrs::region::{NewRegion, Region};
+use lmrs::rows::Rows;
+use nix::time::{ClockId, clock_gettime};
+
+const FORMATS: [Format; 4] = [Format::Q8_0, Format::Q4_0, Format::Q4K, Format::Q6K];
+/// Far more than the caches hold.
+const BYTES: usize = 320 << 20;
+const ROUNDS: usize = 9;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let what = arguments.first().map_or("decode", String::as_str);
+    let number = |at: usize, usual: usize| {
+        arguments.get(at).map_or(Ok(usual), |text| text.parse()).context("a number")
+    };
+    let threads = number(2, 2)?;
+    let level = level(arguments.get(3).map_or("", String::as_str));
+    match what {
+        "decode" => decode(level, number(1, 1)?, threads),
+        _ => prefill(level, number(1, 512)?, threads),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn level(name: &str) -> Level {
+    match name {
+        "portable" => Level::Portable,
+        "avx2" => Level::Avx2,
+        "amx" => Level::Amx,
+        _ => Level::Avx512,
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn level(_: &str) -> Level {
+    Level::Neon
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn level(_: &str) -> Level {
+    Level::Portable
+}
+
+/// Any bytes, with scales that are finite: this measures time.
+fn region(bytes: usize) -> Result<Region> {
+    let mut region = NewRegion::new(bytes)?;
+    region.bytes_mut().fill(0x11);
+    Ok(region.finish())
+}
+
+/// GB/s of weights.
+fn decode(level: Level, tokens: usize, threads: usize) -> Result<()> {
+    for inputs in [2048, 8192] {
+        let panels = |format| BYTES / Matrix::bytes_for(format, PANEL, inputs);
+        let matrices: Vec<Matrix> = FORMATS
+            .into_iter()
+            .map(|format| {
+                let outputs = panels(format) * PANEL;
+                Ok(Matrix::new(format, outputs, inputs, region(Matrix::bytes_for(format, outputs, inputs))?))
+            })
+            .collect::<Result<_>>()?;
+        let input = input(level, tokens, inputs);
+        let mut rates = [const { Vec::new() }; FORMATS.len() + 2];
+        for _ in 0..ROUNDS {
+            for (matrix, rates) in matrices.iter().zip(&mut rates) {
+                let mut out = Rows::new(tokens, matrix.outputs);
+                rates.push(matrix.bytes() as f64 / share(threads, level, matrix, &input, &mut out));
+            }
+            for (places, rates) in [1, 8].into_iter().zip(&mut rates[FORMATS.len()..]) {
+                let bytes = matrices[0].region().bytes();
+                rates.push(bytes.len() as f64 / read(threads, places, bytes));
+            }
+        }
+        print(&format!("decode {tokens} tokens, {inputs} inputs, {threads} threads, GB/s"), rates);
+    }
+    Ok(())
+}
+
+/// Billions of additions and multiplications a second.
+fn prefill(level: Level, tokens: usize, threads: usize) -> Result<()> {
+    for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
+        let input = input(level, tokens, inputs);
+        let mut rates = [const { Vec::new() }; FORMATS.len() + 2];
+        for (format, rates) in FORMATS.into_iter().zip(&mut rates) {
+            let matrix =
+                Matrix::new(format, outputs, inputs, region(Matrix::bytes_for(format, outputs, inputs))?);
+            let mut out = Rows::new(tokens, outputs);
+            for _ in 0..ROUNDS {
+                let operations = (2 * tokens * outputs * inputs) as f64;
+                rates.push(operations / share(threads, level, &matrix, &input, &mut out));
+            }
+        }
+        print(&format!("prefill {tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s"), rates);
+    }
+    Ok(())
+}
+
+fn print(what: &str, rates: [Vec<f64>; FORMATS.len() + 2]) {
+    print!("{what}, median (best):");
+    let names = FORMATS.map(|format| format!("{format:?}"));
+    for (name, mut rates) in names.into_iter().chain(["read1", "read8"].map(str::to_owned)).zip(rates) {
+        rates.sort_by(f64::total_cmp);
+        if let (Some(best), Some(median)) = (rates.last(), rates.get(rates.len() / 2)) {
+            print!("  {name} {median:.1} ({best:.1})");
+        }
+    }
+    println!();
+}
+
+fn input(level: Level, tokens: usize, inputs: usize) -> Input {
+    let mut x = Rows::new(tokens, inputs);
+    x.all_mut().iter_mut().enumerate().for_each(|(at, x)| *x = (at % 17) as f32 - 8.0);
+    let mut input = Input::default();
+    prepare(level, &x, &mut input);
+    input
+}
+
+/// Each thread its part of the panels. Nanoseconds of the slowest.
+fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut Rows) -> f64 {
+    let panels = matrix.outputs.div_ceil(PANEL);
+    let slowest = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let mut rest = Outputs::new(out);
+        for thread in 0..threads {
+            let share = panels * thread / threads..panels * (thread + 1) / threads;
+            let (mut part, after) = rest.split_at(matrix.outputs.min(share.end * PANEL));
+            rest = after;
+            let slowest = &slowest;
+            scope.spawn(move || timed(slowest, || multiply(level, matrix, share, input, &mut part)));
+        }
+    });
+    slowest.into_inner() as f64
+}
+
+/// Reads all of it, each thread its part from so many places. Nanoseconds of the slowest.
+fn read(threads: usize, places: usize, bytes: &[u8]) -> f64 {
+    let slowest = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for share in bytes.chunks(bytes.len().div_ceil(threads)) {
+            let slowest = &slowest;
+            scope.spawn(move || timed(slowest, || read_places(places, share)));
+        }
+    });
+    slowest.into_inner() as f64
+}
+
+fn read_places(places: usize, bytes: &[u8]) {
+    let places: Vec<&[u8]> = bytes.chunks_exact(bytes.len() / places).collect();
+    let mut sums = [0_u64; 8];
+    for at in (0..places[0].len() / 512 * 512).step_by(512) {
+        for place in &places {
+            for line in place[at..at + 512].as_chunks::<64>().0 {
+                for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
+                    *sum ^= u64::from_ne_bytes(*word);
+                }
+            }
+        }
+    }
+    black_box(sums);
+}
+
+/// A thread of its own runs it, so that what the thread took is what this took.
+fn timed(slowest: &AtomicU64, work: impl FnOnce()) {
+    work();
+    if let Ok(time) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
+        slowest.fetch_max((time.tv_sec() * 1_000_000_000 + time.tv_nsec()) as u64, Ordering::Relaxed);
+    }
+}

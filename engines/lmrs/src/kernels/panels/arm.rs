@@ -1,0 +1,28 @@
+//! Which code a level is, on 64-bit Arm.
+
+use std::ops::Range;
+
+use super::input::{Input, InputPart};
+use super::{neon, portable};
+use crate::kernels::Level;
+use crate::kernels::outputs::Outputs;
+use crate::matrix::Matrix;
+use crate::rows::Rows;
+
+/// Every such processor has what the compiler is told that it has, so that nothing is to be chosen.
+pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
+    part.fill(x);
+}
+
+pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    match level {
+        Level::Portable => portable::multiply(matrix, panels, input, out),
+        Level::Neon => neon::multiply(matrix, panels, input, out),
+    }
+}
+
+/// What this processor has, but the portable level.
+#[cfg(test)]
+pub fn here() -> Vec<Level> {
+    vec![Level::Neon]
+}

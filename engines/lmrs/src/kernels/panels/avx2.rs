@@ -1,0 +1,176 @@
+//! AVX2 with FMA and F16C: two registers for each of bytes, integers and floats.
+#![expect(unsafe_code, reason = "intrinsics")]
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::input::{Input, InputPart};
+use super::lanes::Lanes;
+use super::walk;
+use crate::kernels::outputs::Outputs;
+use crate::matrix::Matrix;
+use crate::rows::Rows;
+
+pub fn is_here() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
+    assert!(is_here(), "a processor with AVX2");
+    // SAFETY: the processor has what the function needs.
+    unsafe { fill(x, part) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn fill(x: &Rows, part: InputPart<'_>) {
+    part.fill(x);
+}
+
+/// `walk::check` has passed.
+pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    assert!(is_here(), "a processor with AVX2");
+    // SAFETY: the processor has what the function needs.
+    unsafe { walk_panels(matrix, panels, input, out) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn walk_panels(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    // SAFETY: the processor has what the level needs; the shapes were checked.
+    unsafe { walk::multiply::<Avx2>(2, matrix, panels, input, out) }
+}
+
+struct Avx2;
+
+/// Outputs 0 to 7, and 8 to 15.
+type Two<T> = [T; 2];
+
+#[inline(always)]
+fn both<A: Copy, B>(a: Two<A>, each: impl Fn(A) -> B) -> Two<B> {
+    [each(a[0]), each(a[1])]
+}
+
+#[inline(always)]
+fn pairs<A: Copy, B: Copy, C>(a: Two<A>, b: Two<B>, each: impl Fn(A, B) -> C) -> Two<C> {
+    [each(a[0], b[0]), each(a[1], b[1])]
+}
+
+/// Four numbers in each lane.
+#[inline(always)]
+unsafe fn quad(at: *const i8) -> __m256i {
+    // SAFETY: four numbers are there.
+    unsafe { _mm256_set1_epi32(at.cast::<i32>().read_unaligned()) }
+}
+
+// SAFETY (of all): the caller has the processor and the memory that `Lanes` asks for; no alignment is relied on.
+impl Lanes for Avx2 {
+    type Bytes = Two<__m256i>;
+    type Ints = Two<__m256i>;
+    type Floats = Two<__m256>;
+
+    /// Of 16 registers 4 for integers and 4 for floats.
+    const SUMS: usize = 2;
+
+    #[inline(always)]
+    unsafe fn bytes(at: *const u8) -> Self::Bytes {
+        unsafe { [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())] }
+    }
+
+    #[inline(always)]
+    unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes {
+        both(bytes, |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(mask.cast_signed())) })
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        pairs(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
+    }
+
+    #[inline(always)]
+    unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
+        // The immediate is an i32 here, of which a constant cannot be made from a u32 parameter.
+        both(bytes, |bytes| unsafe { _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())) })
+    }
+
+    #[inline(always)]
+    unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
+        both(bytes, |bytes| unsafe { _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())) })
+    }
+
+    #[inline(always)]
+    unsafe fn spread(number: i32) -> Self::Ints {
+        unsafe { [_mm256_set1_epi32(number); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
+        // Two products of at most 63 * 127 fit into an i16.
+        pairs(sums, numbers, |sums, numbers| unsafe {
+            let twos = _mm256_maddubs_epi16(numbers, quad(at));
+            _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn spread_128(_: i32) -> Self::Ints {
+        unsafe { Self::spread(0) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
+        // Two products of 255 would not fit. Less 128, and the sign moved to the other factor, they are at most 128 * 127
+        // each, of which two do. No activation is -128, whose sign could not be changed.
+        pairs(sums, numbers, |sums, numbers| unsafe {
+            let signed = _mm256_xor_si256(numbers, _mm256_set1_epi8(-128));
+            let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(quad(at), signed));
+            _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> Self::Floats {
+        both([at, at.wrapping_add(16)], |at| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn unsigned(at: *const u8) -> Self::Floats {
+        both([at, at.wrapping_add(8)], |at| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn signed(at: *const u8) -> Self::Floats {
+        both([at, at.wrapping_add(8)], |at| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn floats(at: *const f32) -> Self::Floats {
+        both([at, at.wrapping_add(8)], |at| unsafe { _mm256_loadu_ps(at) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(floats: Self::Floats, at: *mut f32) {
+        unsafe {
+            _mm256_storeu_ps(at, floats[0]);
+            _mm256_storeu_ps(at.add(8), floats[1]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        pairs(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+    }
+
+    #[inline(always)]
+    unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
+        pairs(sums, a, |sums, a| unsafe { _mm256_fmadd_ps(a, _mm256_set1_ps(b), sums) })
+    }
+
+    #[inline(always)]
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats {
+        let scale = both(scale, |scale| unsafe { _mm256_mul_ps(scale, _mm256_set1_ps(x)) });
+        [0, 1].map(|half| unsafe { _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[half]), scale[half], sums[half]) })
+    }
+}

@@ -1,0 +1,148 @@
+//! AVX-512 with VNNI: one register for each of bytes, integers and floats.
+#![expect(unsafe_code, reason = "intrinsics")]
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::input::{Input, InputPart};
+use super::lanes::Lanes;
+use super::walk;
+use crate::kernels::outputs::Outputs;
+use crate::matrix::Matrix;
+use crate::rows::Rows;
+
+pub fn is_here() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+}
+
+pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
+    assert!(is_here(), "a processor with AVX-512 VNNI");
+    // SAFETY: the processor has what the function needs.
+    unsafe { fill(x, part) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn fill(x: &Rows, part: InputPart<'_>) {
+    part.fill(x);
+}
+
+/// `walk::check` has passed.
+pub fn multiply(places: usize, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    assert!(is_here(), "a processor with AVX-512 VNNI");
+    // SAFETY: the processor has what the function needs.
+    unsafe { walk_panels(places, matrix, panels, input, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn walk_panels(places: usize, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    // SAFETY: the processor has what the level needs; the shapes were checked.
+    unsafe { walk::multiply::<Vnni>(places, matrix, panels, input, out) }
+}
+
+struct Vnni;
+
+// SAFETY (of all): the caller has the processor and the memory that `Lanes` asks for; no alignment is relied on.
+impl Lanes for Vnni {
+    type Bytes = __m512i;
+    type Ints = __m512i;
+    type Floats = __m512;
+
+    /// 12 sums of integers, 12 of floats, and a line, a scale, masks.
+    const SUMS: usize = 12;
+
+    #[inline(always)]
+    unsafe fn bytes(at: *const u8) -> __m512i {
+        unsafe { _mm512_loadu_si512(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn and(bytes: __m512i, mask: u8) -> __m512i {
+        unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(mask.cast_signed())) }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn right<const BITS: u32>(bytes: __m512i) -> __m512i {
+        unsafe { _mm512_srli_epi16::<BITS>(bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn left<const BITS: u32>(bytes: __m512i) -> __m512i {
+        unsafe { _mm512_slli_epi16::<BITS>(bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn spread(number: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(number) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
+        unsafe {
+            let quad = _mm512_set1_epi32(quad.cast::<i32>().read_unaligned());
+            let mut sums = _mm512_dpbusd_epi32(sums, numbers, quad);
+            // No instruction, but the compiler must keep these in order. It would rather have one sum after the other, which
+            // waits for each addition four times as long as it takes to begin another.
+            asm!("/* {0} */", inout(zmm_reg) sums, options(nomem, nostack, preserves_flags));
+            sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn spread_128(less_128: i32) -> __m512i {
+        unsafe { Self::spread(less_128) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_128(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
+        unsafe { Self::dot(sums, numbers, quad) }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn unsigned(at: *const u8) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn signed(at: *const u8) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn floats(at: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(at) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(floats: __m512, at: *mut f32) {
+        unsafe { _mm512_storeu_ps(at, floats) }
+    }
+
+    #[inline(always)]
+    unsafe fn times(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_times(sums: __m512, a: __m512, b: f32) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, _mm512_set1_ps(b), sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, x: f32) -> __m512 {
+        unsafe { _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(x)), sums) }
+    }
+}

@@ -1,0 +1,147 @@
+//! Activations as the panels' kernels read them: 8 bits, one scale for 32 of them.
+
+use std::ops::Range;
+
+use crate::rows::Rows;
+
+/// Inputs that share a scale.
+pub const BLOCK: usize = 32;
+/// Tokens whose blocks stand together, so that a kernel finds its tokens side by side.
+pub const TILE: usize = 12;
+/// Inputs are filled up to a multiple of the longest stretch of any format, with zeros.
+const STRETCH: usize = 256;
+
+/// 32 activations of one token, and what the kernels would otherwise work out for each panel anew. One cache line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C, align(64))]
+pub struct Block {
+    /// Number i is `numbers[i] * scale`; never -128.
+    pub numbers: [i8; BLOCK],
+    pub scale: f32,
+    /// -128 times the sum of the numbers: what makes up for weights that are stored as 128 more.
+    pub less_128: i32,
+    /// -8 times the sum.
+    pub less_8: i32,
+    /// -32 times the sum of the first 16, and of the last 16.
+    pub less_32: [i32; 2],
+    /// Minus the sum of the activations, as they are after rounding: what a minimum is multiplied by.
+    pub minus_sum: f32,
+}
+
+impl Block {
+    const ZERO: Self =
+        Self { numbers: [0; BLOCK], scale: 0.0, less_128: 0, less_8: 0, less_32: [0; 2], minus_sum: 0.0 };
+
+    /// Rounded to the nearest of 255 steps, ties to even.
+    #[inline(always)]
+    fn of(x: &[f32; BLOCK]) -> Self {
+        let magnitudes = x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
+        let largest = f32::from_bits(magnitudes);
+        let inverse = 127.0 / largest;
+        // So small that its inverse is too large: nothing is lost with it.
+        let inverse = if inverse == f32::INFINITY { 0.0 } else { inverse };
+        let mut block = Self { scale: largest / 127.0, ..Self::ZERO };
+        for (number, x) in block.numbers.iter_mut().zip(x) {
+            // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
+            *number = (x * inverse + 12_582_912.0).to_bits() as i8;
+        }
+        let sums =
+            [0, 16].map(|half| block.numbers[half..half + 16].iter().map(|&x| i32::from(x)).sum::<i32>());
+        let sum = sums[0] + sums[1];
+        block.less_128 = -128 * sum;
+        block.less_8 = -8 * sum;
+        block.less_32 = [-32 * sums[0], -32 * sums[1]];
+        block.minus_sum = -(sum as f32) * block.scale;
+        block
+    }
+}
+
+/// The blocks of all tokens: for each tile of up to 12 tokens, block 0 of each of them, block 1 of each, and so on.
+#[derive(Debug, Clone, Default)]
+pub struct Input {
+    tokens: usize,
+    inputs: usize,
+    blocks: Vec<Block>,
+}
+
+impl Input {
+    /// Makes it the size for so many tokens of so many inputs; what it holds afterwards is anything.
+    pub fn reshape(&mut self, tokens: usize, inputs: usize) {
+        (self.tokens, self.inputs) = (tokens, inputs);
+        self.blocks.resize(tokens * self.blocks_of_token(), Block::ZERO);
+    }
+
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn blocks_of_token(&self) -> usize {
+        self.inputs.div_ceil(STRETCH) * (STRETCH / BLOCK)
+    }
+
+    /// The tokens of each tile, and its blocks.
+    pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, &[Block])> {
+        let tiles = self.blocks.chunks(TILE * self.blocks_of_token().max(1));
+        tiles.enumerate().map(|(tile, blocks)| (tile * TILE..self.tokens.min(tile * TILE + TILE), blocks))
+    }
+
+    /// Block `block` of one token.
+    pub fn block(&self, token: usize, block: usize) -> &Block {
+        let start = token / TILE * TILE;
+        let width = TILE.min(self.tokens - start);
+        &self.blocks[start * self.blocks_of_token() + block * width + token - start]
+    }
+
+    /// Divides the tokens among so many, or fewer where there are few tokens; each part can be filled on its own.
+    pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
+        let tiles = self.tokens.div_ceil(TILE).div_ceil(parts.max(1)).max(1);
+        let (tokens, of_token) = (self.tokens, self.blocks_of_token());
+        let blocks = self.blocks.chunks_mut((tiles * TILE * of_token).max(1)).enumerate();
+        blocks.map(move |(part, blocks)| {
+            let start = part * tiles * TILE;
+            InputPart { tokens: start..tokens.min(start + tiles * TILE), of_token, blocks }
+        })
+    }
+}
+
+/// Whole tiles of an input.
+#[derive(Debug)]
+pub struct InputPart<'a> {
+    tokens: Range<usize>,
+    of_token: usize,
+    blocks: &'a mut [Block],
+}
+
+impl InputPart<'_> {
+    pub fn tokens(&self) -> Range<usize> {
+        self.tokens.clone()
+    }
+
+    /// Inlined where a level has its registers, so that the compiler uses them.
+    #[inline(always)]
+    pub fn fill(self, x: &Rows) {
+        for (tile, blocks) in self.blocks.chunks_mut(TILE * self.of_token).enumerate() {
+            let start = self.tokens.start + tile * TILE;
+            let width = blocks.len() / self.of_token;
+            for token in 0..width {
+                let (whole, rest) = x.row(start + token).as_chunks::<BLOCK>();
+                let mut places = blocks[token..].iter_mut().step_by(width);
+                for (x, place) in whole.iter().zip(&mut places) {
+                    *place = Block::of(x);
+                }
+                if !rest.is_empty()
+                    && let Some(place) = places.next()
+                {
+                    let mut x = [0.0; BLOCK];
+                    x[..rest.len()].copy_from_slice(rest);
+                    *place = Block::of(&x);
+                }
+                places.for_each(|place| *place = Block::ZERO);
+            }
+        }
+    }
+}

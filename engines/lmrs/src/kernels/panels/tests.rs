@@ -1,0 +1,230 @@
+//! Packing against model-files, the portable product against the widened weights, and each level against the portable.
+
+use model_files::{Dtype, blocks};
+
+use super::{Input, levels, multiply, pack, prepare};
+use crate::kernels::Level;
+use crate::kernels::outputs::Outputs;
+use crate::matrix::{Format, Matrix, PANEL};
+use crate::region::NewRegion;
+use crate::rows::Rows;
+
+pub const FORMATS: [(Format, Dtype); 4] = [
+    (Format::Q8_0, Dtype::Q8_0),
+    (Format::Q4_0, Dtype::Q4_0),
+    (Format::Q4K, Dtype::Q4K),
+    (Format::Q6K, Dtype::Q6K),
+];
+
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn bits(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 32) as u32
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.bits() as usize % limit
+    }
+
+    /// From -1 to 1.
+    pub fn number(&mut self) -> f32 {
+        self.bits() as f32 / (u32::MAX / 2) as f32 - 1.0
+    }
+}
+
+/// Any bytes that are blocks: every number and every scale that a file may have, but scales of a usual size.
+fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..dtype.bytes(inputs as u64)).map(|_| chance.bits() as u8).collect();
+    let halves: &[usize] = match dtype {
+        Dtype::Q4K => &[0, 2],
+        Dtype::Q6K => &[208],
+        _ => &[0],
+    };
+    let (_, size) = dtype.block();
+    for block in bytes.chunks_exact_mut(size) {
+        for &at in halves {
+            // An f16 between 2^-7 and 2^-3, of either sign.
+            block[at + 1] = (0x20 + chance.below(16) as u8) | (chance.bits() & 0x80) as u8;
+        }
+    }
+    bytes
+}
+
+fn matrix(format: Format, inputs: usize, rows: &[Vec<u8>]) -> Matrix {
+    let mut region = NewRegion::new(Matrix::bytes_for(format, rows.len(), inputs)).unwrap();
+    let panel = region.bytes_mut().len() / rows.len().div_ceil(PANEL);
+    for (rows, panel) in rows.chunks(PANEL).zip(region.bytes_mut().chunks_exact_mut(panel)) {
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        pack(format, inputs, &rows, panel);
+    }
+    Matrix::new(format, rows.len(), inputs, region.finish())
+}
+
+fn activations(tokens: usize, inputs: usize, chance: &mut Chance) -> Rows {
+    let mut x = Rows::new(tokens, inputs);
+    x.all_mut().iter_mut().for_each(|x| *x = chance.number() * 3.0);
+    x
+}
+
+/// The product by f64 of what model-files widens with what the blocks of the input say, and the sum of the magnitudes, by
+/// which rounding is judged.
+fn expected(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64) {
+    let mut weights = vec![0.0; input.inputs()];
+    blocks::widen(dtype, row, &mut weights).unwrap();
+    let mut sums = (0.0, 0.0);
+    for (at, weights) in weights.chunks(32).enumerate() {
+        let block = input.block(token, at);
+        for (weight, x) in weights.iter().zip(block.numbers) {
+            let product = f64::from(*weight) * f64::from(x) * f64::from(block.scale);
+            sums = (sums.0 + product, sums.1 + product.abs());
+        }
+    }
+    sums
+}
+
+fn product(level: Level, matrix: &Matrix, input: &Input) -> Rows {
+    let mut out = Rows::new(input.tokens(), matrix.outputs);
+    out.all_mut().fill(f32::NAN);
+    multiply(level, matrix, 0..matrix.outputs.div_ceil(PANEL), input, &mut Outputs::new(&mut out));
+    out
+}
+
+/// Formats, outputs, inputs and tokens of all kinds.
+fn shapes(mut check: impl FnMut(Format, Dtype, usize, usize, usize, &mut Chance)) {
+    let mut chance = Chance::new(1);
+    for (format, dtype) in FORMATS {
+        for outputs in [1, 16, 17, 37, 150] {
+            for tokens in [1, 2, 3, 5, 7, 11, 12, 13, 30] {
+                let (block, _) = dtype.block();
+                let inputs = block * (1 + chance.below(2048 / block / 2));
+                check(format, dtype, outputs, inputs, tokens, &mut chance);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_portable_product_is_that_of_the_widened_weights() {
+    shapes(|format, dtype, outputs, inputs, tokens, chance| {
+        let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
+        let matrix = matrix(format, inputs, &rows);
+        let mut input = Input::default();
+        prepare(Level::Portable, &activations(tokens, inputs, chance), &mut input);
+        let out = product(Level::Portable, &matrix, &input);
+        for token in 0..tokens {
+            for (output, row) in rows.iter().enumerate() {
+                let (exact, magnitude) = expected(dtype, row, &input, token);
+                let found = f64::from(out.row(token)[output]);
+                assert!((found - exact).abs() <= 2e-6 * magnitude + 1e-9, "{format:?}: {found} for {exact}");
+            }
+        }
+    });
+}
+
+#[test]
+fn every_level_gives_what_the_portable_level_gives() {
+    for level in levels::here() {
+        shapes(|format, dtype, outputs, inputs, tokens, chance| {
+            let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
+            let matrix = matrix(format, inputs, &rows);
+            let mut input = Input::default();
+            prepare(level, &activations(tokens, inputs, chance), &mut input);
+            let (found, expected) =
+                (product(level, &matrix, &input), product(Level::Portable, &matrix, &input));
+            for token in 0..tokens {
+                for (output, row) in rows.iter().enumerate() {
+                    let (found, portable) = (found.row(token)[output], expected.row(token)[output]);
+                    let bound = 2e-6 * super::tests::expected(dtype, row, &input, token).1 + 1e-9;
+                    let shape = format!("{level:?} {format:?} {outputs} x {inputs}, {tokens} tokens");
+                    assert!(f64::from((found - portable).abs()) <= bound, "{shape}: {found} for {portable}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn every_level_quantises_to_the_same_blocks() {
+    let mut chance = Chance::new(2);
+    for level in levels::here() {
+        for (tokens, inputs) in [(1, 32), (1, 2048), (2, 100), (12, 512), (31, 300)] {
+            let mut x = activations(tokens, inputs, &mut chance);
+            x.row_mut(0)[0] = 1e30;
+            x.row_mut(tokens - 1)[inputs - 1] = -1e-42;
+            let (mut found, mut expected) = (Input::default(), Input::default());
+            prepare(level, &x, &mut found);
+            prepare(Level::Portable, &x, &mut expected);
+            for (token, block) in
+                (0..tokens).flat_map(|token| (0..found.blocks_of_token()).map(move |block| (token, block)))
+            {
+                assert_eq!(
+                    found.block(token, block),
+                    expected.block(token, block),
+                    "{level:?} {token} {block}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
+    let mut chance = Chance::new(3);
+    let x = activations(3, 96, &mut chance);
+    let mut input = Input::default();
+    prepare(Level::Portable, &x, &mut input);
+    for token in 0..3 {
+        for (at, x) in x.row(token).chunks(32).enumerate() {
+            let block = input.block(token, at);
+            for (x, number) in x.iter().zip(block.numbers) {
+                assert!((x - f32::from(number) * block.scale).abs() <= block.scale * 0.5001);
+            }
+            let sum = |numbers: &[i8]| numbers.iter().copied().map(i32::from).sum::<i32>();
+            assert_eq!(block.less_128, -128 * sum(&block.numbers));
+            assert_eq!(block.less_8, -8 * sum(&block.numbers));
+            assert_eq!(block.less_32, [-32 * sum(&block.numbers[..16]), -32 * sum(&block.numbers[16..])]);
+        }
+    }
+}
+
+#[test]
+fn some_panels_give_the_columns_that_all_of_them_give() {
+    let mut chance = Chance::new(4);
+    for level in levels::here().into_iter().chain([Level::Portable]) {
+        for tokens in [1, 4, 20] {
+            let rows: Vec<_> = (0..90).map(|_| row(Dtype::Q8_0, 128, &mut chance)).collect();
+            let matrix = matrix(Format::Q8_0, 128, &rows);
+            let mut input = Input::default();
+            prepare(level, &activations(tokens, 128, &mut chance), &mut input);
+            let whole = product(level, &matrix, &input);
+            let mut out = Rows::new(tokens, 90);
+            let (mut first, mut last) = Outputs::new(&mut out).split_at(32);
+            multiply(level, &matrix, 0..2, &input, &mut first);
+            multiply(level, &matrix, 2..6, &input, &mut last);
+            assert_eq!(out, whole);
+        }
+    }
+}
+
+#[test]
+fn parts_of_an_input_are_filled_as_the_whole_is() {
+    let x = activations(50, 70, &mut Chance::new(5));
+    let (mut whole, mut parted) = (Input::default(), Input::default());
+    prepare(Level::Portable, &x, &mut whole);
+    parted.reshape(50, 70);
+    let mut tokens = 0;
+    for part in parted.parts(3) {
+        tokens += part.tokens().len();
+        super::prepare_part(Level::Portable, &x, part);
+    }
+    assert_eq!(tokens, 50);
+    for (token, block) in (0..50).flat_map(|token| (0..3).map(move |block| (token, block))) {
+        assert_eq!(parted.block(token, block), whole.block(token, block));
+    }
+}
