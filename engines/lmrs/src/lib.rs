@@ -11,7 +11,9 @@
 //! ```
 
 pub mod kernels;
+pub mod lookup;
 pub mod matrix;
+pub mod model;
 pub mod ops;
 pub mod pool;
 pub mod region;
