@@ -18,3 +18,4 @@ pub mod ops;
 pub mod pool;
 pub mod region;
 pub mod rows;
+pub mod sidecar;
