@@ -10,11 +10,14 @@
 //! pool                           the threads
 //! ```
 
+pub mod about;
 pub mod kernels;
 pub mod lookup;
 pub mod matrix;
+pub mod memory;
 pub mod model;
 pub mod ops;
+pub mod options;
 pub mod pool;
 pub mod region;
 pub mod rows;

@@ -1,1 +1,3 @@
+//! `lmrs`: reads requests on stdin, writes facts on stdout.
+
 fn main() {}
