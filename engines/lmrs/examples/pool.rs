@@ -2,26 +2,39 @@
 
 #![expect(clippy::print_stdout, reason = "a program whose result is what it prints")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use lmrs::pool::Pool;
 
 fn main() {
     for threads in [1, 2, 4, 8] {
-        for (name, pool) in [("pinned", Pool::pinned(threads)), ("moved about", Pool::new(threads))] {
-            // The best of many short stretches: what it costs where nothing else wants the processors.
-            let run = fastest(|| pool.run(&|_| ()));
-            let share = fastest(|| pool.share(64, &|_, _| ()));
+        // One after the other: a thread that is begun by a pinned one is pinned too.
+        let kinds: [(&str, fn(usize) -> Pool); 2] = [("pinned", Pool::pinned), ("moved about", Pool::new)];
+        for (name, pool) in kinds {
+            let pool = pool(threads);
+            let run = usual(|| pool.run(&|_| ()));
+            let share = usual(|| pool.share(64, &|_, _| ()));
+            // Each thread waits for all others, so that nobody does another's share.
+            let together = usual(|| {
+                let there = AtomicUsize::new(0);
+                pool.run(&|_| {
+                    there.fetch_add(1, Ordering::SeqCst);
+                    while there.load(Ordering::SeqCst) < pool.threads() {
+                        std::hint::spin_loop();
+                    }
+                });
+            });
+            let there = pool.threads();
             println!(
-                "{threads} threads asked, {} there, {name}: run {run:.0} ns, share of 64 {share:.0} ns",
-                pool.threads()
+                "{threads} threads asked, {there} there, {name}: run {run:.0} ns, share of 64 {share:.0} ns, all at once {together:.0} ns"
             );
         }
     }
 }
 
-/// Nanoseconds of one call.
-fn fastest(work: impl Fn()) -> f64 {
+/// Nanoseconds of one call: the median of many short stretches.
+fn usual(work: impl Fn()) -> f64 {
     const CALLS: u32 = 1000;
     let stretch = || {
         let began = Instant::now();

@@ -68,6 +68,9 @@ impl Running {
                 let asked = kinds.iter().zip(ids).filter(|((kind, _), _)| *kind == Wanted::Largest);
                 found.ids.extend(asked.map(|(_, id)| id));
             }
+            // The common cases need no copy: one text that is scored, requests that are all sampled.
+            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::EveryLogits) => found.logits = logits,
+            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::Logits) => found.logits = logits,
             Answer::Logits(logits) => sort(&logits, &kinds, wanted, found),
         }
         Ok(())
