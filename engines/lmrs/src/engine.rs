@@ -31,7 +31,12 @@ impl Engine for Lmrs {
         Ok(about::hello())
     }
 
-    fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<Self::Model, Failed> {
+    fn load(
+        &mut self,
+        folder: &ModelFolder,
+        load: &Load,
+        phases: &mut Phases,
+    ) -> Result<Self::Model, Failed> {
         phases.begin("config");
         let settings = Settings::read(load)?;
         let level = level(settings.kernels.as_deref())?;
@@ -78,7 +83,12 @@ fn level(word: Option<&str>) -> Result<Level, Failed> {
 }
 
 /// The memory that the plan asks for: from where an earlier load kept it, else filled now, and kept where that is wished.
-fn packed(plan: &Plan, sidecar: Option<&Sidecar>, pool: &Pool, phases: &mut Phases) -> Result<Region, Failed> {
+fn packed(
+    plan: &Plan,
+    sidecar: Option<&Sidecar>,
+    pool: &Pool,
+    phases: &mut Phases,
+) -> Result<Region, Failed> {
     phases.begin("weights");
     if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(pool)) {
         return Ok(packed);

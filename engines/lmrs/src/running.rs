@@ -32,7 +32,8 @@ impl Decoder for Running {
         found.ids.clear();
         found.logits.reshape(0, self.network.shape.vocabulary);
         // Spans of which every row is asked for would drag the rows of a prompt beside them along.
-        let wants_every = |span: &Span<'_, Sequence>| matches!(span.wanted, Wanted::EveryLargest | Wanted::EveryLogits);
+        let wants_every =
+            |span: &Span<'_, Sequence>| matches!(span.wanted, Wanted::EveryLargest | Wanted::EveryLogits);
         if spans.iter().any(wants_every) && spans.iter().any(|span| span.wanted == Wanted::Nothing) {
             self.pass(spans, &|span| span.wanted == Wanted::Nothing, found)?;
             return self.pass(spans, &|span| span.wanted != Wanted::Nothing, found);
@@ -69,8 +70,12 @@ impl Running {
                 found.ids.extend(asked.map(|(_, id)| id));
             }
             // The common cases need no copy: one text that is scored, requests that are all sampled.
-            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::EveryLogits) => found.logits = logits,
-            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::Logits) => found.logits = logits,
+            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::EveryLogits) => {
+                found.logits = logits
+            }
+            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::Logits) => {
+                found.logits = logits
+            }
             Answer::Logits(logits) => sort(&logits, &kinds, wanted, found),
         }
         Ok(())
@@ -106,7 +111,9 @@ fn sort(logits: &Rows, kinds: &[(Wanted, usize)], wanted: network::Wanted, found
             Wanted::Nothing => {}
             Wanted::Largest => found.ids.extend(all.last().map(|row| greedy(logits.row(row)))),
             Wanted::EveryLargest => found.ids.extend(all.map(|row| greedy(logits.row(row)))),
-            Wanted::Logits => all.last().into_iter().for_each(|row| append(&mut found.logits, logits.row(row))),
+            Wanted::Logits => {
+                all.last().into_iter().for_each(|row| append(&mut found.logits, logits.row(row)))
+            }
             Wanted::EveryLogits => all.for_each(|row| append(&mut found.logits, logits.row(row))),
         }
     }
