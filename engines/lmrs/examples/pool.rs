@@ -10,9 +10,8 @@ use lmrs::pool::Pool;
 fn main() {
     for threads in [1, 2, 4, 8] {
         // One after the other: a thread that is begun by a pinned one is pinned too.
-        let kinds: [(&str, fn(usize) -> Pool); 2] = [("pinned", Pool::pinned), ("moved about", Pool::new)];
-        for (name, pool) in kinds {
-            let pool = pool(threads);
+        for name in ["pinned", "moved about"] {
+            let pool = if name == "pinned" { Pool::pinned(threads) } else { Pool::new(threads) };
             let run = usual(|| pool.run(&|_| ()));
             let share = usual(|| pool.share(64, &|_, _| ()));
             // Each thread waits for all others, so that nobody does another's share.
