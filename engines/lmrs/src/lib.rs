@@ -13,19 +13,27 @@
 //! pool                           the threads
 //! ```
 
+pub mod about;
 pub mod activation;
 pub mod attention;
 pub mod cache;
+pub mod engine;
 pub mod kernels;
+pub mod lookup;
 pub mod matrix;
+pub mod memory;
+pub mod model;
 pub mod network;
 pub mod norm;
 pub mod ops;
+pub mod options;
 pub mod pool;
 mod products;
 pub mod region;
 pub mod rope;
 pub mod rows;
+pub mod running;
 pub mod shape;
 pub mod share;
+pub mod sidecar;
 pub mod weights;

@@ -22,7 +22,24 @@ pub struct Outputs<'a> {
 unsafe impl Send for Outputs<'_> {}
 
 impl<'a> Outputs<'a> {
-    /// All columns of it, to be handed out.
+    /// All columns of it.
+    pub fn new(out: &'a mut Rows) -> Self {
+        let (tokens, width) = (out.tokens(), out.width);
+        let first = out.all_mut().as_mut_ptr();
+        Self { first, stride: width, tokens, outputs: 0..width, rows: PhantomData }
+    }
+
+    /// The columns before `output`, and those from it on.
+    pub fn split_at(self, output: usize) -> (Self, Self) {
+        let Self { first, outputs, .. } = &self;
+        assert!(outputs.start <= output && output <= outputs.end, "a column within the range");
+        // SAFETY: within the first row, or just behind it where no column is left.
+        let second = unsafe { first.add(output - outputs.start) };
+        let (before, after) = (outputs.start..output, output..outputs.end);
+        (Self { outputs: before, ..self }, Self { first: second, outputs: after, ..self })
+    }
+
+    /// All columns of it, to be handed out to threads.
     pub fn split(out: &'a mut Rows) -> Split<'a> {
         let (tokens, width) = (out.tokens(), out.width);
         Split { first: out.all_mut().as_mut_ptr(), width, tokens, rows: PhantomData }

@@ -1,0 +1,46 @@
+//! What the engine is and can do, from constants.
+
+use protocol::{Capabilities, HelloFacts, Padding};
+
+/// Requests that may overlap.
+pub const CONCURRENCY: u32 = 8;
+/// Sequences of one request: each has a cache of its own.
+const BATCH: u32 = 64;
+/// The first is what most models are published in, and then what a load gets that names none: a model is loaded as its files
+/// have it.
+const DTYPES: [&str; 5] = ["bf16", "f32", "f16", "q8_0", "q4_0"];
+/// A test holds them to be all that `model-files` knows.
+pub const ARCHITECTURES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma"];
+
+pub fn hello() -> HelloFacts {
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
+    let capabilities = Capabilities {
+        dtypes: words(&DTYPES),
+        formats: words(&["safetensors", "gguf"]),
+        architectures: words(&ARCHITECTURES),
+        batch: BATCH,
+        concurrency: CONCURRENCY,
+        use_cache_toggle: true,
+        padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
+        sampling: true,
+        score: true,
+        ..hello.capabilities
+    };
+    HelloFacts { capabilities, ..hello }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_architecture_that_model_files_knows_is_offered_and_no_other() {
+        let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
+        let mut known: Vec<&str> = known.collect();
+        let mut offered = ARCHITECTURES;
+        known.sort_unstable();
+        offered.sort_unstable();
+        assert_eq!(offered.as_slice(), known);
+    }
+}

@@ -1,0 +1,125 @@
+//! Loading: from a model folder and a request to a model that works, and the facts about it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine_kit::{Engine, OrFail, Phases};
+use model_files::ModelFolder;
+use protocol::{Facts, Failed, FailureKind, HelloFacts, Load};
+
+use crate::kernels::Level;
+use crate::kernels::attention::Stored;
+use crate::model::LoadedModel;
+use crate::network::Network;
+use crate::ops::Ops;
+use crate::options::Settings;
+use crate::pool::Pool;
+use crate::region::Region;
+use crate::running::Running;
+use crate::shape::Shape;
+use crate::sidecar::Sidecar;
+use crate::weights::{Asked, Plan};
+use crate::{about, memory};
+
+/// The engine. All that it keeps belongs to the model that is loaded.
+pub struct Lmrs;
+
+impl Engine for Lmrs {
+    type Model = LoadedModel<Running>;
+
+    fn hello(&self) -> Result<HelloFacts, Failed> {
+        Ok(about::hello())
+    }
+
+    fn load(
+        &mut self,
+        folder: &ModelFolder,
+        load: &Load,
+        phases: &mut Phases,
+    ) -> Result<Self::Model, Failed> {
+        phases.begin("config");
+        let settings = Settings::read(load)?;
+        let level = level(settings.kernels.as_deref())?;
+        let shape = Shape::of(folder)?;
+        let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
+        let own = own.as_str().to_ascii_lowercase();
+        let plan = Plan::of(folder, &shape, Asked::named(load.dtype.as_deref(), &own)?)?;
+        plan.expect_room(memory::available_bytes())?;
+        phases.begin("threads");
+        let asked = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
+        let pool = if settings.pin { Pool::pinned(asked) } else { Pool::new(asked) };
+        let sidecar = Some(plan.layout()).filter(|layout| settings.sidecar && !layout.is_empty());
+        let sidecar = sidecar.and_then(|layout| Sidecar::of(folder, &layout).ok());
+        let packed = packed(&plan, sidecar.as_ref(), &pool, phases)?;
+        phases.begin("network");
+        let weights = plan.weights(&shape, &packed)?;
+
+        let weights_dtype = load.dtype.clone().unwrap_or(own);
+        let context = load.context_tokens.map_or(shape.context, |tokens| shape.context.min(tokens as usize));
+        // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
+        let stored = if weights_dtype == "f32" { Stored::F32 } else { Stored::F16 };
+        let facts = Facts {
+            device: Some("cpu".into()),
+            weights_bytes: Some(weights.matrix_bytes()),
+            weights_dtype: Some(weights_dtype),
+            compute_dtype: Some("f32".into()),
+            kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
+            threads: Some(narrow(pool.threads())),
+            context_tokens: Some(narrow(context)),
+            use_cache: Some(true),
+            prefix_cache: Some(false),
+            libraries: libraries(level, settings.lookup),
+            ..Facts::default()
+        };
+        let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
+        let running = Running { network, ops, context, stored };
+        Ok(LoadedModel::new(running, facts, settings.lookup))
+    }
+}
+
+fn level(word: Option<&str>) -> Result<Level, Failed> {
+    let named = |word: &str| word.parse::<Level>().or_fail(FailureKind::Unsupported);
+    word.map_or_else(|| Ok(Level::best()), named)
+}
+
+/// The memory that the plan asks for: from where an earlier load kept it, else filled now, and kept where that is wished.
+fn packed(
+    plan: &Plan,
+    sidecar: Option<&Sidecar>,
+    pool: &Pool,
+    phases: &mut Phases,
+) -> Result<Region, Failed> {
+    phases.begin("weights");
+    if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(pool)) {
+        return Ok(packed);
+    }
+    let (all, told) = (plan.own_bytes().max(1) as u64, AtomicU64::new(0));
+    let tell = &*phases;
+    let packed = plan.read(pool, &|done| {
+        // Twenty lines in all are enough to show that it goes on.
+        let twentieth = done * 20 / all;
+        if told.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
+            tell.progress(done as f64 / all as f64, None);
+        }
+    })?;
+    if let Some(sidecar) = sidecar {
+        phases.begin("sidecar");
+        if let Err(error) = sidecar.write(&packed, pool) {
+            phases.progress(1.0, Some(format!("{error:#}; the load goes on without")));
+        }
+    }
+    Ok(packed)
+}
+
+/// What does the work, and what is switched on that changes how.
+fn libraries(level: Level, lookup: usize) -> BTreeMap<String, String> {
+    let mut libraries = BTreeMap::from([("kernels".to_string(), level.to_string())]);
+    if lookup > 0 {
+        libraries.insert("prompt-lookup".into(), format!("up to {lookup} drafted tokens"));
+    }
+    libraries
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,97 @@
+//! A loaded model at work: prompts in, tokens out, one step after the other. Knows no matrix and no kernel: what a network
+//! is asked for stands in `decoder`.
+//!
+//! ```text
+//! generate  a job's sequences, together in every step     score  logits of all rows, a stretch at a time
+//! slots     the sequences of several requests at once
+//!     \        /
+//!      course::advance   one step: rows of all sequences in one forward pass, a token for each that is through its prompt
+//! ```
+
+pub mod course;
+pub mod decoder;
+mod score;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use engine_kit::{Flow, Job, Model, Slots, Tokens};
+use protocol::{Facts, Failed};
+
+use course::Course;
+use decoder::{Decoder, Found};
+
+/// Rows of prompts that go through the network at once where nobody waits for the next token. A request is cancelled between two
+/// such steps.
+const AT_ONCE: usize = 512;
+/// Sequences that are done and keep their memory for the next.
+const SPARE: usize = 8;
+
+/// The network, and what belongs to the requests under way.
+pub struct LoadedModel<D: Decoder> {
+    decoder: D,
+    facts: Facts,
+    /// Tokens that prompt lookup drafts at most; 0 is off.
+    lookup: usize,
+    /// Of requests that are done. Their memory is there, what they hold is forgotten.
+    spare: Vec<D::Sequence>,
+    /// Of overlapping requests, each with its slot and its place there.
+    admitted: Vec<(usize, usize, Course<D::Sequence>)>,
+    found: Found,
+}
+
+impl<D: Decoder> LoadedModel<D> {
+    pub fn new(decoder: D, facts: Facts, lookup: usize) -> Self {
+        Self { decoder, facts, lookup, spare: Vec::new(), admitted: Vec::new(), found: Found::default() }
+    }
+
+    fn courses(&mut self, job: &Job) -> Result<Vec<Course<D::Sequence>>, Failed> {
+        let course = |(index, prompt): (usize, &Vec<u32>)| {
+            Ok(Course::new(self.sequence()?, prompt, index, job, self.lookup))
+        };
+        job.prompts.iter().enumerate().map(course).collect()
+    }
+
+    fn sequence(&mut self) -> Result<D::Sequence, Failed> {
+        self.spare.pop().map_or_else(|| self.decoder.start(), Ok)
+    }
+
+    fn keep(&mut self, mut sequence: D::Sequence) {
+        if self.spare.len() < SPARE {
+            self.decoder.truncate(&mut sequence, 0);
+            self.spare.push(sequence);
+        }
+    }
+}
+
+impl<D: Decoder> Model for LoadedModel<D> {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    /// How a batch is padded makes no difference here: rows of several lengths lie side by side, and there is no pad.
+    fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
+        let mut courses = self.courses(job)?;
+        while !tokens.all_done() && !tokens.is_cancelled() {
+            let mut under_way: Vec<_> =
+                courses.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
+            let places: Vec<usize> = under_way.iter().map(|(place, _)| *place).collect();
+            let mut these: Vec<_> = under_way.iter_mut().map(|(_, course)| &mut **course).collect();
+            let push = &mut |which: usize, id: u32| tokens.push(places[which], id) == Flow::More;
+            course::advance(&mut self.decoder, &mut these, AT_ONCE, &mut self.found, push)?;
+        }
+        courses.into_iter().for_each(|course| self.keep(course.into_sequence()));
+        Ok(())
+    }
+
+    fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        let mut sequence = self.sequence()?;
+        let scores = score::score(&mut self.decoder, &mut sequence, ids, &mut self.found);
+        self.keep(sequence);
+        scores
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn Slots> {
+        Some(self)
+    }
+}

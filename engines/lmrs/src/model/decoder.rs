@@ -1,0 +1,54 @@
+//! What a model asks of a network: rows of ids in, the likeliest ids or logits out.
+
+use protocol::Failed;
+
+use crate::pool::Pool;
+use crate::rows::Rows;
+
+/// A network, and the threads that it computes with.
+pub trait Decoder {
+    /// The keys and values of one sequence.
+    type Sequence;
+
+    /// One that holds nothing, with room for the whole context.
+    fn start(&mut self) -> Result<Self::Sequence, Failed>;
+
+    /// Appends the ids of every span to its sequence, all in one pass, and puts what is wanted of them into `found`.
+    fn forward(&mut self, spans: &mut [Span<'_, Self::Sequence>], found: &mut Found) -> Result<(), Failed>;
+
+    /// Forgets all but the first so many ids.
+    fn truncate(&mut self, sequence: &mut Self::Sequence, ids: usize);
+
+    fn pool(&self) -> &Pool;
+}
+
+/// Ids that go through the network together, after those that their sequence holds. Never empty.
+pub struct Span<'a, S> {
+    pub sequence: &'a mut S,
+    pub ids: &'a [u32],
+    pub wanted: Wanted,
+}
+
+/// What is to be known of a span's rows. Each says how likely every id is as the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Only that they stand: the end of the prompt is yet to come.
+    Nothing,
+    /// The likeliest after the last row, the lowest id among equals.
+    Largest,
+    /// The likeliest after each row.
+    EveryLargest,
+    /// The logits of the last row.
+    Logits,
+    /// The logits of each row.
+    EveryLogits,
+}
+
+/// The answers for all spans, in their order. Its memory is used again and again.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// One for each `Largest`, one for each row of an `EveryLargest`.
+    pub ids: Vec<u32>,
+    /// [rows, vocabulary]: one row for each `Logits`, all rows of an `EveryLogits`.
+    pub logits: Rows,
+}

@@ -1,0 +1,44 @@
+//! Overlapping requests: in every step one row of each that decodes, and a stretch of the prompts that are still to be read.
+
+use engine_kit::{Flow, Job, Slots, Tokens};
+use protocol::Failed;
+
+use super::course::{self, Course};
+use super::decoder::Decoder;
+use super::{AT_ONCE, LoadedModel};
+
+/// Rows of prompts in a step in which others wait for their next token.
+const BESIDE: usize = 128;
+
+impl<D: Decoder> Slots for LoadedModel<D> {
+    fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
+        let courses = self.courses(job)?;
+        self.admitted.extend(courses.into_iter().enumerate().map(|(place, course)| (slot, place, course)));
+        Ok(())
+    }
+
+    /// A request whose prompt is long makes no token until all of it was read, a stretch in each step.
+    fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
+        let mut places = Vec::with_capacity(self.admitted.len());
+        let mut under_way = Vec::with_capacity(self.admitted.len());
+        for (slot, place, course) in self.admitted.iter_mut().filter(|(.., course)| !course.is_done()) {
+            places.push((*slot, *place));
+            under_way.push(course);
+        }
+        let some_wait = under_way.iter().any(|course: &&mut Course<_>| course.is_decoding());
+        let at_once = if some_wait { BESIDE } else { AT_ONCE };
+        let push = &mut |which: usize, id: u32| {
+            let (slot, place) = places[which];
+            tokens[slot].as_mut().is_some_and(|tokens| tokens.push(place, id) == Flow::More)
+        };
+        course::advance(&mut self.decoder, &mut under_way, at_once, &mut self.found, push)
+    }
+
+    fn leave(&mut self, slot: usize) {
+        let (gone, stay) =
+            std::mem::take(&mut self.admitted).into_iter().partition(|(taken, ..)| *taken == slot);
+        self.admitted = stay;
+        let gone: Vec<(usize, usize, Course<D::Sequence>)> = gone;
+        gone.into_iter().for_each(|(.., course)| self.keep(course.into_sequence()));
+    }
+}

@@ -1,0 +1,171 @@
+//! A model at work on a network without weights, whose every answer can be known beforehand.
+
+mod toy;
+
+use engine_kit::sampling::{Rng, log_softmax_at, sample};
+use engine_kit::{Job, Model, Slots, Tokens};
+use protocol::{Facts, Padding, Sampling};
+
+use super::{AT_ONCE, LoadedModel};
+use toy::{Toy, VOCABULARY};
+
+const ALL: usize = usize::MAX;
+
+fn model(toy: Toy, lookup: usize) -> LoadedModel<Toy> {
+    LoadedModel::new(toy, Facts::default(), lookup)
+}
+
+/// Ids that look like nothing in particular.
+fn prompt(length: usize, seed: u64) -> Vec<u32> {
+    let mut rng = Rng::new(seed);
+    (0..length).map(|_| (rng.next_f64() * VOCABULARY as f64) as u32).collect()
+}
+
+fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
+    Job {
+        prompts: prompts.to_vec(),
+        max_new_tokens,
+        sampling: None,
+        ignore_eos: true,
+        use_cache: true,
+        padding: Padding::Left,
+    }
+}
+
+fn run(model: &mut LoadedModel<Toy>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
+    let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, eos);
+    model.generate(job, &mut tokens).unwrap();
+    assert!(tokens.all_done());
+    (0..job.prompts.len()).map(|index| tokens.ids(index).to_vec()).collect()
+}
+
+fn warm(seed: u64) -> Option<Sampling> {
+    Some(Sampling { temperature: 1.5, top_k: 0, top_p: None, seed })
+}
+
+#[test]
+fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
+    for length in [1, 2, 3, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE] {
+        let (mut model, prompt) = (model(Toy::new(ALL), 0), prompt(length, 1));
+        let expected = model.decoder.expected(&prompt, 9);
+        assert_eq!(
+            run(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
+            std::slice::from_ref(&expected)
+        );
+        let prefills = length.div_ceil(AT_ONCE);
+        assert_eq!(model.decoder.passes.len(), prefills + 8, "a pass for each token after the first");
+        let without = Job { use_cache: false, ..job(&[prompt], 9) };
+        assert_eq!(run(&mut model, &without, &[]), [expected]);
+    }
+}
+
+#[test]
+fn a_batch_gives_what_each_prompt_gives_alone_and_who_is_done_drops_out() {
+    let prompts: Vec<_> = [5, 700, 1, 40, 513].iter().map(|&length| prompt(length, length as u64)).collect();
+    let mut model = model(Toy::new(ALL), 0);
+    let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 20)).collect();
+    for padding in [Padding::Left, Padding::Right, Padding::Packed] {
+        assert_eq!(run(&mut model, &Job { padding, ..job(&prompts, 20) }, &[]), expected);
+    }
+    let eos = expected[3][4];
+    let cut = |ids: &Vec<u32>| match ids.iter().position(|&id| id == eos) {
+        Some(end) => ids[..=end].to_vec(),
+        None => ids.clone(),
+    };
+    assert_eq!(run(&mut model, &job(&prompts, 20), &[eos]), expected.iter().map(cut).collect::<Vec<_>>());
+    assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() < AT_ONCE + prompts.len()));
+}
+
+#[test]
+fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
+    let prompts = [prompt(4, 1), prompt(9, 2)];
+    let mut model = model(Toy::new(ALL), 4);
+    let sampling = warm(11);
+    let expected = |index: usize| {
+        let (mut ids, mut rng) = (prompts[index].clone(), Rng::for_sequence(&sampling, index));
+        (0..12).for_each(|_| ids.push(sample(&model.decoder.logits(&ids), &sampling, &mut rng)));
+        ids.split_off(prompts[index].len())
+    };
+    let expected = [expected(0), expected(1)];
+    let job = Job { sampling, ..job(&prompts, 12) };
+    assert_eq!(run(&mut model, &job, &[]), expected);
+    assert_eq!(run(&mut model, &Job { use_cache: false, ..job.clone() }, &[]), expected);
+    assert_ne!(run(&mut model, &Job { sampling: warm(12), ..job }, &[]), expected);
+}
+
+#[test]
+fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() {
+    for (memory, repeats) in [(1, true), (2, true), (ALL, false)] {
+        for lookup in [1, 2, 7, 64] {
+            let prompts = [prompt(30, 3), prompt(7, 4)];
+            let (mut plain, mut drafting) = (model(Toy::new(memory), 0), model(Toy::new(memory), lookup));
+            let job = job(&prompts, 300);
+            drafting.decoder.context = 330 - 1;
+            assert_eq!(run(&mut drafting, &job, &[]), run(&mut plain, &job, &[]));
+            let (more, fewer) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
+            assert_eq!(fewer < more - 50, repeats, "{fewer} passes in place of {more}");
+            let eos = [drafting.decoder.expected(&prompts[0], 90)[88]];
+            assert_eq!(run(&mut drafting, &job, &eos), run(&mut plain, &job, &eos));
+        }
+    }
+}
+
+#[test]
+fn scores_are_the_logarithms_of_what_the_network_says_and_no_pass_is_long() {
+    let ids = prompt(600, 5);
+    let mut model = model(Toy::new(ALL), 0);
+    let scores = model.score(&ids).unwrap();
+    let expected = |at: usize| log_softmax_at(&model.decoder.logits(&ids[..at]), ids[at]);
+    assert_eq!(scores, (1..ids.len()).map(expected).collect::<Vec<_>>());
+    assert!(model.decoder.passes.iter().all(|rows| rows[0] <= 128));
+    assert_eq!(model.score(&ids[..2]).unwrap(), scores[..1]);
+}
+
+#[test]
+fn requests_that_overlap_give_what_they_give_alone_while_they_come_and_go() {
+    let prompts: Vec<_> = [300, 2, 900, 17, 64].iter().map(|&length| prompt(length, length as u64)).collect();
+    for lookup in [0, 3] {
+        let mut model = model(Toy::new(2), lookup);
+        let sampled = |slot: usize| if slot == 3 { warm(5) } else { None };
+        let of =
+            |slot: usize| Job { sampling: sampled(slot), ..job(&prompts[slot..=slot], 10 + slot as u32) };
+        let alone: Vec<_> =
+            (0..prompts.len()).map(|slot| run(&mut model, &of(slot), &[]).remove(0)).collect();
+        let mut tokens: Vec<Option<Tokens>> = prompts.iter().map(|_| None).collect();
+        let mut done = vec![Vec::new(); prompts.len()];
+        for step in 0.. {
+            // One comes every third step.
+            if step % 3 == 0 && step / 3 < prompts.len() {
+                let job = of(step / 3);
+                tokens[step / 3] = Some(Tokens::collecting(&job.prompts, job.max_new_tokens, &[]));
+                model.admit(step / 3, &job).unwrap();
+            }
+            model.step(&mut tokens).unwrap();
+            for slot in 0..prompts.len() {
+                if let Some(over) = tokens[slot].take_if(|tokens| tokens.all_done()) {
+                    done[slot] = over.ids(0).to_vec();
+                    model.leave(slot);
+                }
+            }
+            if done.iter().all(|ids| !ids.is_empty()) {
+                break;
+            }
+        }
+        assert_eq!(done, alone);
+        let passes = &model.decoder.passes;
+        // A prompt's stretch beside those that wait for a token stays short.
+        assert!(passes.iter().all(|rows| rows.len() == 1 || rows.iter().sum::<usize>() <= 128 + 4 * 5));
+        assert!(model.admitted.is_empty());
+    }
+}
+
+#[test]
+fn the_memory_of_a_sequence_is_used_again_and_what_it_held_is_not() {
+    let mut model = model(Toy::new(ALL), 0);
+    for seed in 0..5 {
+        let prompt = prompt(6, seed);
+        let expected = model.decoder.expected(&prompt, 4);
+        assert_eq!(run(&mut model, &job(&[prompt], 4), &[]), [expected]);
+    }
+    assert_eq!(model.decoder.started, 1);
+}

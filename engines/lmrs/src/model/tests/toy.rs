@@ -1,0 +1,89 @@
+//! A network without weights: what comes next is a hash of the last few ids, whatever way they came to stand.
+
+use protocol::{Failed, FailureKind};
+
+use crate::model::decoder::{Decoder, Found, Span, Wanted};
+use crate::pool::Pool;
+
+pub const VOCABULARY: usize = 29;
+
+pub struct Toy {
+    pool: Pool,
+    /// So many of the last ids decide: few make a text that soon repeats itself.
+    memory: usize,
+    pub context: usize,
+    /// Rows of every span of every pass.
+    pub passes: Vec<Vec<usize>>,
+    pub started: usize,
+}
+
+impl Toy {
+    pub fn new(memory: usize) -> Self {
+        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), started: 0 }
+    }
+
+    /// What the network says of every id after these.
+    pub fn logits(&self, ids: &[u32]) -> Vec<f32> {
+        let last = &ids[ids.len().saturating_sub(self.memory)..];
+        let mut hash = last.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &id| {
+            (hash ^ u64::from(id + 1)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let mut next = || {
+            hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (hash >> 40) as f32 / (1 << 22) as f32
+        };
+        (0..VOCABULARY).map(|_| next()).collect()
+    }
+
+    /// What greedy makes of a prompt, the slow way.
+    pub fn expected(&self, prompt: &[u32], count: usize) -> Vec<u32> {
+        let mut ids = prompt.to_vec();
+        (0..count).for_each(|_| ids.push(engine_kit::sampling::greedy(&self.logits(&ids))));
+        ids.split_off(prompt.len())
+    }
+}
+
+impl Decoder for Toy {
+    type Sequence = Vec<u32>;
+
+    fn start(&mut self) -> Result<Vec<u32>, Failed> {
+        self.started += 1;
+        Ok(Vec::new())
+    }
+
+    fn forward(&mut self, spans: &mut [Span<'_, Vec<u32>>], found: &mut Found) -> Result<(), Failed> {
+        assert!(!spans.is_empty() && spans.iter().all(|span| !span.ids.is_empty()), "a pass of nothing");
+        self.passes.push(spans.iter().map(|span| span.ids.len()).collect());
+        found.ids.clear();
+        let mut rows = Vec::new();
+        for span in spans {
+            for (row, &id) in span.ids.iter().enumerate() {
+                span.sequence.push(id);
+                let logits = self.logits(span.sequence);
+                let is_last = row + 1 == span.ids.len();
+                match span.wanted {
+                    Wanted::Largest if is_last => found.ids.push(engine_kit::sampling::greedy(&logits)),
+                    Wanted::EveryLargest => found.ids.push(engine_kit::sampling::greedy(&logits)),
+                    Wanted::Logits if is_last => rows.push(logits),
+                    Wanted::EveryLogits => rows.push(logits),
+                    _ => {}
+                }
+            }
+            if span.sequence.len() > self.context {
+                return Err(Failed::new(FailureKind::Internal, "beyond the context"));
+            }
+        }
+        found.logits.reshape(rows.len(), VOCABULARY);
+        rows.iter().enumerate().for_each(|(row, logits)| found.logits.row_mut(row).copy_from_slice(logits));
+        Ok(())
+    }
+
+    fn truncate(&mut self, sequence: &mut Vec<u32>, ids: usize) {
+        assert!(ids <= sequence.len(), "there is less than what is to stay");
+        sequence.truncate(ids);
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}

@@ -1,0 +1,69 @@
+//! What a load may ask of this engine and of no other.
+
+use engine_kit::Options;
+use protocol::{Failed, FailureKind, Load};
+
+/// Drafts are read by the network in one pass, which costs about one token for a few of them and more for many.
+const MOST_DRAFTED: u64 = 32;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The level of the kernels, by its word; `None` is the best that this machine has.
+    pub kernels: Option<String>,
+    /// Each thread stays on a processor of its own.
+    pub pin: bool,
+    /// Packed weights are kept for the next load, and taken from there.
+    pub sidecar: bool,
+    /// Tokens that prompt lookup drafts at most; 0 is off.
+    pub lookup: usize,
+}
+
+impl Settings {
+    pub fn read(load: &Load) -> Result<Self, Failed> {
+        let options = Options::new(&load.options);
+        let settings = Self {
+            kernels: options.text("kernels")?.map(str::to_string),
+            pin: options.bool("pin")?.unwrap_or(true),
+            sidecar: options.bool("sidecar")?.unwrap_or(false),
+            lookup: match options.u64("lookup")?.unwrap_or(0) {
+                most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
+                more => {
+                    let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
+                    return Err(Failed::new(FailureKind::BadRequest, message));
+                }
+            },
+        };
+        options.finish()?;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(options: serde_json::Value) -> Result<Settings, Failed> {
+        Settings::read(&Load { options: options.as_object().cloned().unwrap_or_default(), ..Load::default() })
+    }
+
+    #[test]
+    fn nothing_asked_is_the_best_kernels_on_threads_that_stay_and_no_more() {
+        let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 0 };
+        assert_eq!(read(serde_json::json!({})), Ok(expected.clone()));
+        let all =
+            read(serde_json::json!({"kernels": "avx2", "pin": "false", "sidecar": true, "lookup": "8"}));
+        let other = Settings { kernels: Some("avx2".into()), pin: false, sidecar: true, lookup: 8 };
+        assert_eq!(all, Ok(other));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_name() {
+        let refused = |options| read(options).unwrap_err().message;
+        assert_eq!(
+            refused(serde_json::json!({"lookup": 33})),
+            "option `lookup`: expected 0 to 32, found `33`"
+        );
+        assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");
+        assert_eq!(refused(serde_json::json!({"speed": 3})), "unknown option `speed`");
+    }
+}

@@ -1,0 +1,147 @@
+//! The pool under stress. Nothing here waits for time to pass.
+
+use super::*;
+use std::sync::atomic::AtomicU32;
+
+/// Also more threads than this machine has processors: the system may give them in any order.
+fn pools() -> impl Iterator<Item = Pool> {
+    [1, 2, 3, 4, 8].into_iter().map(|threads| Pool::of(threads, None))
+}
+
+#[test]
+fn every_share_is_done_once_in_every_run_and_seen_by_the_caller() {
+    for pool in pools() {
+        let mut counts = vec![0_u32; pool.threads()];
+        for round in 1..=2000 {
+            let cells: Vec<_> = counts.iter().map(|&count| AtomicU32::new(count)).collect();
+            pool.run(&|thread| {
+                // Neither an increment nor an exchange: it must not be raced for.
+                let count = cells[thread].load(Ordering::Relaxed);
+                cells[thread].store(count + 1, Ordering::Relaxed);
+            });
+            counts = cells.into_iter().map(AtomicU32::into_inner).collect();
+            assert!(counts.iter().all(|&count| count == round), "{counts:?} in round {round}");
+        }
+    }
+}
+
+#[test]
+fn every_index_is_shared_out_once() {
+    for pool in pools() {
+        for count in (0..70).chain([1000, 4097]) {
+            let done: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
+            pool.share(count, &|index, thread| {
+                assert!(thread < pool.threads());
+                done[index].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == 1), "{count}");
+        }
+    }
+}
+
+#[test]
+fn a_panic_reaches_the_caller_when_all_are_done_and_the_pool_goes_on() {
+    for pool in pools() {
+        for who in 0..pool.threads() {
+            let done = AtomicUsize::new(0);
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|thread| {
+                    assert!(thread != who, "share {thread} has had enough");
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }));
+            let message = panicked.unwrap_err().downcast::<String>().unwrap();
+            assert_eq!(*message, format!("share {who} has had enough"));
+            assert_eq!(done.into_inner(), pool.threads() - 1);
+        }
+        let sum = AtomicUsize::new(0);
+        pool.run(&|thread| {
+            sum.fetch_add(thread + 1, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), (1..=pool.threads()).sum::<usize>());
+    }
+}
+
+#[test]
+fn work_that_runs_work_is_done_by_the_one_that_asked() {
+    for pool in pools() {
+        let sum = AtomicUsize::new(0);
+        pool.run(&|_| {
+            pool.share(10, &|index, _| {
+                sum.fetch_add(index, Ordering::Relaxed);
+            })
+        });
+        assert_eq!(sum.into_inner(), 45 * pool.threads());
+    }
+}
+
+#[test]
+fn callers_on_several_threads_each_get_all_of_their_work_done() {
+    for pool in pools() {
+        let sum = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        pool.share(7, &|index, _| {
+                            sum.fetch_add(index, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 3 * 200 * 21);
+    }
+}
+
+#[test]
+fn threads_that_went_to_sleep_wake_up_for_the_next_run() {
+    for pool in pools() {
+        for _ in 0..3 {
+            let sleepers = || pool.shared.parked.load(Ordering::SeqCst);
+            while sleepers() < pool.workers.len() {
+                std::thread::yield_now();
+            }
+            let done = AtomicUsize::new(0);
+            // Each waits for all others, so that nobody's share can be taken by another.
+            let all = pool.workers.len() + 1;
+            pool.run(&|_| {
+                done.fetch_add(1, Ordering::SeqCst);
+                while done.load(Ordering::SeqCst) < all {
+                    std::thread::yield_now();
+                }
+            });
+            assert_eq!(done.into_inner(), all);
+        }
+    }
+}
+
+#[test]
+fn pools_come_and_go() {
+    for _ in 0..200 {
+        pools().for_each(drop);
+    }
+}
+
+#[test]
+fn there_are_never_more_threads_than_processors_and_never_none() {
+    let most = processors::allowed().len();
+    for asked in [0, 1, 2, 64, 4096] {
+        assert_eq!(Pool::new(asked).threads(), asked.clamp(1, most));
+        assert_eq!(Pool::pinned(asked).threads(), asked.clamp(1, most));
+    }
+}
+
+#[test]
+fn a_pinned_pool_leaves_its_caller_as_it_was() {
+    let of_caller = processors::now;
+    let before = of_caller();
+    let pool = Pool::pinned(2);
+    let places: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
+    pool.run(&|thread| *lock(&places[thread]) = processors::now());
+    if cfg!(target_os = "linux") {
+        assert!(places.iter().all(|places| lock(places).len() == 1), "{places:?}");
+    }
+    drop(pool);
+    assert_eq!(of_caller(), before);
+}

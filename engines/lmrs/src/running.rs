@@ -1,0 +1,126 @@
+//! The network behind the face that a model asks: spans of any kinds in one step, whatever the network answers in one pass.
+
+use engine_kit::OrFail;
+use engine_kit::sampling::greedy;
+use protocol::{Failed, FailureKind};
+
+use crate::kernels::attention::Stored;
+use crate::model::decoder::{Decoder, Found, Span, Wanted};
+use crate::network::{self, Answer, Network, Sequence};
+use crate::ops::Ops;
+use crate::pool::Pool;
+use crate::rows::Rows;
+
+/// A network with its weights, and the threads that it computes with.
+pub struct Running {
+    pub network: Network,
+    pub ops: Ops,
+    /// Tokens that a sequence has room for.
+    pub context: usize,
+    /// What keys and values are kept in.
+    pub stored: Stored,
+}
+
+impl Decoder for Running {
+    type Sequence = Sequence;
+
+    fn start(&mut self) -> Result<Sequence, Failed> {
+        Sequence::new(&self.network.shape, self.context, self.stored).or_fail(FailureKind::OutOfMemory)
+    }
+
+    fn forward(&mut self, spans: &mut [Span<'_, Sequence>], found: &mut Found) -> Result<(), Failed> {
+        found.ids.clear();
+        found.logits.reshape(0, self.network.shape.vocabulary);
+        // Spans of which every row is asked for would drag the rows of a prompt beside them along.
+        let wants_every =
+            |span: &Span<'_, Sequence>| matches!(span.wanted, Wanted::EveryLargest | Wanted::EveryLogits);
+        if spans.iter().any(wants_every) && spans.iter().any(|span| span.wanted == Wanted::Nothing) {
+            self.pass(spans, &|span| span.wanted == Wanted::Nothing, found)?;
+            return self.pass(spans, &|span| span.wanted != Wanted::Nothing, found);
+        }
+        self.pass(spans, &|_| true, found)
+    }
+
+    fn truncate(&mut self, sequence: &mut Sequence, ids: usize) {
+        sequence.truncate(ids);
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.ops.pool
+    }
+}
+
+impl Running {
+    fn pass(
+        &mut self,
+        spans: &mut [Span<'_, Sequence>],
+        takes_part: &dyn Fn(&Span<'_, Sequence>) -> bool,
+        found: &mut Found,
+    ) -> Result<(), Failed> {
+        let mut kinds = Vec::with_capacity(spans.len());
+        let mut given = Vec::with_capacity(spans.len());
+        for span in spans.iter_mut().filter(|span| takes_part(span)) {
+            kinds.push((span.wanted, span.ids.len()));
+            given.push(network::Span { sequence: &mut *span.sequence, ids: span.ids });
+        }
+        let wanted = strongest(&kinds);
+        match self.network.forward(&mut self.ops, &mut given, wanted).or_fail(FailureKind::Internal)? {
+            Answer::Ids(ids) => {
+                let asked = kinds.iter().zip(ids).filter(|((kind, _), _)| *kind == Wanted::Largest);
+                found.ids.extend(asked.map(|(_, id)| id));
+            }
+            // The common cases need no copy: one text that is scored, requests that are all sampled.
+            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::EveryLogits) => {
+                found.logits = logits
+            }
+            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::Logits) => {
+                found.logits = logits
+            }
+            Answer::Logits(logits) => sort(&logits, &kinds, wanted, found),
+        }
+        Ok(())
+    }
+}
+
+/// The least that answers all of them.
+fn strongest(kinds: &[(Wanted, usize)]) -> network::Wanted {
+    let any = |wanted: &[Wanted]| kinds.iter().any(|(kind, _)| wanted.contains(kind));
+    if any(&[Wanted::EveryLargest, Wanted::EveryLogits]) {
+        network::Wanted::All
+    } else if any(&[Wanted::Logits]) {
+        network::Wanted::Last
+    } else if any(&[Wanted::Largest]) {
+        network::Wanted::Largest
+    } else {
+        network::Wanted::Nothing
+    }
+}
+
+/// Rows of logits to the spans that asked for them.
+fn sort(logits: &Rows, kinds: &[(Wanted, usize)], wanted: network::Wanted, found: &mut Found) {
+    let mut first = 0;
+    for &(kind, ids) in kinds {
+        let rows = match wanted {
+            network::Wanted::All => ids,
+            network::Wanted::Last => 1,
+            network::Wanted::Nothing | network::Wanted::Largest => 0,
+        };
+        let all = first..first + rows;
+        first = all.end;
+        match kind {
+            Wanted::Nothing => {}
+            Wanted::Largest => found.ids.extend(all.last().map(|row| greedy(logits.row(row)))),
+            Wanted::EveryLargest => found.ids.extend(all.map(|row| greedy(logits.row(row)))),
+            Wanted::Logits => {
+                all.last().into_iter().for_each(|row| append(&mut found.logits, logits.row(row)))
+            }
+            Wanted::EveryLogits => all.for_each(|row| append(&mut found.logits, logits.row(row))),
+        }
+    }
+}
+
+fn append(rows: &mut Rows, row: &[f32]) {
+    let held = rows.tokens();
+    rows.reshape(held + 1, row.len());
+    rows.row_mut(held).copy_from_slice(row);
+}

@@ -1,0 +1,70 @@
+//! What stands at the beginning of a file of packed weights. All of it is a claim until it was checked.
+//!
+//! ```text
+//! 8 bytes `lmrspack`, 8: the length of the JSON, 16: its digest, then the JSON
+//! ```
+
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{BEGIN, LAYOUT};
+
+const MAGIC: &[u8; 8] = b"lmrspack";
+
+/// What was packed, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    layout: u32,
+    plan: String,
+    /// Path, bytes, and when it was changed in nanoseconds: what tells a file from another without reading it.
+    files: Vec<(PathBuf, u64, u64)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Header {
+    pub source: Source,
+    pub bytes: usize,
+    pub sum: u64,
+}
+
+impl Source {
+    pub fn of(weights: &[PathBuf], plan: &str) -> Result<Self> {
+        let file = |path: &PathBuf| {
+            let about = || format!("`{}`", path.display());
+            let path = path.canonicalize().with_context(about)?;
+            let metadata = path.metadata().with_context(about)?;
+            let changed = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            Ok((path, metadata.len(), u64::try_from(changed.as_nanos())?))
+        };
+        let files = weights.iter().map(file).collect::<Result<_>>()?;
+        Ok(Self { layout: LAYOUT, plan: places::digest(plan.as_bytes()), files })
+    }
+
+    /// Of the paths and the plan alone: files that were changed have their packed weights replaced.
+    pub fn name(&self) -> Result<String> {
+        let paths: Vec<_> = self.files.iter().map(|(path, ..)| path).collect();
+        Ok(format!("{}-{}", places::digest(&serde_json::to_vec(&paths)?), self.plan))
+    }
+}
+
+impl Header {
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let json = serde_json::to_vec(self)?;
+        ensure!(json.len() <= BEGIN - 32, "too many files to name");
+        let (length, digest) = ((json.len() as u64).to_le_bytes(), places::digest(&json));
+        Ok([MAGIC, length.as_slice(), digest.as_bytes(), &json].concat())
+    }
+
+    pub fn read(file: &[u8]) -> Result<Self> {
+        let (magic, rest) = file.split_first_chunk::<8>().context("cut off")?;
+        let (length, rest) = rest.split_first_chunk::<8>().context("cut off")?;
+        let (digest, rest) = rest.split_first_chunk::<16>().context("cut off")?;
+        ensure!(magic == MAGIC, "no packed weights");
+        let json = rest.get(..usize::try_from(u64::from_le_bytes(*length))?).context("cut off")?;
+        ensure!(places::digest(json).as_bytes() == digest, "a damaged header");
+        Ok(serde_json::from_slice(json)?)
+    }
+}

@@ -1,0 +1,117 @@
+//! What is kept comes back, and nothing else does.
+
+use std::time::{Duration, SystemTime};
+
+use engine_kit::sampling::Rng;
+
+use super::*;
+use crate::region::NewRegion;
+
+fn packed(seed: u64) -> Region {
+    let mut rng = Rng::new(seed);
+    let mut region = NewRegion::new(300_001).unwrap();
+    region.bytes_mut().fill_with(|| (rng.next_f64() * 256.0) as u8);
+    region.finish()
+}
+
+fn assert_same(found: Option<Region>, expected: &Region) {
+    let found = found.unwrap();
+    assert!(found.bytes() == expected.bytes() && !found.is_own());
+}
+
+/// A file of weights, and where what is made of it is kept.
+fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("model.safetensors");
+    std::fs::write(&weights, "weights").unwrap();
+    let shelf = folder.path().join("packed");
+    (folder, weights, shelf)
+}
+
+#[test]
+fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form() {
+    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
+    let of = |form| Sidecar::within(&shelf, std::slice::from_ref(&weights), form).unwrap();
+    assert!(of("q8_0").read(&pool).is_none());
+    let made = packed(1);
+    of("q8_0").write(&made, &pool).unwrap();
+    assert_same(of("q8_0").read(&pool), &made);
+    assert!(of("q4_0").read(&pool).is_none());
+    let others = packed(2);
+    of("q8_0").write(&others, &pool).unwrap();
+    assert_same(of("q8_0").read(&pool), &others);
+    assert_eq!(std::fs::read_dir(&shelf).unwrap().count(), 1, "nothing is left of the writing");
+}
+
+#[test]
+fn weights_that_were_changed_have_nothing_kept() {
+    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
+    let of = || Sidecar::within(&shelf, std::slice::from_ref(&weights), "q8_0").unwrap();
+    of().write(&packed(1), &pool).unwrap();
+    let file = File::options().write(true).open(&weights).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(9)).unwrap();
+    assert!(of().read(&pool).is_none());
+    of().write(&packed(1), &pool).unwrap();
+    assert!(of().read(&pool).is_some());
+    std::fs::write(&weights, "longer weights").unwrap();
+    assert!(of().read(&pool).is_none());
+}
+
+#[test]
+fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
+    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
+    let sidecar = Sidecar::within(&shelf, std::slice::from_ref(&weights), "q8_0").unwrap();
+    let made = packed(1);
+    sidecar.write(&made, &pool).unwrap();
+    let whole = std::fs::read(&sidecar.path).unwrap();
+    for length in [0, 7, 8, 15, 16, 31, 32, 33, 400, BEGIN, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&sidecar.path, &whole[..length]).unwrap();
+        assert!(sidecar.read(&pool).is_none(), "{length}");
+    }
+    let header = usize::from_le_bytes(whole[8..16].try_into().unwrap());
+    let mut rng = Rng::new(3);
+    for turn in 0..300 {
+        let mut damaged = whole.clone();
+        let (at, to) = if turn % 2 == 0 { (0, 32 + header) } else { (BEGIN, whole.len()) };
+        let at = at + (rng.next_f64() * (to - at) as f64) as usize;
+        damaged[at] ^= 1 << (turn % 8);
+        std::fs::write(&sidecar.path, &damaged).unwrap();
+        assert!(sidecar.read(&pool).is_none(), "byte {at}");
+    }
+    sidecar.write(&made, &pool).unwrap();
+    assert_same(sidecar.read(&pool), &made);
+}
+
+#[test]
+fn what_was_not_used_for_longest_goes_first_and_what_is_replaced_does_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, age: u64| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, [0; 100]).unwrap();
+        let used = SystemTime::now() - Duration::from_secs(age);
+        File::options().write(true).open(&path).unwrap().set_modified(used).unwrap();
+        path
+    };
+    let old = file("old.packed", 300);
+    let [middle, new, mine] = [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
+    let [left, busy, else_] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
+    shelf::shrink(folder.path(), 200, &mine);
+    let there = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
+    assert_eq!(
+        there(&[&old, &middle, &new, &mine, &left, &busy, &else_]),
+        [false, true, true, true, false, true, true]
+    );
+    shelf::shrink(folder.path(), 0, &mine);
+    assert_eq!(there(&[&middle, &new, &mine]), [false, false, true]);
+}
+
+#[test]
+fn where_nothing_can_be_written_the_load_is_told_and_nothing_is_left() {
+    let ((folder, weights, _), pool) = (place(), Pool::new(1));
+    let shelf = folder.path().join("file");
+    std::fs::write(&shelf, "no folder").unwrap();
+    let sidecar = Sidecar::within(&shelf, &[weights], "q8_0").unwrap();
+    let error = sidecar.write(&packed(1), &pool).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot keep packed weights"), "{error:#}");
+    assert!(sidecar.read(&pool).is_none());
+}
