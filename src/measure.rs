@@ -23,7 +23,9 @@ use crate::output;
 use crate::own_python;
 use crate::plan::{Asked, Candidate, Mode, Plan, Start};
 use crate::progress::{Display, Progress};
-use crate::record::{self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir};
+use crate::record::{
+    self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
+};
 use crate::registry::{Found, Registry};
 use crate::report::{self, Report, safe};
 use crate::request;
@@ -288,11 +290,7 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
         return Err(Usage(format!("no engine `{name}`\nhint: orchestrate engines")).into());
     };
     if arguments.remove {
-        let removed = setup::remove(engine)?;
-        let lines: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
-        output::print(
-            if lines.is_empty() { format!("nothing was set up for `{name}`\n") } else { lines }.as_bytes(),
-        )?;
+        output::print(setup::remove(engine, &registry.engines)?.as_bytes())?;
         return Ok(DONE);
     }
     let devices = setup::checked_devices(&registry, engine, &arguments.device)?;
