@@ -13,7 +13,7 @@ use super::{Output, Report, Row};
 use crate::agreement::Agreement;
 use crate::compare::series::{Measured, workloads};
 use crate::compare::{self, Compared};
-use crate::metric::{self, METRICS, Metric};
+use crate::metric::{self, METRICS, Metric, Unit};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::RunRecord;
 use crate::stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
@@ -217,6 +217,21 @@ impl Report {
             ),
             _ => format!("no verdicts: {count}, and they need {FIRM}: `--blocks {FIRM}`"),
         })
+    }
+
+    /// What a comparison comes to in time: of a rate for each token, of a time by itself; below zero where it is less. Taken
+    /// of the ratio, which was paired round by round, and of the figure that it is held against.
+    pub fn difference_ns(&self, judged: &Judged) -> Option<f64> {
+        let times = judged.times()?;
+        let mut sides = self.sides(judged);
+        let base = sides.find(|row| row.engine.label == judged.against)?;
+        let figure = base.figures.iter().find(|it| it.metric.name == judged.metric.name)?.summary.estimate;
+        let base_ns = match judged.metric.unit {
+            Unit::Nanoseconds => figure,
+            Unit::TokensPerSecond => 1e9 / figure,
+            _ => return None,
+        };
+        Some(base_ns * (1.0 / times - 1.0)).filter(|it| it.is_finite())
     }
 
     /// A case that failed at some time has no figures, so that no ratio of it is shown either.

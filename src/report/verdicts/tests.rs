@@ -363,3 +363,20 @@ fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
     asked.candidates.remove(1);
     assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
 }
+
+#[test]
+fn what_a_preset_changes_is_told_in_time_too_where_it_is_sure() {
+    let mut asked = decoding(&["patient-original", "patient-original"]);
+    asked.candidates[1].preset = Some("fast".into());
+    asked.candidates[1].against =
+        Some(Against { preset: "default".into(), says: "without its patience".into() });
+    let record = measured(&asked, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
+    let text = rendered(&record, "table", 200);
+    let said = text.lines().find(|line| line.starts_with("without its patience, ")).unwrap();
+    assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 100)).unwrap();
+    let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();
+    let of = |metric: &str| comparisons.iter().find(|it| it["metric"] == metric).unwrap();
+    assert!((of("decode_rate")["difference_ns"].as_f64().unwrap() + 19.6e6).abs() < 0.2e6);
+    assert!(of("peak_memory")["difference_ns"].is_null());
+}
