@@ -18,12 +18,15 @@ def read_network(folder, shape, dtype, int8, progress):
         progress(number / len(folder.weights), path.name)
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():
-                    # A checkpoint of the network without its output leaves the first word out.
-                    known = name if name in places else f"model.{name}"
-                    if known in places:
+                names = file.keys()
+            for name in names:
+                # A checkpoint of the network without its output leaves the first word out.
+                known = name if name in places else f"model.{name}"
+                if known in places:
+                    # Opened anew for each: pages of a file stay with the process for as long as it is open.
+                    with safe_open(path, framework="pt") as file:
                         place(name, file.get_tensor(name), wanted, places[known], shape)
-                        written[known] += 1
+                    written[known] += 1
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
     for name, times in written.items():
