@@ -109,7 +109,7 @@ impl Verdicts {
             noise: noise(record),
             calibration: Calibration::of(record),
             against_baseline: judged(&only_sound(compare::within::rerun_pairs(plan))),
-            derived: derived(plan, sound, judged),
+            derived: derived(plan, rows, sound, judged),
             against_reference,
             all_pairs,
         }
@@ -271,12 +271,19 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
+/// A preset that changes nothing but a dtype, on a device where both come to the same, changes nothing.
 fn derived(
     plan: &Plan,
+    rows: &[(usize, Row)],
     sound: impl Fn(usize) -> bool,
     judged: impl Fn(&[(usize, usize)]) -> Vec<Judged>,
 ) -> Vec<Derived> {
-    let all = plan.derived().into_iter();
+    let dtype = |of: usize| {
+        rows.iter().find(|(case, _)| plan.cases[*case].configuration == of).map(|(_, row)| &row.engine.dtype)
+    };
+    let options = |of: usize| &plan.configurations[of].options;
+    let differ = |one: usize, other: usize| dtype(one) != dtype(other) || options(one) != options(other);
+    let all = plan.derived().into_iter().filter(|it| differ(it.configuration, it.against));
     let compared = all.filter(|it| sound(it.configuration) && sound(it.against));
     compared
         .map(|it| Derived { says: line(it.says), judged: judged(&[(it.configuration, it.against)]) })

@@ -247,7 +247,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
 }
 
-/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, each in one piece.
+/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`, each in one piece.
 fn compact(judged: &Judged) -> String {
     let case = &judged.case;
     let bounds = judged
@@ -257,7 +257,7 @@ fn compact(judged: &Judged) -> String {
         (Some(Sureness::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
         (Some(Sureness::Same), _) => format!("{case} same"),
         (Some(Sureness::NotMeasurable), _) => format!("{case} ?{bounds}"),
-        (Some(Sureness::NoVerdict), _) => format!("{case} no verdict"),
+        (Some(Sureness::NoVerdict), Some(times)) => format!("{case} {times}x?"),
         _ => format!("{case} n/a"),
     };
     text.replace(' ', &JOINT.to_string())
