@@ -24,6 +24,9 @@ FORMS = {
     "linear": "compiled, products as `linear`, which is what the compiler makes of them by default",
     "packed": "compiled, products as `linear` over weights that the compiler froze and packed for oneDNN",
     "one-panel": "compiled, products as sums over one row of a matrix at a time",
+    "int8": "compiled, matrices in int8 (`--set quantize=int8`)",
+    "int8-dynamic": "preset `int8-dynamic`, in its own dtype",
+    "int4": "preset `int4`",
     "loop": "path `loop`: Hugging Face's classes, growing cache",
     "compile": "path `compile`: Hugging Face's classes, static cache, compiled step",
 }
@@ -99,6 +102,7 @@ def make(asked):
     import torch
 
     import compact
+    import compact_product
     import fast_step
     import worker
     from engine_kit import Job, Phases, Tokens
@@ -108,11 +112,14 @@ def make(asked):
     if asked.form == "packed":
         fast_step.Steps.OPTIONS = {**fast_step.Steps.OPTIONS, "freezing": True}
     if asked.form == "one-panel":
-        compact.PANELS = 1
+        compact_product.PANELS = 1
     if asked.form == "eager":
         fast_step.Steps._compiled = lambda self, step: step
     options = {"path": asked.form if asked.form in ("loop", "compile") else "fast"}
-    request = dict(model=asked.model, device="cpu", threads=asked.threads, context_tokens=None, dtype=asked.dtype)
+    if asked.form in ("int8", "int8-dynamic", "int4"):
+        options = {"path": "fast" if asked.form == "int8" else "generate", "quantize": asked.form}
+    dtype = "f32" if asked.form == "int8-dynamic" else asked.dtype
+    request = dict(model=asked.model, device="cpu", threads=asked.threads, context_tokens=None, dtype=dtype)
     model = worker.Transformers().load(SimpleNamespace(**request, options=options), Phases())
 
     def generate(prompt, new_tokens):

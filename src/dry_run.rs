@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::listing::WIDTH;
 use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
 use crate::record::{Role, RunRecord};
+use crate::report::safe;
 use crate::stats::{FIRM, LOOKS, median};
 
 /// So many of the newest records are asked.
@@ -128,7 +130,8 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
         lines.push(format!("{} for {least} blocks{most}", whole(least)));
     }
     if !unknown.is_empty() {
-        lines.push(format!("not measured here before, so no estimate: {}", unknown.join(", ")));
+        let said = format!("not measured here before, so no estimate: {}", unknown.join(", "));
+        lines.extend(safe::wrap(&said, WIDTH, "  "));
     }
     match plan.extent.budget_ns {
         Some(ns) => lines.push(budget(ns as f64, least, block_ns, least_block_ns)),

@@ -59,7 +59,7 @@ pub fn engines() -> Result<u8> {
     Ok(DONE)
 }
 
-/// A hint that is prose, below an engine's name.
+/// Prose below a name: a hint, or what something is about.
 fn folded(said: &str) -> String {
     safe::wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
 }
@@ -89,7 +89,8 @@ pub fn scenarios() -> Result<u8> {
     let mut text = String::new();
     for scenario in SCENARIOS {
         let lengths: Vec<_> = scenario.prompt_tokens.iter().map(u32::to_string).collect();
-        writeln!(text, "{}\n    {}", scenario.name, scenario.about)?;
+        writeln!(text, "{}", scenario.name)?;
+        text.push_str(&folded(scenario.about));
         let (prompt, output) = (lengths.join(", "), scenario.max_new_tokens);
         writeln!(
             text,
@@ -99,10 +100,12 @@ pub fn scenarios() -> Result<u8> {
     }
     writeln!(text, "\nsuites:")?;
     for suite in SUITES {
-        writeln!(text, "{}\n    {} ({})", suite.name, suite.about, suite.scenarios.join(", "))?;
+        writeln!(text, "{}", suite.name)?;
+        text.push_str(&folded(&format!("{} ({})", suite.about, suite.scenarios.join(", "))));
     }
     for (name, engine, suite) in Registry::open()?.suites() {
-        writeln!(text, "{name}\n    {} ({})", suite.about, suite.scenarios.join(", "))?;
+        writeln!(text, "{name}")?;
+        text.push_str(&folded(&format!("{} ({})", suite.about, suite.scenarios.join(", "))));
         text.push_str(&folded(&format!("rows: {}", engine.rows_of(name).join(", "))));
     }
     output::print(text.as_bytes())?;
@@ -119,6 +122,14 @@ pub fn metrics() -> Result<u8> {
     for metric in METRICS {
         writeln!(text, "{} ({})\n    {}", metric.name, metric.unit.symbol(), metric.about)?;
     }
+    writeln!(
+        text,
+        "\nof a preset against another of its engine, below the table and in formats for programs:"
+    )?;
+    writeln!(text, "derived.difference_ns (ns)")?;
+    text.push_str(&folded(
+        "what a ratio of times comes to, of a rate for each token: the other preset's figure times (1 / ratio - 1)",
+    ));
     writeln!(text, "\nbeside them, in --resources and in formats for programs:")?;
     for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
         writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
@@ -144,8 +155,12 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
             writeln!(text, "    environment: {environment}")?;
         }
     }
-    for folder in setup::unused(&registry.engines)? {
-        writeln!(text, "of older pins, another checkout or a script: {}", on_disk(&folder))?;
+    let unused = setup::unused(&registry.engines)?;
+    if !unused.is_empty() {
+        writeln!(text, "of older pins, another checkout or a script:")?;
+    }
+    for folder in unused {
+        writeln!(text, "    {}", on_disk(&folder))?;
         writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
     }
     output::print(safe::narrow(&text, WIDTH).as_bytes())?;

@@ -84,8 +84,9 @@ pub fn run<P: Into<Planned>>(
     plan: impl FnOnce(&Asked) -> Result<P>,
 ) -> Result<Measured> {
     let registry = Registry::open()?;
-    let asked_for = asked::engines(&registry, arguments)?;
+    // First, because a suite's name may stand for engines too.
     let scenarios = asked::scenarios(&registry, &arguments.scenarios)?;
+    let asked_for = asked::engines(&registry, arguments)?;
     let mut models = asked::models(&arguments.models)?;
     if let Some(expected) = &arguments.model_type {
         asked::expect_architecture(&models, expected)?;
@@ -125,9 +126,9 @@ pub fn run<P: Into<Planned>>(
 /// Says what `run` would do.
 pub fn dry_run<P: Into<Planned>>(arguments: &RunArgs, plan: impl FnOnce(&Asked) -> Result<P>) -> Result<u8> {
     let registry = Registry::open()?;
+    let scenarios = asked::scenarios(&registry, &arguments.scenarios)?;
     let asked_for = asked::engines(&registry, arguments)?;
     let candidates = asked_for.iter().map(|found| registry.candidate(found)).collect();
-    let scenarios = asked::scenarios(&registry, &arguments.scenarios)?;
     let asked = asked::asked(arguments, &registry, candidates, asked::models(&arguments.models)?, scenarios)?;
     let directory = arguments.results.clone().map_or_else(results_dir, Ok)?;
     let planned: Planned = plan(&asked)?.into();
@@ -290,11 +291,7 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
         return Err(Usage(format!("no engine `{name}`\nhint: orchestrate engines")).into());
     };
     if arguments.remove {
-        let removed = setup::remove(engine)?;
-        let lines: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
-        output::print(
-            if lines.is_empty() { format!("nothing was set up for `{name}`\n") } else { lines }.as_bytes(),
-        )?;
+        output::print(setup::remove(engine, &registry.engines)?.as_bytes())?;
         return Ok(DONE);
     }
     let devices = setup::checked_devices(&registry, engine, &arguments.device)?;

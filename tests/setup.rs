@@ -87,6 +87,23 @@ fn an_environment_that_no_engine_asks_for_any_more_is_listed_with_its_size_and_h
     assert!(words[1].trim_start_matches('(').parse::<f64>().unwrap() >= 600.0, "{rest}");
 }
 
+#[test]
+fn who_removes_a_shared_environment_is_told_who_else_ran_in_it() {
+    let scratch = Scratch::outside();
+    let python = "[environment]\npython = \"3.11\"\nrequirements = \"../environments/snake/requirements.txt\"\n\
+                  download_mb = 1\ninstalled_mb = 1\n";
+    let engine = |binary: &str| format!("about = \"x\"\nbinary = \"{binary}\"\n{python}");
+    scratch.plant(&[("one", &engine("one-engine")), ("other", &engine("other-engine"))]);
+    let shared = scratch.join("engines/environments/snake");
+    std::fs::create_dir_all(&shared).unwrap();
+    std::fs::write(shared.join("requirements.txt"), "no-such-package==1.0\n").unwrap();
+    let environment = scratch.join("home/environments/snake-0123456789abcdef");
+    std::fs::create_dir_all(&environment).unwrap();
+    let removed = finish(scratch.orchestrate_alone().args(["setup", "one", "--remove"])).stdout;
+    assert_eq!(removed, format!("removed {}\nit was also what `other` ran in\n", environment.display()));
+    assert!(!environment.exists());
+}
+
 /// The rows that a run of these arguments would have.
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate_alone();

@@ -2,24 +2,18 @@
 values in tensors of a fixed place, and a step changes its own state, so that it can be compiled whole and replayed.
 
 Knows no file and no protocol: numbers and tensors come in. Norms, rotations and attention are in f32 whatever the weights
-are; products are in the weights' own dtype.
+are; products are in the dtype of the load, and so is what goes from one to the next, also where matrices are int8.
 """
 
 import math
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention, silu
+from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
-# A matrix times one row is memory going by. The compiler writes it as a loop over rows; so many rows, from far-apart panels,
-# stand beside each other in one loop: as many streams for the processor to fetch ahead, and sums that do not wait for each
-# other. More of them take longer again.
-PANELS = 4
-
-# Longer sums the compiler adds up in a way that is made for precision and costs half of the speed. (These are short enough
-# to be precise.)
-LONGEST_SUM = 4096
+from compact_product import Int8Matrix, product
 
 # Norms stay in f32, whatever the weights are: they are small, and what they scale is in f32 there.
 NORM = torch.float32
@@ -28,26 +22,29 @@ NORM = torch.float32
 class Network(nn.Module):
     """Token ids and their positions to normed hidden states. How a token sees others is the caller's."""
 
-    def __init__(self, shape, dtype):
+    def __init__(self, shape, dtype, int8=False):
+        """`int8`: its matrices, the table of embeddings among them, are `Int8Matrix`."""
         super().__init__()
-        self.shape = shape
-        self.embedding = empty(dtype, shape.vocabulary_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape, dtype) for _ in range(shape.layers))
+        self.shape, self.dtype = shape, dtype
+        matrix = Int8Matrix if int8 else partial(empty, dtype)
+        self.embedding = matrix(shape.vocabulary_size, shape.hidden_size)
+        self.layers = nn.ModuleList(Layer(shape, dtype, matrix) for _ in range(shape.layers))
         self.norm = empty(NORM, shape.hidden_size)
-        self.head = None if shape.tied_embeddings else empty(dtype, shape.vocabulary_size, shape.hidden_size)
+        self.head = None if shape.tied_embeddings else matrix(shape.vocabulary_size, shape.hidden_size)
         # Rounded as the authors of Gemma round it: to the dtype that it scales.
         scale = shape.embedding_scale
         self.embedding_scale = None if scale is None else float(torch.tensor(scale, dtype=dtype, device="cpu"))
 
     def prepare(self, context_tokens):
         """Makes the rotations of every position, once the weights are where they will stay."""
-        cosines, sines = rotations(self.shape, context_tokens, self.embedding.device)
+        cosines, sines = rotations(self.shape, context_tokens, self.norm.device)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, ids, positions, attend):
         """`ids` and `positions` [rows]; `attend(index of the layer, q, k, v)`, each [rows, its heads, head_dim]."""
-        x = self.embedding[ids]  # [rows, hidden]
+        table = self.embedding
+        x = table.lookup(ids, self.dtype) if isinstance(table, Int8Matrix) else table[ids]  # [rows, hidden]
         if self.embedding_scale is not None:
             x = x * self.embedding_scale
         cosines, sines = self.cosines[positions], self.sines[positions]  # [rows, 1, head_dim / 2]
@@ -61,21 +58,21 @@ class Network(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, shape, dtype):
+    def __init__(self, shape, dtype, matrix):
         super().__init__()
         self.shape = shape
         hidden, inner = shape.hidden_size, shape.intermediate_size
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.attention_norm, self.mlp_norm = empty(NORM, hidden), empty(NORM, hidden)
-        self.qkv = empty(dtype, queries + 2 * keys, hidden)
+        self.qkv = matrix(queries + 2 * keys, hidden)
         self.qkv_bias = empty(dtype, queries + 2 * keys) if shape.qkv_bias else None
         self.q_norm = empty(NORM, shape.head_dim) if shape.head_norms else None
         self.k_norm = empty(NORM, shape.head_dim) if shape.head_norms else None
-        self.output = empty(dtype, hidden, queries)
+        self.output = matrix(hidden, queries)
         self.output_bias = empty(dtype, hidden) if shape.output_bias else None
-        self.gate_up = empty(dtype, 2 * inner, hidden)
+        self.gate_up = matrix(2 * inner, hidden)
         self.gate_up_bias = empty(dtype, 2 * inner) if shape.mlp_bias else None
-        self.down = empty(dtype, hidden, inner)
+        self.down = matrix(hidden, inner)
         self.down_bias = empty(dtype, hidden) if shape.mlp_bias else None
 
     def heads(self, x, cosines, sines):
@@ -103,8 +100,8 @@ class Decoder(nn.Module):
         captured graph is, and a mask hides what has not been written. Sequences of different lengths need the mask too."""
         super().__init__()
         self.network, self.context_tokens, self.masked = network, context_tokens, not exact or sequences > 1
-        shape, weights = network.shape, network.embedding
-        place = dict(device=weights.device)
+        shape, dtype = network.shape, network.dtype
+        place = dict(device=network.norm.device)
         # One place more than is ever written: a view of the whole would be another case to the compiler than one of a part,
         # and heads that lie a power of two apart would share the processor's cache lines.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
@@ -112,12 +109,12 @@ class Decoder(nn.Module):
         make = torch.empty if exact else torch.zeros
         self.keys, self.values = Buffers(), Buffers()
         for index in range(shape.layers):
-            self.keys.register_buffer(str(index), make(size, dtype=weights.dtype, **place))
-            self.values.register_buffer(str(index), make(size, dtype=weights.dtype, **place))
+            self.keys.register_buffer(str(index), make(size, dtype=dtype, **place))
+            self.values.register_buffer(str(index), make(size, dtype=dtype, **place))
         self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **place))
         self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **place))
         self.register_buffer("slot", torch.zeros(1, dtype=torch.long, **place))
-        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=weights.dtype, **place))
+        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=dtype, **place))
         hidden = torch.full((sequences, context_tokens + 1), -math.inf, **place) if self.masked else None
         self.register_buffer("hidden", hidden)
 
@@ -225,20 +222,6 @@ def attend_to_cache(q, keys, values, hidden):
         mixed = torch.stack([(weight[..., None] * values).sum(2) for weight in weights.unbind(2)], 2)
     mixed = mixed / weights.sum(-1, keepdim=True)
     return mixed.to(dtype).view(sequences, -1)  # [sequences, heads * head_dim]
-
-
-def product(x, matrix, bias=None):
-    # x: [rows, in], matrix: [out, in]
-    if x.is_cuda or x.shape[0] > 1 or not torch.compiler.is_compiling():
-        return linear(x, matrix, bias)
-    rows, columns = matrix.shape
-    panels = next(count for count in (PANELS, 2, 1) if rows % count == 0)
-    parts = next(count for count in range(1, columns + 1) if columns % count == 0 and columns // count <= LONGEST_SUM)
-    x = x.float().view(parts, -1)
-    matrix = matrix.view(panels, rows // panels, parts, -1)
-    sums = torch.cat([(panel.float() * x).sum(-1) for panel in matrix.unbind(0)])  # [out, parts]
-    out = sums.sum(-1) if parts > 1 else sums[:, 0]
-    return (out if bias is None else out + bias).to(matrix.dtype)[None]
 
 
 def rms_norm(x, weight, epsilon):

@@ -4,25 +4,29 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from compact import Network
+from compact_product import Int8Matrix
 from engine_kit import Failed
 
 READ = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def read_network(folder, shape, dtype, progress):
-    network = Network(shape, dtype)
+def read_network(folder, shape, dtype, int8, progress):
+    network = Network(shape, dtype, int8)
     places = places_of(network)
-    wanted, written = dict(network.named_parameters()), {name: 0 for name in places}
+    wanted, written = {**dict(network.named_parameters()), **dict(network.named_modules())}, {name: 0 for name in places}
     for number, path in enumerate(folder.weights):
         progress(number / len(folder.weights), path.name)
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():
-                    # A checkpoint of the network without its output leaves the first word out.
-                    known = name if name in places else f"model.{name}"
-                    if known in places:
+                names = file.keys()
+            for name in names:
+                # A checkpoint of the network without its output leaves the first word out.
+                known = name if name in places else f"model.{name}"
+                if known in places:
+                    # Opened anew for each: pages of a file stay with the process for as long as it is open.
+                    with safe_open(path, framework="pt") as file:
                         place(name, file.get_tensor(name), wanted, places[known], shape)
-                        written[known] += 1
+                    written[known] += 1
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
     for name, times in written.items():
@@ -33,12 +37,18 @@ def read_network(folder, shape, dtype, progress):
 
 def place(name, tensor, wanted, where, shape):
     own, first, rows = where
-    target = wanted[own][first : first + rows]
+    target = wanted[own]
+    expected = [rows, *target.shape[1:]]
     if tensor.dtype not in READ:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise Failed("unsupported", f"path `fast`: tensor `{name}` in {kind}: offered are `float32`, `float16`, `bfloat16`")
-    if tensor.shape != target.shape:
-        raise Failed("model", f"tensor `{name}`: expected the shape {list(target.shape)}, found {list(tensor.shape)}")
+    if list(tensor.shape) != expected:
+        raise Failed("model", f"tensor `{name}`: expected the shape {expected}, found {list(tensor.shape)}")
+    if isinstance(target, Int8Matrix):
+        if not target.write(first, tensor):
+            raise Failed("model", f"tensor `{name}`: it holds what is not a finite number, which int8 cannot", "--set quantize=none")
+        return
+    target = target[first : first + rows]
     target.copy_(tensor)
     if own.endswith("norm"):
         target.add_(shape.norm_offset)

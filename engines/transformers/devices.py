@@ -64,7 +64,7 @@ def check_room(tensors, dtype, devices, free=free_bytes):
     if None in rooms or need <= sum(rooms):
         return
     where = ", ".join(str(device) for device in devices)
-    message = f"the weights take {gigabytes(need)} as {NAMES[dtype]}, and {gigabytes(sum(rooms))} are free on {where}"
+    message = f"the weights take {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(sum(rooms))} are free on {where}"
     raise Failed("out_of_memory", message, None if dtype.itemsize < 4 else "--dtype bf16")
 
 

@@ -28,6 +28,9 @@ CACHE_SHARE = 0.5
 
 LIBRARIES = ("torch", "safetensors", "tokenizers")
 
+# What did it, in the words of a row.
+QUANTISED = "this engine itself (compact_product.py), int8 weight-only, a scale for each row"
+
 
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
@@ -42,9 +45,10 @@ def load(request, folder, options, phases):
     check_compiler(device)
     with phases.time("tokenizer"):
         tokenizer = read_tokenizer(folder)
-    check_room(folder.tensors, dtype, [device])
+    int8 = options.quantize == "int8"
+    check_room(folder.tensors, torch.int8 if int8 else dtype, [device])
     with phases.time("weights"), saying_memory("weights", device):
-        network = read_network(folder, shape, dtype, lambda part, file: phases.progress("weights", part, file))
+        network = read_network(folder, shape, dtype, int8, lambda part, file: phases.progress("weights", part, file))
     with phases.time("device"), saying_memory("moving the weights", device):
         network = network.to(device)
         wait_for(device)
@@ -57,8 +61,8 @@ def load(request, folder, options, phases):
         options=options,
         context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
         devices=[device],
-        held=what_is_held(network, request.dtype),
-        choices={},
+        held=what_is_held(network, request.dtype, int8),
+        choices={"quantized by": QUANTISED} if int8 else {},
     )
     model = Fast(loaded)
     with phases.time("compile"), torch.no_grad(), saying_memory("compiling the step", device):
@@ -186,15 +190,15 @@ class Way:
 
 def check_options(options):
     """An option that would change nothing is refused, not ignored."""
-    for name, default in (("attention", None), ("quantize", "none")):
-        if options.get(name, default) != default:
-            raise Failed("unsupported", f"option `{name}` has no meaning with path `fast`", "--set path=loop")
+    if options.get("attention") is not None:
+        raise Failed("unsupported", "option `attention` has no meaning with path `fast`", "--set path=loop")
 
 
-def what_is_held(network, dtype):
+def what_is_held(network, dtype, int8):
+    """The scales of int8 rows are held, and are no numbers of the checkpoint."""
     held = sum(parameter.nbytes for parameter in network.parameters())
-    numbers = sum(parameter.numel() for parameter in network.parameters())
-    return SimpleNamespace(parameters=numbers, weights_bytes=held, weights_dtype=dtype, compute_dtype=dtype)
+    numbers = sum(parameter.numel() for name, parameter in network.named_parameters() if not name.endswith(".scales"))
+    return SimpleNamespace(parameters=numbers, weights_bytes=held, weights_dtype="int8" if int8 else dtype, compute_dtype=dtype)
 
 
 def logprobs(logits, ids):

@@ -16,7 +16,7 @@ COMPILED = ("compile", "jit", "jit-cuda-graph")
 # Those that keep keys and values in tensors of a fixed size.
 STATIC = (*CAPTURED, *COMPILED)
 
-QUANTIZE = ["none", "int8-dynamic", "int4", "nf4"]
+QUANTIZE = ["none", "int8", "int8-dynamic", "int4", "nf4"]
 ATTENTION = ["sdpa", "eager", "flash"]
 MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 COMPILERS = ["torchscript", "inductor"]
@@ -47,6 +47,12 @@ def read_options(options, device):
     said.compiler = said.compiler or COMPILERS[0]
     _only_with(options, said, "fusion", by_inductor(said), "compiler=inductor")
     _only_with(options, said, "cache_tokens", said.path in STATIC or said.path == "fast", "path=compile")
+    if said.quantize == "int8" and said.path != "fast":
+        what = f"quantize `int8` with path `{said.path}`: it is path `fast` that computes with it"
+        raise Failed("unsupported", what, "--set path=fast")
+    if said.quantize not in ("none", "int8") and said.path == "fast":
+        what = f"quantize `{said.quantize}` with path `fast`: the one that it computes with is `int8`"
+        raise Failed("unsupported", what, "--set quantize=int8")
     for what, of in [(f"path `{said.path}`", said.path in CAPTURED), ("quantize `nf4`", said.quantize == "nf4")]:
         if of and not on_cuda:
             raise Failed("unsupported", f"{what} needs a CUDA device, and this load is for `{device}`", "--device cuda")

@@ -5,7 +5,7 @@
 //! that carries the run's mark in its environment. Children inherit the mark, whatever process group or session they
 //! move to, so grandchildren that an engine forgot are found as well.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -45,7 +45,10 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.child.stdin.take());
+        // A word before the end: nothing is being started at this moment.
+        if let Some(mut stdin) = self.child.stdin.take() {
+            let _ = stdin.write_all(b".");
+        }
         // It ends within milliseconds; if it cannot be waited for, it still does its work.
         let _ = self.child.wait();
     }
@@ -53,18 +56,30 @@ impl Drop for Keeper {
 
 /// What the keeper process does.
 pub fn keep(run: &str) {
-    let mut nothing = [0; 64];
-    while matches!(std::io::stdin().read(&mut nothing), Ok(read) if read > 0) {}
-    end_marked(environment::RUN, run);
+    let (mut word, mut is_calm) = ([0; 64], false);
+    while matches!(std::io::stdin().read(&mut word), Ok(read) if read > 0) {
+        is_calm = true;
+    }
+    end_all_marked(environment::RUN, run, if is_calm { 1 } else { LOOKS_AFTER_A_SUDDEN_END });
 }
+
+/// One that was being started when the run was ended has its mark only once its program has begun: on a busy machine that
+/// takes a while.
+const LOOKS_AFTER_A_SUDDEN_END: u32 = 100;
 
 /// Ends every process that carries the mark, and whatever they start meanwhile. Gives the number that it found.
 pub fn end_marked(name: &str, value: &str) -> usize {
-    let mut found = std::collections::BTreeSet::new();
+    end_all_marked(name, value, 1)
+}
+
+/// Until so many looks in a row have found none.
+fn end_all_marked(name: &str, value: &str, enough: u32) -> usize {
+    let (mut found, mut empty) = (std::collections::BTreeSet::new(), 0);
     // A process that is being killed is listed until it is reaped; a few looks are enough for any that is not stuck.
-    for _ in 0..100 {
+    for _ in 0..100 + enough {
         let living: Vec<u32> = machine::processes_marked(name, value);
-        if living.is_empty() {
+        empty = if living.is_empty() { empty + 1 } else { 0 };
+        if empty >= enough {
             break;
         }
         for pid in living {

@@ -260,7 +260,7 @@ fn document(report: &Report) -> Document<'_> {
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
-        derived: report.verdicts.derived.iter().map(derived).collect(),
+        derived: report.verdicts.derived.iter().map(|it| derived(report, it)).collect(),
         geometric_means: report.verdicts.means.iter().map(mean).collect(),
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),

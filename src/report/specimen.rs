@@ -5,7 +5,9 @@ use serde_json::Map;
 
 use super::extent::extents;
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start, Unavailable};
+use crate::plan::{
+    Asked, Candidate, Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start, Unavailable,
+};
 use crate::record::{
     Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
 };
@@ -110,8 +112,10 @@ pub fn measured(asked: &Asked, engines: &[Invented]) -> RunRecord {
     let blocks = asked.extent.blocks.unwrap_or(5);
     for block in 0..blocks {
         for configuration in 0..record.header.plan.configurations.len() {
-            let name = record.header.plan.configurations[configuration].engine.clone();
-            if let Some(engine) = engines.iter().find(|engine| engine.name == name) {
+            let Configuration { label, engine, .. } = &record.header.plan.configurations[configuration];
+            let named = |name: &String| engines.iter().find(|engine| engine.name == name);
+            // A preset may have times of its own.
+            if let Some(engine) = named(label).or_else(|| named(engine)) {
                 launch(&mut record, block, configuration, engine);
             }
         }

@@ -13,7 +13,7 @@ use super::{Output, Report, Row};
 use crate::agreement::Agreement;
 use crate::compare::series::{Measured, workloads};
 use crate::compare::{self, Compared};
-use crate::metric::{self, METRICS, Metric};
+use crate::metric::{self, METRICS, Metric, Unit};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::RunRecord;
 use crate::stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
@@ -109,7 +109,7 @@ impl Verdicts {
             noise: noise(record),
             calibration: Calibration::of(record),
             against_baseline: judged(&only_sound(compare::within::rerun_pairs(plan))),
-            derived: derived(plan, sound, judged),
+            derived: derived(plan, rows, sound, judged),
             against_reference,
             all_pairs,
         }
@@ -219,6 +219,21 @@ impl Report {
         })
     }
 
+    /// What a comparison comes to in time: of a rate for each token, of a time by itself; below zero where it is less. Taken
+    /// of the ratio, which was paired round by round, and of the figure that it is held against.
+    pub fn difference_ns(&self, judged: &Judged) -> Option<f64> {
+        let times = judged.times()?;
+        let mut sides = self.sides(judged);
+        let base = sides.find(|row| row.engine.label == judged.against)?;
+        let figure = base.figures.iter().find(|it| it.metric.name == judged.metric.name)?.summary.estimate;
+        let base_ns = match judged.metric.unit {
+            Unit::Nanoseconds => figure,
+            Unit::TokensPerSecond => 1e9 / figure,
+            _ => return None,
+        };
+        Some(base_ns * (1.0 / times - 1.0)).filter(|it| it.is_finite())
+    }
+
     /// A case that failed at some time has no figures, so that no ratio of it is shown either.
     pub fn has_failed(&self, judged: &Judged) -> bool {
         self.sides(judged).any(|row| row.fault.is_some())
@@ -256,12 +271,19 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
+/// A preset that changes nothing but a dtype, on a device where both come to the same, changes nothing.
 fn derived(
     plan: &Plan,
+    rows: &[(usize, Row)],
     sound: impl Fn(usize) -> bool,
     judged: impl Fn(&[(usize, usize)]) -> Vec<Judged>,
 ) -> Vec<Derived> {
-    let all = plan.derived().into_iter();
+    let dtype = |of: usize| {
+        rows.iter().find(|(case, _)| plan.cases[*case].configuration == of).map(|(_, row)| &row.engine.dtype)
+    };
+    let options = |of: usize| &plan.configurations[of].options;
+    let differ = |one: usize, other: usize| dtype(one) != dtype(other) || options(one) != options(other);
+    let all = plan.derived().into_iter().filter(|it| differ(it.configuration, it.against));
     let compared = all.filter(|it| sound(it.configuration) && sound(it.against));
     compared
         .map(|it| Derived { says: line(it.says), judged: judged(&[(it.configuration, it.against)]) })

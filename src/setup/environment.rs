@@ -91,10 +91,27 @@ impl SettingUp<'_> {
     }
 }
 
-/// Removes every environment that was made for an engine, older requirements included. Gives the folders.
-pub fn remove(engine: &Engine) -> Result<Vec<PathBuf>> {
+/// Removes what was made for an engine, and says what that was and who else ran in it.
+pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
+    let (name, environment) = (&engine.manifest.name, engine.environment_name());
+    let removed = remove_folders(environment)?;
+    if removed.is_empty() {
+        return Ok(format!("nothing was set up for `{name}`\n"));
+    }
+    let mut said: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
+    let in_it = all.iter().filter(|it| it.requirements.is_some() && it.environment_name() == environment);
+    let others = in_it.map(|it| &it.manifest.name).filter(|other| *other != name);
+    let others: Vec<_> = others.map(|other| format!("`{other}`")).collect();
+    if !others.is_empty() {
+        said.push_str(&format!("it was also what {} ran in\n", others.join(", ")));
+    }
+    Ok(said)
+}
+
+/// Every environment of this name, older requirements included. Gives the folders.
+fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     let environments = places::data_dir()?.join("environments");
-    let prefix = format!("{}-", engine.environment_name());
+    let prefix = format!("{environment}-");
     let mut removed = Vec::new();
     for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
             ("batch.py", include_str!("../batch.py")),
             ("causal.py", include_str!("../causal.py")),
             ("compact.py", include_str!("../compact.py")),
+            ("compact_product.py", include_str!("../compact_product.py")),
             ("compact_shape.py", include_str!("../compact_shape.py")),
             ("compact_weights.py", include_str!("../compact_weights.py")),
             ("devices.py", include_str!("../devices.py")),

@@ -21,6 +21,9 @@ DRIFT = {
     "int8-dynamic": ({"quantize": "int8-dynamic"}, None, 0.2),
     "int4": ({"quantize": "int4"}, None, 0.2),
 }
+if FULL:
+    # Its step is compiled.
+    DRIFT["fast-int8"] = ({"path": "fast", "quantize": "int8"}, None, 0.05)
 
 
 def held_out():

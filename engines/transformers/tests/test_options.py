@@ -59,6 +59,11 @@ class Options(unittest.TestCase):
             ({"fusion": False}, "--set compiler=inductor"),
             ({"fusion": False, "path": "jit"}, "--set compiler=inductor"),
             ({"cache_tokens": 512}, "--set path=compile"),
+            ({"quantize": "int8"}, "--set path=fast"),
+            ({"quantize": "int8", "path": "compile"}, "--set path=fast"),
+            ({"quantize": "int4", "path": "fast"}, "--set quantize=int8"),
+            ({"quantize": "int8-dynamic", "path": "fast"}, "--set quantize=int8"),
+            ({"quantize": "nf4", "path": "fast"}, "--set quantize=int8"),
         ]:
             failed = refusal(self, options)
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), failed.message)
@@ -81,6 +86,8 @@ class Options(unittest.TestCase):
         self.assertEqual(default_dtype({}, "cuda:1"), "bf16")
         self.assertEqual(default_dtype({"quantize": "int4"}, "cpu"), "bf16")
         self.assertEqual(default_dtype({"quantize": "int8-dynamic"}, "cpu"), "f32")
+        self.assertEqual(default_dtype({"path": "fast", "quantize": "int8"}, "cpu"), "bf16")
+        self.assertEqual(read_options({"path": "fast", "quantize": "int8"}, "cuda").quantize, "int8")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
         (
             "outside",
             r#"{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#,
-            "tensor `t`: ends at byte 8 of the data, and the file holds 4",
+            "tensor `t`: the file is truncated: this ends at byte 8 of the data, and 4 are there",
         ),
         (
             "backwards",

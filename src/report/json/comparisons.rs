@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::report::Report;
 use crate::report::verdicts::{Derived, Judged, Lacking, Mean, Noise, evidence};
 use crate::stats::{Probabilities, StoppedBy, Verdict};
 
@@ -37,11 +38,23 @@ pub struct ComparisonEntry<'a> {
 #[derive(Serialize)]
 pub struct DerivedEntry<'a> {
     says: &'a str,
-    comparisons: Vec<ComparisonEntry<'a>>,
+    comparisons: Vec<DerivedComparison<'a>>,
 }
 
-pub fn derived(derived: &Derived) -> DerivedEntry<'_> {
-    DerivedEntry { says: &derived.says, comparisons: derived.judged.iter().map(comparison).collect() }
+#[derive(Serialize)]
+struct DerivedComparison<'a> {
+    #[serde(flatten)]
+    comparison: ComparisonEntry<'a>,
+    /// What that comes to in time, of a rate for each token: below zero where it is less.
+    difference_ns: Option<f64>,
+}
+
+pub fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
+    let entry = |judged: &'a Judged| DerivedComparison {
+        comparison: comparison(judged),
+        difference_ns: report.difference_ns(judged),
+    };
+    DerivedEntry { says: &derived.says, comparisons: derived.judged.iter().map(entry).collect() }
 }
 
 #[derive(Serialize)]

@@ -2,7 +2,7 @@
 //! them; why there are none.
 
 use super::{Calibration, Derived, Judged, Lacking, Sureness};
-use crate::metric::three_digits;
+use crate::metric::{Unit, three_digits};
 use crate::report::labels::Labels;
 use crate::report::{Output, Report, Row};
 
@@ -110,14 +110,24 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     remarks
 }
 
-/// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63]`.
+/// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)`.
 fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
     let shown = |judged: &&Judged| judged.is_headline && judged.result.is_ok() && !report.has_failed(judged);
     let judged: Vec<&Judged> = derived.judged.iter().filter(shown).collect();
     let first = judged.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
-    let each = judged.iter().map(|it| compact(it)).collect::<Vec<_>>().join(", ");
+    let each = judged.iter().map(|it| format!("{}{}", compact(it), in_time(report, it)));
+    let each = each.collect::<Vec<_>>().join(", ");
     Some(format!("{}, `{engine}` against `{against}`: {each}", derived.says))
+}
+
+/// What a difference that is sure comes to in time.
+fn in_time(report: &Report, judged: &Judged) -> String {
+    let sure = judged.sureness() == Some(Sureness::Differs);
+    let Some(difference) = report.difference_ns(judged).filter(|_| sure) else { return String::new() };
+    let each = if judged.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
+    let more = if difference > 0.0 { "more" } else { "less" };
+    format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())).replace(' ', &JOINT.to_string())
 }
 
 /// What the figures' own noise is here, and whether more is known of it than this run shows. Of several references the
@@ -237,7 +247,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
 }
 
-/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, each in one piece.
+/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`, each in one piece.
 fn compact(judged: &Judged) -> String {
     let case = &judged.case;
     let bounds = judged
@@ -247,7 +257,7 @@ fn compact(judged: &Judged) -> String {
         (Some(Sureness::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
         (Some(Sureness::Same), _) => format!("{case} same"),
         (Some(Sureness::NotMeasurable), _) => format!("{case} ?{bounds}"),
-        (Some(Sureness::NoVerdict), _) => format!("{case} no verdict"),
+        (Some(Sureness::NoVerdict), Some(times)) => format!("{case} {times}x?"),
         _ => format!("{case} n/a"),
     };
     text.replace(' ', &JOINT.to_string())

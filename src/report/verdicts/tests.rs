@@ -351,6 +351,7 @@ fn csv_and_json_have_the_whole_comparison() {
 fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
     let mut asked = decoding(&["patient-original", "beacon", "beacon"]);
     asked.candidates[2].preset = Some("half".into());
+    asked.candidates[2].options.insert("half".into(), true.into());
     asked.candidates[2].against = Some(Against { preset: "default".into(), says: "precision impact".into() });
     let record = of_all_kinds(&asked);
     let text = rendered(&record, "table", 100);
@@ -359,7 +360,34 @@ fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
     let derived = &json["derived"][0];
     assert_eq!(derived["says"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
+    // What is asked for otherwise and comes to the same is no difference.
+    asked.candidates[2].options.clear();
+    assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
+    asked.candidates[2].options.insert("half".into(), true.into());
+    // Without a verdict the ratio stands all the same.
+    asked.extent.blocks = Some(1);
+    let quick = rendered(&of_all_kinds(&asked), "table", 100);
+    let said = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
+    assert!(said.contains(": decode ") && said.ends_with("x?"), "{said}");
     // A preset that is measured alone changes nothing that could be shown.
     asked.candidates.remove(1);
     assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
+}
+
+#[test]
+fn what_a_preset_changes_is_told_in_time_too_where_it_is_sure() {
+    let mut asked = decoding(&["patient-original", "patient-original"]);
+    asked.candidates[1].preset = Some("fast".into());
+    asked.candidates[1].options.insert("patience".into(), false.into());
+    asked.candidates[1].against =
+        Some(Against { preset: "default".into(), says: "without its patience".into() });
+    let record = measured(&asked, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
+    let text = rendered(&record, "table", 200);
+    let said = text.lines().find(|line| line.starts_with("without its patience, ")).unwrap();
+    assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 100)).unwrap();
+    let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();
+    let of = |metric: &str| comparisons.iter().find(|it| it["metric"] == metric).unwrap();
+    assert!((of("decode_rate")["difference_ns"].as_f64().unwrap() + 19.6e6).abs() < 0.2e6);
+    assert!(of("peak_memory")["difference_ns"].is_null());
 }

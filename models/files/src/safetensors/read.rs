@@ -115,7 +115,10 @@ impl Entry {
         let (begin, end) = self.data_offsets;
         ensure!(begin <= end, "offsets {begin} to {end} run backwards");
         let data_bytes = file_bytes - data_start;
-        ensure!(end <= data_bytes, "ends at byte {end} of the data, and the file holds {data_bytes}");
+        ensure!(
+            end <= data_bytes,
+            "the file is truncated: this ends at byte {end} of the data, and {data_bytes} are there"
+        );
         let total_bits = checked_elements(&self.shape).and_then(|elements| elements.checked_mul(bits));
         let expected = total_bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8);
         ensure!(

@@ -1,0 +1,145 @@
+"""Path `fast` with int8 matrices: how they are rounded, and that nothing else is other than with the numbers they stand for.
+The step runs uncompiled here but where a test says so."""
+
+import unittest
+from unittest import mock
+
+from support import FULL, load, run, write_folder
+
+import torch
+
+import compact_product
+import fast_step
+from compact_product import Int8Matrix, int8_product, linear_in_pieces
+from engine_kit import Failed
+from fast_support import CASES, FAST, write_case
+
+INT8 = {**FAST, "quantize": "int8"}
+IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
+
+
+def ids_of(model, prompts, new_tokens, **job):
+    tokens = run(model, prompts, new_tokens, ignore_eos=True, **job)
+    return [tokens.ids(sequence) for sequence in range(len(prompts))]
+
+
+def spelled_out(path, int8, dtype):
+    """The model in `dtype`, each matrix holding the numbers that the codes of `int8` stand for."""
+    model = load(path, FAST, dtype=dtype)
+    own = dict(model.network.named_parameters())
+    matrices = {name: module for name, module in int8.network.named_modules() if isinstance(module, Int8Matrix)}
+    for name, matrix in matrices.items():
+        own[name].copy_(matrix.codes.float() * matrix.scales[:, None])
+    return model, len(matrices)
+
+
+class Rounding(unittest.TestCase):
+    def test_no_number_lies_further_from_its_code_than_half_a_scale(self):
+        torch.manual_seed(1)
+        tensor = torch.randn(70, 96) * torch.logspace(-30, 30, 70)[:, None]
+        tensor[3] = 0.0
+        tensor[5] = -2.0
+        for dtype in (torch.float32, torch.bfloat16):
+            matrix, given = Int8Matrix(80, 96), tensor.to(dtype)
+            # A few rows at a time, as a large tensor is.
+            with mock.patch.dict(compact_product.PIECE, cpu=9 * 96):
+                self.assertTrue(matrix.write(10, given))
+            codes, scales = matrix.codes[10:], matrix.scales[10:]
+            apart = (codes.double() * scales[:, None] - given.double()).abs()
+            self.assertTrue((apart <= (0.5 + 1e-5) * scales[:, None].double()).all())
+            used = codes.abs().amax(-1)
+            self.assertEqual(used.unique().tolist(), [0, 127])
+            self.assertEqual((used == 0).nonzero().tolist(), [[3]])
+
+    def test_what_is_no_finite_number_is_not_rounded_but_told(self):
+        for wrong in (float("nan"), float("inf")):
+            tensor = torch.ones(6, 8)
+            tensor[4, 2] = wrong
+            self.assertFalse(Int8Matrix(6, 8).write(0, tensor))
+
+    def test_sums_over_codes_are_the_product_with_what_they_stand_for(self):
+        torch.manual_seed(2)
+        for rows, columns in ((12, 40), (7, 40), (10, 6000)):
+            matrix, bias = Int8Matrix(rows, columns), torch.randn(rows)
+            matrix.write(0, torch.randn(rows, columns))
+            for count in (1, 3):
+                x = torch.randn(count, columns)
+                wanted = x.double() @ (matrix.codes.double() * matrix.scales[:, None]).T + bias
+                with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
+                    summed = int8_product(x, matrix.codes, matrix.scales, bias)
+                with mock.patch.dict(compact_product.PIECE, cpu=3 * columns):
+                    in_pieces = linear_in_pieces(x, matrix.codes, matrix.scales, bias)
+                for found in (summed, in_pieces, int8_product(x, matrix.codes, matrix.scales, bias)):
+                    self.assertEqual(found.shape, wanted.shape)
+                    self.assertLess((found - wanted).abs().max(), 2e-4 * wanted.abs().max())
+
+
+@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+class Network(unittest.TestCase):
+    def test_every_architecture_computes_what_it_would_with_the_numbers_that_the_codes_stand_for(self):
+        for name in CASES:
+            for dtype in ("f32", "bf16"):
+                with self.subTest(name, dtype=dtype):
+                    path = write_case(self, name)
+                    model = load(path, INT8, dtype=dtype)
+                    plain, count = spelled_out(path, model, dtype)
+                    self.assertEqual(count, 3 * 4 + 1 + (plain.network.head is not None))
+                    # Uncompiled, it is the very same products.
+                    self.assertEqual(model.score(IDS), plain.score(IDS))
+                    self.assertEqual(ids_of(model, [IDS, IDS[:3]], 12), ids_of(plain, [IDS, IDS[:3]], 12))
+
+    def test_it_stays_near_the_model_that_was_rounded(self):
+        path = write_case(self, "llama")
+        single = load(path, FAST, dtype="f32").score(IDS)
+        for dtype, apart in (("f32", 0.3), ("bf16", 0.4), ("f16", 0.3)):
+            scores = load(path, INT8, dtype=dtype).score(IDS)
+            self.assertNotEqual(scores, single)
+            for one, other in zip(scores, single, strict=True):
+                self.assertAlmostEqual(one, other, delta=apart)
+
+    def test_facts_are_those_of_what_is_held(self):
+        path = write_folder(self)
+        facts, plain = load(path, INT8).facts(), load(path, FAST).facts()
+        self.assertEqual([facts[f"{what}_dtype"] for what in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
+        self.assertEqual(facts["parameters"], plain["parameters"])
+        codes, rows, norms = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64) + 2 * 64 * 32, 2 * (64 + 32 + 128 + 32) + 2 * 64, 5 * 32
+        self.assertEqual(facts["parameters"], codes + norms)
+        self.assertEqual(facts["weights_bytes"], codes + 4 * rows + 4 * norms)
+        self.assertRegex(facts["libraries"]["quantized by"], "^this engine itself .*int8 weight-only, a scale for each row$")
+        self.assertNotIn("quantized by", plain["libraries"])
+
+    def test_a_tensor_that_has_no_codes_or_another_shape_is_named(self):
+        from support import CONFIG, random_weights
+
+        name = "model.layers.0.mlp.up_proj.weight"
+        for change, words in (("nan", "not a finite number"), ("cut", r"expected the shape \[64, 32\], found \[3, 32\]")):
+            weights = random_weights(CONFIG)
+            if change == "nan":
+                weights[name][7, 3] = float("nan")
+            else:
+                weights[name] = weights[name][:3].clone()
+            with self.assertRaises(Failed) as caught:
+                load(write_folder(self, weights=weights), INT8)
+            self.assertEqual(caught.exception.kind, "model")
+            self.assertRegex(caught.exception.message, f"`{name}`.*{words}")
+
+
+@unittest.skipUnless(FULL, "ORCHESTRATE_FULL_TESTS=1 compiles")
+class Compiled(unittest.TestCase):
+    def test_the_compiled_step_gives_the_ids_of_the_model_with_the_numbers_that_the_codes_stand_for(self):
+        path = write_case(self, "llama with biases")
+        model = load(path, INT8, dtype="f32")
+        with mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step):
+            plain, _ = spelled_out(path, model, "f32")
+        prompts = [IDS, IDS[:1], IDS[2:7]]
+        alone = [ids_of(plain, [prompt], 24)[0] for prompt in prompts]
+        self.assertEqual([ids_of(model, [prompt], 24)[0] for prompt in prompts], alone)
+        for one, other in zip(model.score(IDS), plain.score(IDS), strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-4)
+        # Summed by the compiler, and too many for that.
+        self.assertEqual(ids_of(model, prompts, 24), alone)
+        self.assertEqual(ids_of(model, prompts * 4, 24), alone * 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
