@@ -56,7 +56,8 @@ def converted(path, dtype, phases):
         raise Failed("unavailable", f"`{path}` is to be converted, and `{PROGRAM}` names no program for it", hint)
     command = [program, "convert", str(path), *([dtype] if dtype else [])]
     # What it says on stderr is read when it has ended: one line, or the trace of a fault.
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asked:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as asked:
         line = ""
         for line in asked.stdout:
             line = line.rstrip("\n")

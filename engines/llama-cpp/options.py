@@ -1,4 +1,4 @@
-"""The load options of this engine, their words, and what each means where nobody said it. Knows nothing of llama.cpp's library."""
+"""The load options of this engine, their words, and what each means where nobody said it. Imports nothing of llama.cpp's."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -170,7 +170,8 @@ class Room:
         self._batch.n_tokens = count
         code = bindings.llama_decode(self.handle, self._batch)
         if code != 0:
-            raise Failed("internal", f"`llama_decode` of {count} tokens gave {code}: {library.why('llama.cpp does not say why')}")
+            why = library.why("llama.cpp does not say why")
+            raise Failed("internal", f"`llama_decode` of {count} tokens gave {code}: {why}")
 
     def _logits(self, index):
         """Of the token at this place of the last call; valid until the next."""

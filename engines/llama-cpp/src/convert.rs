@@ -1,5 +1,6 @@
-//! `llama-cpp-engine convert MODEL [DTYPE]`: the model as a GGUF file, from the cache that runs keep their conversions in. How far
-//! it is comes line by line on stdout, `0.25` of it, and last the file. The worker asks this of the program that started it.
+//! `llama-cpp-engine convert MODEL [DTYPE]`: the model as a GGUF file, from the cache that runs keep their conversions in.
+//! How far it is comes line by line on stdout, `0.25` of it, and last the file. The worker asks this of the program that
+//! started it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

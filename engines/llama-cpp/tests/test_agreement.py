@@ -1,5 +1,5 @@
-"""The embedded model beside `pytorch-baseline`: f32 gives exactly its ids, and how far the narrower ones drift stays within what
-the README says. Skipped where the baseline's environment is not set up."""
+"""The embedded model beside `pytorch-baseline`: f32 gives exactly its ids, and how far the narrower ones drift stays within
+bounds. Skipped where the baseline's environment is not set up."""
 
 import json
 import os
@@ -56,7 +56,8 @@ class Agreement(unittest.TestCase):
         # The tests have a data folder of their own; the environment lies in the user's.
         home = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
         python_of = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
-        found = subprocess.run([*python_of, "-c", "import sys; print(sys.executable)"], env=home, capture_output=True, text=True)
+        asked = [*python_of, "-c", "import sys; print(sys.executable)"]
+        found = subprocess.run(asked, env=home, capture_output=True, text=True)
         if found.returncode != 0:
             raise unittest.SkipTest(found.stderr.splitlines()[0])
         cls.held = held_out()
