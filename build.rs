@@ -13,25 +13,27 @@ fn main() {
     let mut table = String::from("&[\n");
     for folder in folders.iter().filter(|folder| folder.join("engine.toml").is_file()) {
         let manifest = folder.join("engine.toml");
-        let files = [manifest.clone(), requirements(&manifest)];
-        for file in files.iter().filter(|file| file.is_file()) {
-            println!("cargo::rerun-if-changed={}", file.display());
+        println!("cargo::rerun-if-changed={}", manifest.display());
+        write!(table, "    (include_str!({manifest:?}), &[").expect("a string takes it");
+        for name in named_files(&manifest) {
+            let file = folder.join(&name);
+            if file.is_file() {
+                println!("cargo::rerun-if-changed={}", file.display());
+                write!(table, "({name:?}, include_str!({file:?})), ").expect("a string takes it");
+            }
         }
-        let [manifest, requirements] = files;
-        let requirements = match requirements.is_file() {
-            true => format!("Some(include_str!({requirements:?}))"),
-            false => "None".to_string(),
-        };
-        writeln!(table, "    (include_str!({manifest:?}), {requirements}),").expect("a string takes it");
+        table.push_str("]),\n");
     }
     table.push(']');
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
     std::fs::write(Path::new(&out).join("manifests.rs"), table).expect("cargo's own folder can be written");
 }
 
-/// The one file that a manifest names: what its environment is made from.
-fn requirements(manifest: &Path) -> std::path::PathBuf {
+/// The files that a manifest names: what its environment is made from. Each of the two stands on a line of its own.
+fn named_files(manifest: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_default();
-    let named = text.lines().find_map(|line| line.strip_prefix("requirements = \"")?.strip_suffix('"'));
-    manifest.with_file_name(named.unwrap_or("requirements.txt"))
+    let starts = ["requirements = ", "build = "];
+    let values = text.lines().filter_map(|line| starts.iter().find_map(|start| line.strip_prefix(start)));
+    // Between quotation marks: every second piece.
+    values.flat_map(|value| value.split('"').skip(1).step_by(2)).map(str::to_string).collect()
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub use presets::{Against, DEFAULT_PRESET, OwnSuite, Preset};
 
 /// The engines in the tree when this program was built: for one that is installed away from its checkout.
-const EMBEDDED: &[(&str, Option<&str>)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
+const EMBEDDED: &[(&str, &[(&str, &str)])] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
 
 /// The file's content.
 #[derive(Debug, Clone, Deserialize)]
@@ -80,6 +80,12 @@ pub struct Environment {
     /// `requirements.txt` beside the manifest, or `../environments/NAME/requirements.txt`, which engines share with all
     /// that it makes.
     pub requirements: String,
+    /// Files beside the manifest, for packages that come as source. `build-requirements.txt` pins what they are built with,
+    /// `build-settings.txt` says how; others are for settings that name them, as `{build}/FILE`.
+    #[serde(default)]
+    pub build: Vec<String>,
+    /// What else there is to know before it is made: how long that takes, say.
+    pub note: Option<String>,
     pub download_mb: u64,
     pub installed_mb: u64,
     /// How else what it holds is to be had: told where it is not there or cannot be created.
@@ -106,6 +112,8 @@ pub struct Engine {
     pub manifest: Manifest,
     /// The text of the pinned requirements, where there is an environment.
     pub requirements: Option<String>,
+    /// The files of `environment.build`: name and text.
+    pub build_files: Vec<(String, String)>,
 }
 
 /// What is started for an engine on a device, and what that needs.
@@ -152,14 +160,22 @@ impl Engine {
 
     /// The folder of its Python environment, if it has one.
     pub fn environment(&self) -> Option<Result<PathBuf>> {
-        let requirements = self.requirements.as_ref()?;
-        Some(places::environment(self.environment_name(), requirements))
+        Some(places::environment(self.environment_name(), &self.made_from()?))
     }
 
     /// What its worker runs in, if it has one.
     pub fn python(&self) -> Option<Result<places::Python>> {
-        let requirements = self.requirements.as_ref()?;
-        Some(places::python(&self.manifest.name, self.environment_name(), requirements))
+        Some(places::python(&self.manifest.name, self.environment_name(), &self.made_from()?))
+    }
+
+    /// All that its environment is made from, one text after the other: another text, another environment.
+    fn made_from(&self) -> Option<String> {
+        let requirements = self.requirements.as_deref()?;
+        Some(
+            std::iter::once(requirements)
+                .chain(self.build_files.iter().map(|(_, text)| text.as_str()))
+                .collect(),
+        )
     }
 
     /// Its own name, or that of the environment that it shares.
@@ -201,7 +217,24 @@ pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<E
         }
         None => None,
     };
-    Ok(Engine { manifest, requirements })
+    let build_files = build_files(&manifest, &read)?;
+    Ok(Engine { manifest, requirements, build_files })
+}
+
+/// An environment that engines share has one way of being built, which is none of theirs.
+fn build_files(manifest: &Manifest, read: impl Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>> {
+    let Some(environment) = &manifest.environment else { return Ok(Vec::new()) };
+    if environment.shared().is_some() && !environment.build.is_empty() {
+        bail!("`environment.build`: `{}` is shared, and is built in one way", environment.requirements);
+    }
+    let file = |name: &String| {
+        if name.contains('/') || name.starts_with('.') {
+            bail!("`environment.build`: expected a file beside the manifest, found `{name}`");
+        }
+        let text = read(name).with_context(|| format!("`environment.build`: no file `{name}`"))?;
+        Ok((name.clone(), text))
+    };
+    environment.build.iter().map(file).collect()
 }
 
 /// What an environment is made from that belongs to one engine.
@@ -246,7 +279,9 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
 pub fn embedded() -> Result<Vec<Engine>> {
     EMBEDDED
         .iter()
-        .map(|(manifest, requirements)| engine(manifest, |_| requirements.map(str::to_string)))
+        .map(|(manifest, files)| {
+            engine(manifest, |path| files.iter().find(|it| it.0 == path).map(|it| it.1.to_string()))
+        })
         .collect()
 }
 

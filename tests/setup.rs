@@ -332,3 +332,63 @@ fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
         assert_eq!(listed, folder.path().join("engine.toml").is_file(), "{name} in {}", outcome.stdout);
     }
 }
+
+/// Tools that do nothing, but for writing down what they were asked; on PATH before all others.
+fn tools(scratch: &Scratch) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = scratch.join("tools");
+    std::fs::create_dir_all(&folder).unwrap();
+    let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.said\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
+    for (name, content) in [("uv", uv), ("cc", "#!/bin/sh\n"), ("c++", "#!/bin/sh\n")] {
+        std::fs::write(folder.join(name), content).unwrap();
+        std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!("{}:/usr/bin:/bin", folder.display())
+}
+
+#[test]
+fn packages_that_come_as_source_are_built_as_the_manifest_says_and_not_without_a_compiler() {
+    let scratch = Scratch::outside();
+    let fake = fake_engine().display();
+    let manifest = format!(
+        "about = \"built from source\"\nbinary = \"built\"\n\
+         [build]\ncommand = [\"sh\", \"-c\", \"mkdir -p target/release; ln -sf {fake} target/release/built\"]\n\
+         [environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\n\
+         build = [\"build-requirements.txt\", \"build-settings.txt\", \"cure.cmake\"]\nnote = \"slowly\"\n\
+         download_mb = 1\ninstalled_mb = 1\n"
+    );
+    scratch.plant(&[("built", &manifest)]);
+    let folder = scratch.join("engines/built");
+    std::fs::write(folder.join("build-requirements.txt"), "cmake==4.4.4\n").unwrap();
+    std::fs::write(
+        folder.join("build-settings.txt"),
+        "# why\nno-such-package:cmake.define.CURE={build}/cure.cmake\n",
+    )
+    .unwrap();
+    std::fs::write(folder.join("cure.cmake"), "set(CURED ON)\n").unwrap();
+    let path = tools(&scratch);
+    let setup = |compiler: Option<&str>| {
+        let mut command = scratch.orchestrate_alone();
+        command.args(["setup", "built"]).env("PATH", &path).env_remove("CC").env_remove("CXX");
+        finish(command.envs(compiler.map(|it| ("CXX", it))))
+    };
+    let refused = setup(Some("no-such-compiler -O3"));
+    assert_ne!(refused.code, Some(0));
+    let said = "no compiler `no-such-compiler`, which the packages of `built` are built with\nhint: apt-get install g++";
+    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    let ready = setup(None);
+    assert_eq!(ready.code, Some(0), "{}", ready.stderr);
+    assert!(ready.stderr.contains("slowly"), "{}", ready.stderr);
+    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
+    let install = asked.lines().find(|line| line.starts_with("pip install")).unwrap();
+    let words: Vec<&str> = install.split(' ').collect();
+    let after = |word: &str| words[words.iter().position(|it| *it == word).unwrap() + 1];
+    assert_eq!(std::fs::read_to_string(after("--build-constraints")).unwrap(), "cmake==4.4.4\n");
+    let cure = after("--config-settings-package").strip_prefix("no-such-package:cmake.define.CURE=").unwrap();
+    assert_eq!(std::fs::read_to_string(cure).unwrap(), "set(CURED ON)\n");
+    // Another setting is another environment.
+    std::fs::write(folder.join("build-settings.txt"), "no-such-package:cmake.define.CURE=OFF\n").unwrap();
+    assert_eq!(setup(None).code, Some(0));
+    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
+    assert_eq!(asked.lines().filter(|line| line.starts_with("venv")).count(), 2, "{asked}");
+}

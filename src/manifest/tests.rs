@@ -60,6 +60,28 @@ fn an_environment_is_the_engines_own_or_one_that_engines_share_by_its_name() {
 }
 
 #[test]
+fn what_packages_are_built_with_belongs_to_the_environment_and_to_its_name() {
+    let environment = |rest: &str, setting: &'static str| {
+        let start = "[environment]\npython = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
+        let read = move |path: &str| (path != "gone.txt").then(|| format!("{path} {setting}"));
+        engine(&format!("{TOY}{start}{rest}"), read)
+    };
+    let own = "requirements = \"requirements.txt\"\n";
+    let built = format!("{own}build = [\"build-settings.txt\", \"x.cmake\"]\n");
+    let place = |rest: &str, setting| environment(rest, setting).unwrap().environment().unwrap().unwrap();
+    assert_eq!(place(own, ""), places::environment("toy", "requirements.txt ").unwrap());
+    let made_from = "requirements.txt build-settings.txt x.cmake ";
+    assert_eq!(place(&built, ""), places::environment("toy", made_from).unwrap());
+    assert_ne!(place(&built, ""), place(&built, "-O3"));
+    let refused = |rest: &str| environment(rest, "").unwrap_err().to_string();
+    assert_eq!(refused(&format!("{own}build = [\"gone.txt\"]\n")), "`environment.build`: no file `gone.txt`");
+    let said = refused(&format!("{own}build = [\"../x\"]\n"));
+    assert_eq!(said, "`environment.build`: expected a file beside the manifest, found `../x`");
+    let shared = "requirements = \"../environments/snake/requirements.txt\"\nbuild = [\"x\"]\n";
+    assert!(refused(shared).contains("is shared"));
+}
+
+#[test]
 fn a_preset_is_held_against_another_one_that_there_is() {
     let preset = |against: &str| {
         let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");

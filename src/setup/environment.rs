@@ -36,12 +36,16 @@ impl SettingUp<'_> {
         }
         let (download, installed) = (environment.download_mb, environment.installed_mb);
         check_space(parent, download + installed)?;
+        if !engine.build_files.is_empty() {
+            check_compiler(&engine.manifest.name)?;
+        }
         // Said before anything is fetched.
         let note = format!(
-            "{} to download, {} installed in {}",
+            "{} to download, {} installed in {}{}",
             megabytes(download),
             megabytes(installed),
-            folder.display()
+            folder.display(),
+            environment.note.iter().map(|note| format!("; {note}")).collect::<String>()
         );
         let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
         (self.listener)(Event::SetUpStarted { engine: name, what, note: Some(note) });
@@ -53,7 +57,9 @@ impl SettingUp<'_> {
         self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
         let python = text(&folder.join("bin/python"));
         let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
-        self.step(engine, "setting up its packages", None, &command(&uv, &install), parent)?;
+        let mut install = command(&uv, &install);
+        install.extend(build_arguments(&engine.build_files, &folder.with_extension("build"))?);
+        self.step(engine, "setting up its packages", None, &install, parent)?;
         // Written last: an environment without it is half made.
         std::fs::write(folder.join(places::READY_FILE), "")?;
         Ok(())
@@ -133,6 +139,46 @@ fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
+/// How packages that come as source are built, as arguments of uv's; the files that say so are put into `folder` first.
+/// Settings, and not the environment: uv keeps what it has built, and tells builds apart by their settings alone.
+fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<String>> {
+    let mut arguments = Vec::new();
+    for (name, text) in files {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+        match name.as_str() {
+            "build-requirements.txt" => {
+                arguments.extend(["--build-constraints".into(), path.to_string_lossy().into_owned()]);
+            }
+            "build-settings.txt" => {
+                let settings = text.lines().map(str::trim);
+                for setting in settings.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                    let setting = setting.replace("{build}", &folder.to_string_lossy());
+                    arguments.extend(["--config-settings-package".into(), setting]);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(arguments)
+}
+
+/// Its absence would be told by a build tool, some minutes later and in other words.
+fn check_compiler(engine: &str) -> Result<()> {
+    for (variable, usual) in [("CC", "cc"), ("CXX", "c++")] {
+        let named = std::env::var(variable).ok().filter(|value| !value.is_empty());
+        // It may carry arguments: `ccache g++`.
+        let program = named.as_deref().and_then(|value| value.split_whitespace().next()).unwrap_or(usual);
+        if which::which(program).is_err() {
+            bail!(
+                "no compiler `{program}`, which the packages of `{engine}` are built with\nhint: apt-get install g++"
+            );
+        }
+    }
+    Ok(())
+}
+
 fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
     let Ok(stat) = statvfs(dir) else { return Ok(()) };
     let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
@@ -148,4 +194,37 @@ fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
     std::iter::once(program.to_string_lossy().into_owned())
         .chain(arguments.iter().map(|it| it.to_string()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_build_become_arguments_and_a_setting_finds_the_file_that_it_names() {
+        let folder = std::env::temp_dir().join(format!("orchestrate-build-arguments-{}", std::process::id()));
+        let file = |name: &str, text: &str| (name.to_string(), text.to_string());
+        let files = [
+            file("build-requirements.txt", "cmake==4.4.4\n"),
+            file("build-settings.txt", "# why\n\nx:cmake.define.A=ON\n  x:cmake.define.B={build}/b.cmake\n"),
+            file("b.cmake", "set(B ON)\n"),
+        ];
+        let arguments = build_arguments(&files, &folder).unwrap();
+        let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
+        let package = "--config-settings-package";
+        let last = format!("x:cmake.define.B={}", at("b.cmake"));
+        let expected = [
+            "--build-constraints",
+            &at("build-requirements.txt"),
+            package,
+            "x:cmake.define.A=ON",
+            package,
+            &last,
+        ];
+        assert_eq!(arguments, expected);
+        assert_eq!(std::fs::read_to_string(at("b.cmake")).unwrap(), "set(B ON)\n");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(build_arguments(&[], &folder).unwrap(), Vec::<String>::new());
+        assert!(!folder.exists(), "what is not built from source needs no folder");
+    }
 }

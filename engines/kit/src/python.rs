@@ -19,7 +19,8 @@ pub struct PythonEngine {
     pub name: &'static str,
     /// The name of its environment: the engine's own, or the folder's of one that several share.
     pub environment: &'static str,
-    /// The pinned requirements that its environment is made from.
+    /// All that its environment is made from: the pinned requirements, and after them the files of its manifest's
+    /// `[environment] build`, in their order.
     pub requirements: &'static str,
     /// The Python that its environment is made with: `3.11`.
     pub python: &'static str,
@@ -43,6 +44,9 @@ const KIT: [(&str, &str); 9] = [
     ("engine_kit_wire.py", include_str!("../python/engine_kit_wire.py")),
     ("model_folder.py", include_str!("../python/model_folder.py")),
 ];
+
+/// Tells a worker which program started it, for what that program does better than Python.
+pub const PROGRAM_VARIABLE: &str = "ORCHESTRATE_ENGINE_PROGRAM";
 
 /// All of a Python engine's `main`.
 pub fn host(engine: PythonEngine) -> ExitCode {
@@ -101,6 +105,9 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         // It would keep the worker from the modules beside it.
         .env_remove("PYTHONSAFEPATH")
         .unchecked();
+    if let Ok(program) = std::env::current_exe() {
+        python = python.env(PROGRAM_VARIABLE, program);
+    }
     // The worker cannot unpack the embedded model, so it is told where that lies. A name that leads nowhere is left to it.
     let named = std::env::var(protocol::environment::MODEL).ok();
     if let Ok(model) = model_files::resolve(named.as_deref()) {

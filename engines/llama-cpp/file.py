@@ -1,0 +1,70 @@
+"""The one file that llama.cpp is given: the model's own, or a conversion of it, made and kept by the program that started this
+worker. Knows nothing of llama.cpp's library.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from engine_kit import Failed
+from model_folder import read_json
+
+PROGRAM = "ORCHESTRATE_ENGINE_PROGRAM"
+
+# What every GGUF file begins with.
+MAGIC = b"GGUF"
+
+
+def is_gguf(path):
+    return Path(path).suffix.lower() == ".gguf"
+
+
+def gguf_in(path):
+    """The GGUF file that a path is or, as a folder without safetensors, holds alone; None of any other model."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) != 1 or any(path.glob("*.safetensors")):
+            return None
+        path = files[0]
+    elif not is_gguf(path):
+        raise Failed("model", f"`{path}`: expected a `.gguf` file or a model folder")
+    check_begins(path)
+    return path
+
+
+def check_begins(path):
+    """llama.cpp says of a file that is none of its kind only that it could not be loaded."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(MAGIC))
+    except OSError as error:
+        raise Failed("model", f"`{path}`: {error.strerror or error}") from None
+    if begins != MAGIC:
+        raise Failed("model", f"`{path}` is no GGUF file: it begins with {begins!r}", "fetch or copy this file again")
+
+
+def converted(path, dtype, phases):
+    """The file that this project makes of a model, in `dtype` or in its own (None). A conversion that was made before is
+    found again by its content, whatever folder it came from."""
+    if Path(path).is_dir():
+        # A folder that is none is told of in this engine's words.
+        read_json(Path(path) / "config.json")
+    program = os.environ.get(PROGRAM)
+    if not program:
+        hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
+        raise Failed("unavailable", f"`{path}` is to be converted, and `{PROGRAM}` names no program for it", hint)
+    command = [program, "convert", str(path), *([dtype] if dtype else [])]
+    # What it says on stderr is read when it has ended: one line, or the trace of a fault.
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as asked:
+        line = ""
+        for line in asked.stdout:
+            line = line.rstrip("\n")
+            if not line.startswith("/"):
+                phases.progress("conversion", float(line), dtype)
+        said = asked.stderr.read().strip()
+    if asked.returncode != 0 or not line.startswith("/"):
+        why = said.splitlines()[-1].removeprefix("error: ") if said else f"ended with {asked.returncode}"
+        raise Failed("model", f"`{path}` cannot be converted to GGUF: {why}")
+    return Path(line)

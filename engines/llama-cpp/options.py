@@ -1,0 +1,61 @@
+"""The load options of this engine, their words, and what each means where nobody said it. Imports nothing of llama.cpp's."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from engine_kit import Failed, check_offered
+
+OPTIONS = ("library", "attention", "kv", "repack")
+
+# llama.cpp's own default, a fused attention where it has one; always; never.
+ATTENTION = ["auto", "fused", "plain"]
+KV = ["f16", "bf16", "f32", "q8_0"]
+
+# What GGUF files are converted to on request; a file in another dtype is loaded as it is.
+DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
+
+# The dtype of a load that names none.
+OWN = "own"
+
+
+def read_options(options):
+    said = SimpleNamespace(
+        library=_library(options.get("library")),
+        attention=_word(options, "attention", ATTENTION),
+        kv=_word(options, "kv", KV),
+        repack=_flag(options, "repack", True),
+    )
+    if said.kv == "q8_0" and said.attention == "plain":
+        # llama.cpp turns its values in memory for a plain attention, and blocks cannot be turned.
+        raise Failed("unsupported", "kv `q8_0` with attention `plain`: llama.cpp needs a fused one for it", "--set kv=f16")
+    return said
+
+
+def _library(value):
+    """The folder of the user's own `libllama.so`, named by itself or by the file."""
+    if value is None:
+        return None
+    path = Path(value) if isinstance(value, str) and value else None
+    if path is not None and path.is_file():
+        path = path.parent
+    if path is None or not (path / "libllama.so").is_file():
+        message = f"option `library`: no `libllama.so` at `{str(value)[:200]}`"
+        raise Failed("bad_request", message, "--set library=/folder/of/libllama.so")
+    return path.resolve()
+
+
+def _word(options, name, words):
+    word = options.get(name, words[0])
+    if not isinstance(word, str):
+        raise Failed("bad_request", f"option `{name}`: expected a word, found `{str(word)[:80]}`")
+    check_offered(f"option `{name}`:", word, words)
+    return word
+
+
+def _flag(options, name, default):
+    value = options.get(name, default)
+    # Words that came from a command line count as what they spell.
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
+    return value

@@ -1,0 +1,194 @@
+"""Room for requests: llama.cpp's contexts, each with keys and values of so many positions for so many sequences, and the one
+call in which all work is done, `llama_decode`.
+"""
+
+import ctypes
+
+import llama_cpp.llama_cpp as bindings
+import numpy
+
+import library
+from engine_kit import Failed
+
+# As llama-bench has them: tokens of one call, and tokens of one pass through the layers within it.
+BATCH_TOKENS, PASS_TOKENS = 2048, 512
+
+# Positions that a load makes room for where nobody says how many; llama-bench makes room for just what it asks.
+FIRST_POSITIONS = 2048
+
+ATTENTION = {"auto": -1, "plain": 0, "fused": 1}
+# By ggml.h, which the bindings do not have all of.
+KV = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
+
+
+class Rooms:
+    """One for requests of one sequence, from the load on, and one for batches once there are some; each replaced by a larger
+    one when a request needs it."""
+
+    def __init__(self, weights, options, threads, context_tokens, asked_tokens):
+        self._weights, self._options, self._most = weights, options, context_tokens
+        self._pool = Pool(threads)
+        self._kept = {}
+        self.one = self.of(1, asked_tokens or min(FIRST_POSITIONS, context_tokens))
+
+    def of(self, sequences, positions):
+        """A room that is empty and at least so large."""
+        kind = "one" if sequences == 1 else "batch"
+        kept = self._kept.get(kind)
+        if kept is None or kept.sequences < sequences or kept.positions < positions:
+            # Dropped first, so that both are never there at once.
+            self._kept[kind] = kept = None
+            self._kept[kind] = kept = self._made(sequences, self._rounded(positions))
+            if kind == "one":
+                self.one = kept
+        kept.clear()
+        return kept
+
+    def for_scores(self, positions):
+        """One that gives logits for every token, which takes memory that nothing else needs. For one use."""
+        return self._made(1, positions, every_logit=True)
+
+    def _rounded(self, positions):
+        """To powers of two, so that requests that grow do not each make a room of their own."""
+        return min(self._most, max(256, 1 << (positions - 1).bit_length()))
+
+    def _made(self, sequences, positions, every_logit=False):
+        return Room(self._weights, self._options, self._pool, sequences, positions, every_logit)
+
+
+class Pool:
+    """ggml's pool of threads, with its defaults, as llama-bench makes one; without any, every call would start threads of its
+    own and end them. They wait for work by looking for it a while, and then asleep."""
+
+    def __init__(self, threads):
+        self.threads, self.handle = threads, None
+        functions = bindings._lib
+        # The structure is filled by ggml itself, so that only its size must be enough.
+        settings = ctypes.create_string_buffer(4096)
+        functions.ggml_threadpool_params_init(settings, ctypes.c_int(threads))
+        functions.ggml_threadpool_new.restype = ctypes.c_void_p
+        self.handle = functions.ggml_threadpool_new(settings)
+        if not self.handle:
+            raise Failed("internal", f"no pool of {threads} threads: {library.why('ggml does not say why')}")
+
+    def attach(self, context):
+        bindings._lib.llama_attach_threadpool(ctypes.c_void_p(context), ctypes.c_void_p(self.handle), None)
+
+    def __del__(self):
+        if self.handle:
+            bindings._lib.ggml_threadpool_free(ctypes.c_void_p(self.handle))
+            self.handle = None
+
+
+class Room:
+    def __init__(self, weights, options, pool, sequences, positions, every_logit):
+        self._weights, self._pool, self.sequences, self.positions, self.handle = weights, pool, sequences, positions, None
+        settings = bindings.llama_context_default_params()
+        settings.n_ctx = positions * sequences
+        settings.n_batch, settings.n_ubatch = BATCH_TOKENS, PASS_TOKENS
+        settings.n_seq_max = sequences
+        # Of its own for each sequence: what they share in one another's rows would be computed and masked.
+        settings.kv_unified = False
+        settings.n_outputs_max = PASS_TOKENS if every_logit else 0
+        settings.n_outputs_max_per_seq = 0 if every_logit else 1
+        settings.n_threads = settings.n_threads_batch = pool.threads
+        settings.flash_attn_type = ATTENTION[options.attention]
+        settings.type_k = settings.type_v = KV[options.kv]
+        settings.swa_full = False
+        library.forget()
+        self.handle = bindings.llama_init_from_model(weights.handle, settings)
+        if not self.handle:
+            why = library.why("llama.cpp does not say why")
+            kind = "out_of_memory" if "alloc" in why else "unsupported"
+            what = f"no room for {positions} tokens" + (f" in each of {sequences} sequences" if sequences > 1 else "")
+            raise Failed(kind, f"{what}: {why}")
+        pool.attach(self.handle)
+        self.memory = bindings.llama_get_memory(self.handle)
+        # A small model has less in a call than was asked for.
+        self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
+        self.pass_tokens = bindings.llama_n_ubatch(self.handle)
+        self._seen = {}
+        self._make_batch(self.batch_tokens)
+
+    def _make_batch(self, size):
+        """llama.cpp's own structure over arrays of ours, filled anew for every call."""
+        self._token, self._position = numpy.zeros(size, numpy.int32), numpy.zeros(size, numpy.int32)
+        self._sequence, self._count = numpy.zeros(size, numpy.int32), numpy.ones(size, numpy.int32)
+        self._wanted = numpy.zeros(size, numpy.int8)
+        # One sequence for each token: a pointer to each place of the array above.
+        self._sequences = numpy.arange(size, dtype=numpy.uintp) * 4 + self._sequence.ctypes.data
+        batch = self._batch = bindings.llama_batch()
+        fields = [
+            ("token", self._token), ("pos", self._position), ("n_seq_id", self._count),
+            ("seq_id", self._sequences), ("logits", self._wanted),
+        ]
+        types = dict(bindings.llama_batch._fields_)
+        for name, array in fields:
+            setattr(batch, name, ctypes.cast(array.ctypes.data, types[name]))
+
+    def clear(self):
+        """Every position is free again; nothing of a request is there for the next."""
+        bindings.llama_memory_clear(self.memory, False)
+
+    def fill(self, prompts, every=False):
+        """Computes prompts, each a sequence from its start on, in as few calls as may be. Gives for each the logits after its
+        last token; with `every`, of one sequence, calls `every(index, logits)` for each of its tokens on the way."""
+        lengths = [len(prompt) for prompt in prompts]
+        token = numpy.concatenate([numpy.array(prompt, numpy.int32) for prompt in prompts])
+        position = numpy.concatenate([numpy.arange(length, dtype=numpy.int32) for length in lengths])
+        sequence = numpy.repeat(numpy.arange(len(prompts), dtype=numpy.int32), lengths)
+        ends = numpy.cumsum(lengths) - 1
+        wanted = numpy.zeros(len(token), numpy.int8)
+        wanted[slice(None) if every else ends] = 1
+        rows = [None] * len(prompts)
+        for start in range(0, len(token), self.batch_tokens):
+            end = min(start + self.batch_tokens, len(token))
+            for place, column in self._columns(token, position, sequence, wanted):
+                place[: end - start] = column[start:end]
+            self._decode(end - start)
+            for index in wanted[start:end].nonzero()[0].tolist():
+                logits = self._logits(index)
+                if every:
+                    every(start + index, logits)
+                else:
+                    # The next call writes where these stand.
+                    rows[sequence[start + index]] = logits if end == len(token) else logits.copy()
+        return rows
+
+    def _columns(self, token, position, sequence, wanted):
+        return zip((self._token, self._position, self._sequence, self._wanted), (token, position, sequence, wanted))
+
+    def step(self, tokens):
+        """One more token of some sequences: `(sequence, position, id)` each. Gives the logits after each."""
+        count = len(tokens)
+        for index, (sequence, position, id) in enumerate(tokens):
+            self._sequence[index], self._position[index], self._token[index], self._wanted[index] = sequence, position, id, 1
+        self._decode(count)
+        return [self._logits(index) for index in range(count)]
+
+    def _decode(self, count):
+        self._batch.n_tokens = count
+        code = bindings.llama_decode(self.handle, self._batch)
+        if code != 0:
+            why = library.why("llama.cpp does not say why")
+            raise Failed("internal", f"`llama_decode` of {count} tokens gave {code}: {why}")
+
+    def _logits(self, index):
+        """Of the token at this place of the last call; valid until the next."""
+        pointer = bindings.llama_get_logits_ith(self.handle, index)
+        if not pointer:
+            raise Failed("internal", f"no logits at {index}: {library.why('llama.cpp does not say why')}")
+        # It is the same few addresses again and again, and making an array of one takes longer than looking it up.
+        address = ctypes.addressof(pointer.contents)
+        known = self._seen.get(address)
+        if known is None:
+            known = self._seen[address] = numpy.ctypeslib.as_array(pointer, (self._weights.vocabulary_size,))
+        return known  # [vocabulary]
+
+    def threads(self):
+        return bindings.llama_n_threads(self.handle)
+
+    def __del__(self):
+        if self.handle:
+            bindings.llama_free(self.handle)
+            self.handle = None

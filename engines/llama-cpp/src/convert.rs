@@ -1,0 +1,85 @@
+//! `llama-cpp-engine convert MODEL [DTYPE]`: the model as a GGUF file, from the cache that runs keep their conversions in.
+//! How far it is comes line by line on stdout, `0.25` of it, and last the file. The worker asks this of the program that
+//! started it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use model_files::{Dtype, Format, ModelFolder, check_writable, conversions, own_dtype};
+
+pub struct Asked {
+    model: String,
+    dtype: Option<String>,
+}
+
+/// `None` of arguments that ask for something else: an engine has none.
+pub fn asked(mut arguments: impl Iterator<Item = String>) -> Option<Asked> {
+    let verb = arguments.next()?;
+    let model = arguments.next()?;
+    (verb == "convert").then(|| Asked { model, dtype: arguments.next() })
+}
+
+pub fn answer(asked: &Asked) -> ExitCode {
+    let said = gguf(asked).and_then(|path| say(&path.to_string_lossy()));
+    match said {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn gguf(asked: &Asked) -> Result<PathBuf> {
+    let model = ModelFolder::open(&asked.model)?;
+    let dtype = match asked.dtype.as_deref() {
+        Some(name) => {
+            let dtype = Dtype::named(name).with_context(|| format!("no dtype `{name}`"))?;
+            check_writable(Format::Gguf, dtype)?;
+            dtype
+        }
+        // The model's own where GGUF has it, else the one in which no number changes.
+        None => Some(own_dtype(&model)?)
+            .filter(|own| check_writable(Format::Gguf, *own).is_ok())
+            .unwrap_or(Dtype::F32),
+    };
+    conversions::converted(&model, Format::Gguf, dtype, &|done, total| {
+        // Whoever asked and is gone needs no file.
+        say(&format!("{:.3}", done as f64 / total.max(1) as f64))
+    })
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
+        bail!("nobody listens any more");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(arguments: &[&str]) -> Option<(String, Option<String>)> {
+        let asked = asked(arguments.iter().map(|it| it.to_string()))?;
+        Some((asked.model, asked.dtype))
+    }
+
+    #[test]
+    fn only_a_conversion_of_a_named_model_is_asked_for() {
+        assert_eq!(of(&["convert", "/m", "q8_0"]), Some(("/m".into(), Some("q8_0".into()))));
+        assert_eq!(of(&["convert", "/m"]), Some(("/m".into(), None)));
+        assert_eq!(of(&["convert"]), None);
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn a_dtype_that_nobody_knows_is_refused_by_its_name() {
+        let embedded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/embedded");
+        let error = gguf(&Asked { model: embedded.into(), dtype: Some("q99".into()) }).unwrap_err();
+        assert_eq!(error.to_string(), "no dtype `q99`");
+    }
+}

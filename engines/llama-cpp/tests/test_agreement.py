@@ -1,0 +1,87 @@
+"""The embedded model beside `pytorch-baseline`: f32 gives exactly its ids, and how far the narrower ones drift stays within
+bounds. Skipped where the baseline's environment is not set up."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from support import EMBEDDED, ENGINE, EXACT, KIT, ROOT, file
+
+PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
+NEW_TOKENS = 48
+SCORED = 512
+
+# Root mean square of log-probabilities against the baseline's, with room for other machines' kernels.
+DRIFT = {"bf16": 0.05, "f16": 0.01, "q8_0": 0.1, "q6_k": 0.2, "q4_k": 0.5, "q4_0": 0.6}
+
+
+def held_out():
+    from support import load
+
+    text = (EMBEDDED / "heldout.txt").read_text("utf-8")
+    return load(file("f32")).encode(text[:120_000])
+
+
+def ask(command, loads, held):
+    """For each load: the greedy ids after each prompt, and the scores of a passage."""
+    requests = []
+    for load in loads:
+        requests.append({"type": "load", "threads": 2, **load})
+        for start, length in PROMPTS:
+            prompt = [0, *held[start : start + length]]
+            requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
+        requests.append({"type": "score", "sequences": [held[20_000 : 20_000 + SCORED]]})
+    sent = "".join(json.dumps(request) + "\n" for request in requests)
+    environment = {**os.environ, "PYTHONPATH": str(KIT)}
+    done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=600)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if failed := [answer for answer in answers if answer["type"] == "failed"]:
+        raise AssertionError(failed[0])
+    texts = [it["iterations"][0]["sequences"][0]["output_ids"] for it in answers if it["type"] == "generated"]
+    scores = [it["logprobs"][0] for it in answers if it["type"] == "scored"]
+    count = len(PROMPTS)
+    return [(texts[index * count : (index + 1) * count], scores[index]) for index in range(len(loads))]
+
+
+def rms(one, other):
+    return (sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) / len(one)) ** 0.5
+
+
+class Agreement(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        baseline = ENGINE.parent / "pytorch-baseline" / "worker.py"
+        # The tests have a data folder of their own; the environment lies in the user's.
+        home = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
+        python_of = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
+        asked = [*python_of, "-c", "import sys; print(sys.executable)"]
+        found = subprocess.run(asked, env=home, capture_output=True, text=True)
+        if found.returncode != 0:
+            raise unittest.SkipTest(found.stderr.splitlines()[0])
+        cls.held = held_out()
+        ((cls.texts, cls.scores),) = ask([found.stdout.strip(), "-s", str(baseline)], [{"model": str(EMBEDDED)}], cls.held)
+
+    def loads(self, loads):
+        return ask([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.held)
+
+    def test_f32_gives_exactly_the_baselines_ids_and_its_log_probabilities(self):
+        options = [{}, EXACT]
+        loads = [{"model": str(file("f32")), "options": one} for one in options]
+        for one, bound, (texts, scores) in zip(options, (1e-3, 1e-5), self.loads(loads)):
+            print(f"f32 {one}: drift {rms(scores, self.scores):.1e}", file=sys.stderr)
+            self.assertEqual(texts, self.texts, one)
+            self.assertLess(rms(scores, self.scores), bound, one)
+
+    def test_narrower_ones_drift_as_far_as_is_said(self):
+        told = self.loads([{"model": str(file(dtype))} for dtype in DRIFT])
+        for (dtype, bound), (texts, scores) in zip(DRIFT.items(), told):
+            drift = rms(scores, self.scores)
+            same = [sum(a == b for a, b in zip(ours, theirs)) for ours, theirs in zip(texts, self.texts)]
+            print(f"{dtype}: drift {drift:.4f}, same ids {same} of {NEW_TOKENS}", file=sys.stderr)
+            self.assertLess(drift, bound, dtype)
+
+
+if __name__ == "__main__":
+    unittest.main()
