@@ -91,7 +91,7 @@ fn measure(shape: &Shape, depth: usize, tokens: usize, threads: usize) -> (f64, 
                 }
             }
             cache.grow(depth);
-            let ops = Ops { pool: Pool::new(1), level: Level::Avx512 };
+            let ops = Ops::new(Pool::new(1), Level::best());
             let width = shape.heads * shape.head_dim;
             let mut queries = Rows::new(tokens, width);
             queries

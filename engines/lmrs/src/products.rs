@@ -12,11 +12,16 @@ use crate::kernels::{Level, Outputs, panels, rows};
 use crate::matrix::{Matrix, PANEL};
 use crate::pool::Pool;
 use crate::rows::Rows;
+use crate::share::share_if;
 
 /// Bytes of weights that a thread takes at a time when memory sets the pace: some microseconds' worth.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Panels that a thread takes at a time: as many as are read side by side.
-const CHUNK_PANELS: usize = 8;
+/// Chunks for each thread at least, so that they end together.
+const CHUNKS: usize = 4;
+/// Panels that are read side by side.
+const PANELS_AT_ONCE: usize = 2;
+/// Panels that a thread takes at a time when many tokens use each weight.
+const CHUNK_PANELS: usize = 16;
 /// Outputs that a thread takes at a time when many tokens use each weight.
 const CHUNK_OUTPUTS: usize = 96;
 /// Below so many bytes of weights, times tokens, waking the others takes longer than what they save.
@@ -47,7 +52,8 @@ impl Scratch {
         let works = products.iter_mut().map(|(matrix, out)| {
             let first = chunks;
             let way = Way::of(level, matrix, tokens);
-            let work = Work { matrix, way, first, chunk: way.chunk(matrix, pool), out: Outputs::split(out) };
+            let chunk = way.chunk(matrix, tokens, pool);
+            let work = Work { matrix, way, first, chunk, out: Outputs::split(out) };
             chunks += way.places(matrix).div_ceil(work.chunk);
             work
         });
@@ -68,7 +74,7 @@ impl Scratch {
             self.token.row_mut(0).copy_from_slice(x);
             panels::prepare(level, &self.token, &mut self.panels);
         }
-        let (all, chunk) = (way.places(matrix), way.chunk(matrix, pool));
+        let (all, chunk) = (way.places(matrix), way.chunk(matrix, 1, pool));
         let best = Mutex::new(Largest::default());
         let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
         team.share(all.div_ceil(chunk), &|taken| {
@@ -103,7 +109,11 @@ impl Scratch {
     /// In each form that one of these products wants.
     fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
         if works.iter().any(|work| work.way == Way::Panels) {
-            panels::prepare(team.level, x, &mut self.panels);
+            self.panels.reshape(x.tokens(), x.width);
+            let parts = self.panels.parts(CHUNKS * team.pool.threads());
+            share_if(!team.alone && x.tokens() > 1, team.pool, parts, |_, part| {
+                panels::prepare_part(team.level, x, part);
+            });
         }
         for (kind, packed) in [(Kind::Numbers, &mut self.numbers), (Kind::Pairs, &mut self.pairs)] {
             if works.iter().any(|work| work.way == Way::Prefill(kind)) {
@@ -183,10 +193,14 @@ impl Way {
         }
     }
 
-    fn chunk(self, matrix: &Matrix, pool: &Pool) -> usize {
+    fn chunk(self, matrix: &Matrix, tokens: usize, pool: &Pool) -> usize {
+        let places = self.places(matrix);
+        let of_each = places / (CHUNKS * pool.threads());
+        let of_memory = CHUNK_BYTES * places / matrix.bytes().max(1);
         match self {
-            Self::Panels => CHUNK_PANELS,
-            Self::Decode(_) => (CHUNK_BYTES * self.places(matrix) / matrix.bytes().max(1)).max(1),
+            Self::Panels if tokens > DECODE_TOKENS => of_each.clamp(PANELS_AT_ONCE, CHUNK_PANELS),
+            Self::Panels => of_each.min(of_memory).next_multiple_of(PANELS_AT_ONCE).max(PANELS_AT_ONCE),
+            Self::Decode(_) => of_each.min(of_memory).max(1),
             // All threads have something to do, and whole tiles.
             Self::Prefill(_) => {
                 (matrix.outputs / (2 * pool.threads())).next_multiple_of(32).clamp(32, CHUNK_OUTPUTS)

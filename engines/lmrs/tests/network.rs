@@ -68,15 +68,8 @@ fn load(path: &Path, asked: Asked, ops: &Ops) -> Network {
     Network::new(shape, weights)
 }
 
-fn levels() -> Vec<Level> {
-    #[cfg(target_arch = "x86_64")]
-    return vec![Level::Portable, Level::Avx2, Level::Avx512];
-    #[cfg(not(target_arch = "x86_64"))]
-    return vec![Level::Portable];
-}
-
 fn ops(threads: usize) -> Ops {
-    Ops { pool: Pool::new(threads), level: *levels().last().unwrap() }
+    Ops::new(Pool::new(threads), Level::best())
 }
 
 fn logits(
@@ -125,8 +118,8 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
         let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
         let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
-            for level in levels() {
-                let mut ops = Ops { level, ..ops(2) };
+            for level in Level::here() {
+                let mut ops = Ops::new(Pool::new(2), level);
                 let mut network = load(&path, Asked::Float(Dtype::F32), &ops);
                 let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
                 let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);

@@ -1,5 +1,4 @@
 //! The program itself, asked through its pipes about the embedded model.
-#![cfg(any())] // Gone when network, kernels and engine are in one tree.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 use std::path::Path;

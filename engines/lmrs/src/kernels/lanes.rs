@@ -27,9 +27,9 @@ fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {
-    // Not `clamp`, which NaN passes through by way of a branch.
-    let x = if x < 88.37 { x } else { 88.37 };
-    let x = if x > -87.33 { x } else { -87.33 };
+    // In this order a number that is none stays none.
+    let x = if x > 88.37 { 88.37 } else { x };
+    let x = if x < -87.33 { -87.33 } else { x };
     // Added to a number so large, what is left of `x / ln 2` is its whole part, in the last bits.
     let whole_bits = x * std::f32::consts::LOG2_E + 12_582_912.0;
     let whole = whole_bits - 12_582_912.0;
@@ -60,6 +60,7 @@ mod tests {
             assert!((f64::from(exp(x)) / exact - 1.0).abs() < 3e-7, "{x}: {} and {exact}", exp(x));
         }
         assert!(exp(f32::NEG_INFINITY) < 2e-38 && exp(f32::INFINITY) > 1e38 && exp(0.0) == 1.0);
+        assert!(exp(f32::NAN).is_nan());
     }
 
     #[test]

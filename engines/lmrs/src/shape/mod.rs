@@ -69,6 +69,9 @@ impl Shape {
             (None, Some(times)) => hidden_size.saturating_mul(times),
             (None, None) => return Err(fields.missing("intermediate_size", "feed_forward_length")),
         };
+        if inner == 0 {
+            return Err(fields.fault("an intermediate size of 0".into()));
+        }
         Ok(Self {
             architecture: family.name,
             vocabulary: vocabulary_size as usize,
@@ -87,11 +90,6 @@ impl Shape {
             embedding_scale: if family.scales_embedding { (hidden_size as f32).sqrt() } else { 1.0 },
             tied: folder.config.tie_word_embeddings,
         })
-    }
-
-    /// Queries that share a head of keys and values.
-    pub fn group(&self) -> usize {
-        self.heads / self.kv_heads
     }
 }
 
