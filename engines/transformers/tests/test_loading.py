@@ -14,7 +14,6 @@ from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weight
 import torch
 
 import devices
-import loading  # noqa: F401  A first import while CUDA is feigned would look for a driver.
 from devices import asked_bytes, bytes_as, check_room, free_of_container
 from engine_kit import Failed, Phases
 from environment import prepare_environment
@@ -113,9 +112,28 @@ class Loading(unittest.TestCase):
         self.assertEqual(failed.kind, "model")
         self.assertIn("its `vocab_size` is 65, and its embedding has 64 rows", failed.message)
         failed = self.refusal(write_folder(self, {"intermediate_size": 48}, random_weights(CONFIG)))
-        self.assertIn("tensors have other shapes than its `config.json` says", failed.message)
+        said = "tensor `model.layers.0.mlp.down_proj.weight`: expected the shape [32, 48], found [32, 64]"
+        self.assertEqual((failed.kind, failed.message), ("model", said))
         failed = self.refusal(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "model")
+
+    def test_a_config_that_the_library_cannot_make_a_network_of_is_named_with_the_class_of_what_it_said(self):
+        path = write_folder(self, {"hidden_act": "nonsense"})
+        failed = self.refusal(path)
+        self.assertEqual(failed.kind, "model")
+        self.assertIn(f"`{path / 'config.json'}`: KeyError: ", failed.message)
+        self.assertIn("nonsense", failed.message)
+
+    def test_path_fast_hints_at_the_library_where_the_library_computes_it(self):
+        for changes, hint in [
+            ({"model_type": "gpt2"}, "--set path=loop"),
+            ({"hidden_act": "gelu"}, "--set path=loop"),
+            ({"model_type": "t5"}, None),
+            ({"model_type": "lamma"}, None),
+            ({"hidden_act": "nonsense"}, None),
+        ]:
+            failed = self.refusal(write_folder(self, changes, random_weights(CONFIG)), {"path": "fast"})
+            self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), changes)
 
     def test_a_context_beyond_the_models_is_refused(self):
         failed = self.refusal(write_folder(self), context_tokens=129)
@@ -123,6 +141,8 @@ class Loading(unittest.TestCase):
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", failed.message)
 
     def test_a_cuda_device_that_is_not_there_is_refused(self):
+        import loading  # noqa: F401  A first import while CUDA is feigned would look for a driver.
+
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
             failed = self.refusal(write_folder(self), device="cuda:1")
         self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
