@@ -11,7 +11,9 @@ class Looping(Causal):
     def run(self, job, tokens):
         batch, chooser = lay_out(job.prompts, job.padding, self.device), Chooser(job, tokens)
         steps = self.steps(batch, job.max_new_tokens) if job.use_cache else Whole(self.network)
-        ids = chooser(steps.prefill(batch))
+        logits = steps.prefill(batch)
+        self.check_numbers(logits)
+        ids = chooser(logits)
         while not push(tokens, ids.tolist()):
             logits = steps.advance(ids)
             # A step that is compiled or captured has the greedy choice in it.
