@@ -33,6 +33,15 @@ class Causal(Model):
         """Brings every sequence of the job to its end."""
         raise NotImplementedError
 
+    def check_numbers(self, logits):
+        """Of the first token of each request [sequences, vocabulary]: weights with a number that is none in them would
+        give ids all the same. The largest is one that is none wherever one is, and -inf is what some models rule out by."""
+        if not bool(torch.isfinite(logits.amax(-1)).all()):
+            what = f"its weights lead to logits that are no numbers, in {NAMES[logits.dtype]}"
+            # A number that f16 has no room for may be none of the weights' fault.
+            widened = logits.dtype != torch.float32 and self.loaded.options.quantize == "none"
+            raise Failed("model", f"model `{self.loaded.folder.name}`: {what}", "--dtype f32" if widened else None)
+
     def prepare(self, phases):
         """What this path does once, when the model is loaded."""
 

@@ -22,12 +22,12 @@ ARCHITECTURES = list(UNSAID)
 
 def read_shape(config):
     architecture = config.get("model_type")
-    check_offered("path `fast`: architecture", architecture, ARCHITECTURES)
+    check_computed("architecture", architecture, ARCHITECTURES, library_architectures)
     config = {**UNSAID[architecture], **{name: value for name, value in config.items() if value is not None}}
     gemma, joined = architecture == "gemma", architecture == "phi3"
     # `gelu` in a config of Gemma is an old mistake for the tanh form, which its checkpoints were trained with.
     activations = ["gelu_pytorch_tanh", "gelu"] if gemma else ["silu"]
-    check_offered("path `fast`: `hidden_act`", config.get("hidden_act", activations[0]), activations)
+    check_computed("`hidden_act`", str(config.get("hidden_act", activations[0])), activations, library_activations)
     for word in ("use_bidirectional_attention", "use_sliding_window"):
         if config.get(word):
             raise Failed("unsupported", f"path `fast`: `{word}`", "--set path=loop")
@@ -71,6 +71,28 @@ def read_shape(config):
         embedding_scale=math.sqrt(hidden_size) if gemma else None,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
     )
+
+
+def check_computed(what, asked, offered, library_words):
+    """Another path is the hint where it computes this; what the library does not know either, no path does."""
+    try:
+        check_offered(f"path `fast`: {what}", asked, offered)
+    except Failed as failed:
+        hint = "--set path=loop" if asked in library_words() else None
+        raise Failed(failed.kind, failed.message, hint) from None
+
+
+def library_architectures():
+    # Imported by whoever is refused, and by nobody else.
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+
+def library_activations():
+    from transformers.activations import ACT2CLS
+
+    return ACT2CLS
 
 
 def read_rope_scaling(rope):

@@ -3,6 +3,7 @@
 import math
 import re
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -10,6 +11,9 @@ from engine_kit import Failed
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+# Where a container is told how much memory it may have.
+CGROUP = Path("/sys/fs/cgroup")
 
 # What PyTorch does where nobody says how many threads to use; read before anybody does.
 DEFAULT_THREADS = torch.get_num_threads()
@@ -49,6 +53,10 @@ def free_bytes(device):
     """Memory that an allocation can still have; None where nobody says."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    return min((room for room in (free_of_host(), free_of_container()) if room is not None), default=None)
+
+
+def free_of_host():
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)
@@ -57,15 +65,34 @@ def free_bytes(device):
         return None
 
 
-def check_room(tensors, dtype, devices, free=free_bytes):
-    """Refuses weights that cannot fit, before they are read: a host that runs out of memory kills instead of refusing."""
-    numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    need, rooms = numbers * dtype.itemsize, [free(device) for device in devices]
-    if None in rooms or need <= sum(rooms):
-        return
-    where = ", ".join(str(device) for device in devices)
-    message = f"the weights take {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(sum(rooms))} are free on {where}"
-    raise Failed("out_of_memory", message, None if dtype.itemsize < 4 else "--dtype bf16")
+def free_of_container(folder=CGROUP):
+    """What the limit of a container (cgroup v2) leaves; None where there is no limit. The host may have far more."""
+    try:
+        most, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return None
+    try:
+        lines = dict(line.split() for line in (folder / "memory.stat").read_text("ascii").splitlines())
+        # Pages of files that nobody looks at count as used and make room when room is needed, as a fresh download's do.
+        used -= int(lines["inactive_file"])
+    except (OSError, KeyError, ValueError):
+        pass
+    return max(0, most - used)
+
+
+def bytes_as(tensors, dtype):
+    """What these tensors take in another dtype."""
+    return sum(math.prod(tensor.shape) for tensor in tensors.values()) * dtype.itemsize
+
+
+def check_room(needs, dtype, free=free_bytes):
+    """Refuses weights that cannot fit, before they are read: a host that runs out of memory kills instead of refusing.
+    `needs`: bytes by device, for what does not fit on one is of no use to it on another."""
+    for device, need in needs.items():
+        if (room := free(device)) is not None and need > room:
+            what = "the weights take" if len(needs) == 1 else f"the shard on {device} takes"
+            message = f"{what} {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(room)} are free on {device}"
+            raise Failed("out_of_memory", message, None if dtype.itemsize < 4 else "--dtype bf16")
 
 
 @contextmanager

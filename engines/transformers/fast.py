@@ -13,7 +13,7 @@ from causal import SCORED_TOGETHER, Causal, libraries
 from compact import Decoder
 from compact_shape import read_shape
 from compact_weights import read_network
-from devices import DTYPES, check_room, find_device, free_bytes, saying_memory, set_threads, wait_for
+from devices import DTYPES, bytes_as, check_room, find_device, free_bytes, saying_memory, set_threads, wait_for
 from engine_kit import Failed
 from fast_step import CapturedSteps, Steps, check_compiler
 from steps import compile_cache
@@ -35,9 +35,6 @@ QUANTISED = "this engine itself (compact_product.py), int8 weight-only, a scale 
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
-    if device.type == "cuda":
-        # Streams and graphs are made on the device that is current.
-        torch.cuda.set_device(device)
     # What was compiled for the model before holds on to it.
     torch._dynamo.reset()
     check_options(request.options)
@@ -46,7 +43,8 @@ def load(request, folder, options, phases):
     with phases.time("tokenizer"):
         tokenizer = read_tokenizer(folder)
     int8 = options.quantize == "int8"
-    check_room(folder.tensors, torch.int8 if int8 else dtype, [device])
+    held_as = torch.int8 if int8 else dtype
+    check_room({device: bytes_as(folder.tensors, held_as)}, held_as)
     with phases.time("weights"), saying_memory("weights", device):
         network = read_network(folder, shape, dtype, int8, lambda part, file: phases.progress("weights", part, file))
     with phases.time("device"), saying_memory("moving the weights", device):

@@ -9,13 +9,7 @@ import torch
 import torch._dynamo
 
 from engine_kit import Failed
-
-# Each number of sequences and each length of its cache is a step of its own; PyTorch's own bound is 8.
-torch._dynamo.config.recompile_limit = 256
-
-# So far may a compiled step's logits lie from the plain one's, as a part of the largest: rounding in another order is far
-# below it in bf16, and a step that computes something else far above.
-TOLERATED = 0.05
+from steps import end_compilers, held, hold_against
 
 
 class Steps:
@@ -43,23 +37,33 @@ class Steps:
         return torch.compile(step, fullgraph=True, options=self.OPTIONS)
 
     def prepare(self):
-        """Compiles, holds the outcome against the plain step, and runs it with another length, for which nothing is left
-        to compile."""
-        decoder = self._decoder
-        typical = min(self.TYPICAL_TOKENS, decoder.context_tokens)
-        decoder.begin(typical - 1)
-        with decoder.unchanged():
-            decoder.step(self._span(typical))
-            wanted = decoder.logits.clone()
-        self._first_run(self._span(typical))
-        hold_against(wanted, decoder.logits)
-        decoder.begin(1)
-        self._run(2)
-        forget_compilers()
+        """Compiles, and holds the outcome against the plain step: at a typical length, and at others with other ids, for which
+        nothing is left to compile and nothing of the first may have been taken for a constant."""
+        typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
+        self._held_at(typical, self._first_run)
+        for tokens in (max(2, typical // 16), 2):
+            self._held_at(tokens, self._run)
+        end_compilers()
 
-    def _first_run(self, span):
+    def _held_at(self, tokens, run):
+        """Runs the step that adds the last of so many tokens, and the plain one beside it."""
+        decoder = self._decoder
+        decoder.begin(tokens - 1)
+        ids = torch.arange(tokens, tokens + len(decoder.ids), device=decoder.ids.device)
+        decoder.ids.copy_(ids % decoder.logits.shape[-1])
+        with decoder.unchanged():
+            decoder.step(self._span(tokens))
+            wanted = held(decoder.logits)
+        # A step that writes elsewhere must not find what the plain one wrote.
+        for buffers in (decoder.keys, decoder.values):
+            for index in range(len(decoder.network.layers)):
+                buffers[index][:, :, tokens - 1].zero_()
+        run(tokens)
+        hold_against(wanted, decoder.logits, "fast")
+
+    def _first_run(self, tokens):
         try:
-            self._step(span)
+            self._run(tokens)
         except (MemoryError, torch.OutOfMemoryError, Failed):
             raise
         except Exception as error:
@@ -97,8 +101,7 @@ class CapturedSteps(Steps):
         length = 0
         while length < self._decoder.context_tokens:
             length = self._length_for(length + 1)
-            self._decoder.begin(1)
-            self(length)
+            self._held_at(length, self)
 
     def _captured(self, length):
         with self._decoder.unchanged():
@@ -121,21 +124,6 @@ def check_compiler(device):
     if device.type == "cpu" and shutil.which(compiler) is None:
         message = f"path `fast` compiles its step, and there is no C++ compiler `{compiler}`"
         raise Failed("unavailable", message, "apt-get install g++")
-
-
-def hold_against(wanted, found):
-    largest = float(wanted.abs().max())
-    apart = float((wanted.float() - found.float()).abs().max())
-    if not apart <= TOLERATED * max(largest, 1e-6):
-        what = f"its logits lie {apart:.3g} from those of the plain step, which reach {largest:.3g}"
-        raise Failed("internal", f"path `fast`: the step was compiled wrongly: {what}", "--set path=loop")
-
-
-def forget_compilers():
-    """Ends the processes that compiled: they would hold memory beside what is measured. The next compile starts its own."""
-    from torch._inductor.async_compile import shutdown_compile_workers
-
-    shutdown_compile_workers()
 
 
 def said_of_compiler(error):

@@ -24,6 +24,7 @@ class Generating(Causal):
             disable_compile=True,
         )
         chooser = Chooser(job, tokens)
+        checked = self._check_first()
         processors = LogitsProcessorList([Picked(chooser)] if chooser.samples else [])
         try:
             self.network.generate(
@@ -35,6 +36,18 @@ class Generating(Causal):
             )
         except Done:
             pass
+        finally:
+            checked.remove()
+
+    def _check_first(self):
+        """A hook that is gone with the first call of the model, so that no other token pays for it."""
+
+        def check(network, asked, output):
+            handle.remove()
+            self.check_numbers(output.logits[:, -1])
+
+        handle = self.network.register_forward_hook(check)
+        return handle
 
     def choices(self):
         return {**super().choices(), "decode": "transformers.generate, growing cache"}

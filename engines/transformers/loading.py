@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import torch
 import transformers.modeling_utils  # noqa: F401  What a first model would import is part of the import.
 
-from devices import DTYPES, check_room, find_device, saying_memory, set_threads, wait_for
+from devices import DTYPES, bytes_as, check_room, find_device, saying_memory, set_threads, wait_for
 from generating import Generating
 from held import count_parameters, what_is_held
 from looping import Looping
 from network import read_config, read_network
 from options import STATIC, by_inductor
 from quantize import nf4_config, nf4_facts, quantise
-from shards import device_map
+from shards import share_out
 from static import Static
 from text import read_tokenizer
 
@@ -26,10 +26,15 @@ def load(request, folder, options, phases):
         tokenizer = read_tokenizer(folder)
     with phases.time("weights"), saying_memory("weights", device):
         config, network_class = read_config(folder)
-        placement = place(config, network_class, options, device, dtype)
-        devices = sorted(set(placement.get("device_map", {}).values()), key=str) or [device]
+        placement, needs = {}, {device: bytes_as(folder.tensors, dtype)}
+        if options.quantize == "nf4":
+            # Blocks are quantised by the device that they come to.
+            placement = {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
+        elif options.shard > 1:
+            placement["device_map"], needs = share_out(config, network_class, dtype, device, options.shard)
+        devices = list(needs)
         if options.quantize != "nf4":
-            check_room(folder.tensors, dtype, devices)
+            check_room(needs, dtype)
         network = read_network(folder, config, network_class, dtype, options, **placement)
     if not placement:
         with phases.time("device"), saying_memory("moving the weights", device):
@@ -58,16 +63,6 @@ def load(request, folder, options, phases):
     with torch.no_grad(), saying_memory(f"preparing path `{options.path}`", device):
         model.prepare(phases)
     return model
-
-
-def place(config, network_class, options, device, dtype):
-    """Where `from_pretrained` puts weights, if not into the memory of the host first."""
-    if options.quantize == "nf4":
-        # Blocks are quantised by the device that they come to.
-        return {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
-    if options.shard > 1:
-        return {"device_map": device_map(config, network_class, dtype, device, options.shard)}
-    return {}
 
 
 def choices(options, quantised, devices):

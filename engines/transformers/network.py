@@ -3,6 +3,7 @@
 import logging
 import warnings
 
+import torch
 import transformers
 from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -30,7 +31,7 @@ def read_config(folder):
         network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except Exception as error:
         # A config is checked by whatever its class happens to compute from it.
-        raise Failed("model", f"`{folder.path / 'config.json'}`: {one_line(error)}") from None
+        raise broken_config(folder, error) from None
     return config, network
 
 
@@ -45,6 +46,8 @@ def read_network(folder, config, network, dtype, options, **placement):
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
+            # It would list them on stderr; here the first is named.
+            ignore_mismatched_sizes=True,
             **placement,
         )
     except Exception as error:
@@ -53,7 +56,14 @@ def read_network(folder, config, network, dtype, options, **placement):
         if "attention" in str(error) and "support" in str(error):
             what = f"attention `{options.attention}` of architecture `{folder.architecture}`: {one_line(error)}"
             raise Failed("unsupported", what, "--set attention=eager") from None
-        raise Failed("model", f"model `{folder.name}`: {shapes_that_differ(folder, error)}") from None
+        try:
+            with torch.device("meta"):
+                network(config)
+        except Exception as fault:
+            raise broken_config(folder, fault) from None
+        raise Failed("model", f"model `{folder.name}`: {with_class(error)}") from None
+    if found["mismatched_keys"]:
+        raise Failed("model", shape_that_differs(folder, *min(found["mismatched_keys"])))
     # `transformers` would give what is missing random numbers and go on.
     if missing := sorted(found["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -65,14 +75,22 @@ def read_network(folder, config, network, dtype, options, **placement):
     return loaded.eval().requires_grad_(False)
 
 
-def shapes_that_differ(folder, error):
-    """What `transformers` says of tensors that do not fit its network is a table on stderr; the config is what they differ from."""
-    if "mismatch" not in str(error).lower():
-        return one_line(error)
+def shape_that_differs(folder, name, found, expected):
+    """What the config is to blame for, where its word is known; else the tensor and both shapes."""
     rows = {tensor.shape[0] for name, tensor in folder.tensors.items() if "embed" in name or "wte" in name}
     if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
-        return f"its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
-    return "tensors have other shapes than its `config.json` says (they are listed on stderr)"
+        return f"model `{folder.name}`: its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
+    return f"tensor `{name}`: expected the shape {list(expected)}, found {list(found)}"
+
+
+def broken_config(folder, error):
+    return Failed("model", f"`{folder.path / 'config.json'}`: {with_class(error)}")
+
+
+def with_class(error):
+    """What a `KeyError` says is a word alone, which nobody understands without the class."""
+    said = one_line(error)
+    return said if said == type(error).__name__ else f"{type(error).__name__}: {said}"
 
 
 def one_line(error):

@@ -19,6 +19,8 @@ STATIC = (*CAPTURED, *COMPILED)
 QUANTIZE = ["none", "int8", "int8-dynamic", "int4", "nf4"]
 ATTENTION = ["sdpa", "eager", "flash"]
 MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+# Those in which a step of path `compile` is captured in CUDA graphs, where there are such.
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
 COMPILERS = ["torchscript", "inductor"]
 
 OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
@@ -31,6 +33,31 @@ DTYPES = ["f32", "bf16", "f16"]
 
 def read_options(options, device):
     """Every option, with what it means where nobody said it. `device` is the one of the load: `cpu`, `cuda`, `cuda:1`."""
+    try:
+        return _read(options, device)
+    except Failed as failed:
+        if _hints_in_circles(options, device):
+            raise Failed(failed.kind, failed.message) from None
+        raise
+
+
+def _hints_in_circles(options, device):
+    """Whether whoever does what each hint says comes back to where they were: two options that belong to different paths."""
+    seen = []
+    while options not in seen:
+        seen.append(options)
+        try:
+            _read(options, device)
+            return False
+        except Failed as failed:
+            if not (failed.hint or "").startswith("--set "):
+                return False
+            name, _, value = failed.hint.removeprefix("--set ").partition("=")
+            options = {**options, name: value}
+    return True
+
+
+def _read(options, device):
     said = SimpleNamespace(
         path=_word(options, "path", PATHS),
         quantize=_word(options, "quantize", QUANTIZE),
@@ -45,7 +72,7 @@ def read_options(options, device):
     _only_with(options, said, "mode", said.path == "compile", "path=compile")
     _only_with(options, said, "compiler", said.path in ("jit", "jit-cuda-graph"), "path=jit")
     said.compiler = said.compiler or COMPILERS[0]
-    _only_with(options, said, "fusion", by_inductor(said), "compiler=inductor")
+    _only_with(options, said, "fusion", by_inductor(said), "compiler=inductor" if said.path in COMPILED else "path=compile")
     _only_with(options, said, "cache_tokens", said.path in STATIC or said.path == "fast", "path=compile")
     if said.quantize == "int8" and said.path != "fast":
         what = f"quantize `int8` with path `{said.path}`: it is path `fast` that computes with it"
@@ -114,6 +141,7 @@ def _whole(options, name, default, least):
 
 
 def _only_with(options, said, name, fits, remedy):
-    """An option that would change nothing is refused, not ignored."""
+    """An option that would change nothing is refused, not ignored. Whoever asked for `fast` is not sent to another path."""
     if options.get(name) is not None and not fits:
-        raise Failed("unsupported", f"option `{name}` has no meaning with path `{said.path}`", f"--set {remedy}")
+        hint = None if said.path == "fast" else f"--set {remedy}"
+        raise Failed("unsupported", f"option `{name}` has no meaning with path `{said.path}`", hint)

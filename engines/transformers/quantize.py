@@ -4,6 +4,7 @@ What is quantised is every linear layer; what is looked up and not multiplied (e
 is a linear layer: `int8-dynamic` takes it along as PyTorch's recipe does, 4 bits leave it alone as `transformers` does.
 """
 
+import math
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -39,19 +40,53 @@ def nf4_facts(dtype):
 
 def _int8_dynamic(network, device, dtype, by_inductor):
     """Weights in int8 once, activations in int8 for every product. On a CPU in f32 that is PyTorch's own recipe, with a
-    scale for each row of a matrix; its kernels take f32 alone. Elsewhere it is torchao's, which rounds less, and on a CPU
-    without a compiler takes a hundred times as long."""
+    scale for each row of a matrix; its kernels take f32 alone. Elsewhere it is torchao's, which on a CPU without a compiler
+    takes a hundred times as long."""
     if device.type == "cpu" and dtype == torch.float32 and not by_inductor:
-        engine = torch.backends.quantized.engine
         scaled = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
-        torch.ao.quantization.quantize_dynamic(network, scaled, inplace=True)
-        library = f"torch.ao.quantization.quantize_dynamic, {engine}"
+        torch.ao.quantization.quantize_dynamic(network, scaled, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)
+        bits = "7 of 8 bits (no VNNI)" if reduces_range() else "8 bits"
+        how = f"{torch.backends.quantized.engine}, activations in {bits}, a scale for each token"
+        library = f"torch.ao.quantization.quantize_dynamic, {how}"
     else:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
         quantize_(network, Int8DynamicActivationInt8WeightConfig(set_inductor_config=False))
         library = f"torchao {version('torchao')}, Int8DynamicActivationInt8Weight"
     return SimpleNamespace(library=library, weights_dtype="int8", compute_dtype="int8")
+
+
+class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
+    """PyTorch's own product, with a scale for each token. Its operator has one for all rows that it is given, so that one
+    large number in a prompt costs every token its small ones. Rows that reach as far as each other share a scale that is
+    right for all, so each row is divided by its largest number first, and what comes out is multiplied by it again."""
+
+    def __init__(self, *sizes, **further):
+        super().__init__(*sizes, **further)
+        self._reduces_range = reduces_range()
+        self.register_parameter("added", None)
+
+    def set_weight_bias(self, weight, bias):
+        # A bias is added after the rows have their sizes back, so it is not packed.
+        super().set_weight_bias(weight, None)
+        self.added = bias
+
+    def forward(self, x):
+        if x.numel() == x.shape[-1]:
+            found = self._product(x)
+        else:
+            largest = torch.linalg.vector_norm(x, math.inf, -1, keepdim=True).clamp_min_(torch.finfo(x.dtype).tiny)
+            found = self._product(x / largest).mul_(largest)
+        return found if self.added is None else found.add_(self.added)
+
+    def _product(self, x):
+        return torch.ops.quantized.linear_dynamic(x, self._packed_params._packed_params, reduce_range=self._reduces_range)
+
+
+def reduces_range():
+    """Whether activations must do with 7 bits: without VNNI, products of 8 bits are added up in 16, which they can leave.
+    The engine of ARM processors has wider sums."""
+    return torch.backends.quantized.engine != "qnnpack" and not torch.cpu._is_vnni_supported()
 
 
 def _int4(network, device, dtype):

@@ -90,6 +90,13 @@ class Room:
         for layer in self.cache.layers:
             layer.cumulative_length.zero_()
 
+    def wipe(self):
+        """Nothing stands in the cache. A request has no need of it."""
+        for layer in self.cache.layers:
+            if layer.is_initialized:
+                layer.keys.zero_()
+                layer.values.zero_()
+
     def _mask(self, seen, real=None):
         """Which columns each token attends to: [sequences, 1, tokens or 1, columns]."""
         allowed = seen & (self.real if real is None else real)[:, None, None, :]

@@ -56,22 +56,38 @@ def bytes_of(module):
     return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
 
 
-def device_map(config, network_class, dtype, first, count):
-    """What `from_pretrained` takes: names of parts to devices, from `first` on."""
+def share_out(config, network_class, dtype, first, count):
+    """What `from_pretrained` takes, names of parts to devices from `first` on; and how many bytes of weights each device
+    is to hold."""
     there = torch.cuda.device_count()
     if first.index + count > there:
         raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {there} CUDA devices", f"--set shard={there}")
     with torch.device("meta"):
         empty = network_class(config).to(dtype)
-    placed = plan(parts_of(empty), count)
-    return {name: torch.device("cuda", first.index + number) for name, number in together(empty, placed).items()}
+    placed, held = place_parts(empty, count)
+    named = {name: torch.device("cuda", first.index + number) for name, number in placed.items()}
+    return named, {torch.device("cuda", first.index + number): size for number, size in enumerate(held)}
 
 
-def together(network, placed):
-    """A head that is the embedding itself lies where the embedding lies."""
-    names = {id(module): name for name, module in network.named_modules()}
+def place_parts(network, count):
+    """Names of parts to numbers of devices, and the bytes on each. A head that is the embedding itself lies where the
+    embedding lies and takes no room beside it, so it is no part of the plan."""
+    parts = dict(parts_of(network))
+    head, embedding = tied_head(network)
+    if shared := head in parts and embedding in parts:
+        del parts[head]
+    placed, held = plan(list(parts.items()), count), [0] * count
+    for name, size in parts.items():
+        held[placed[name]] += size
+    if shared:
+        placed[head] = placed[embedding]
+    return placed, held
+
+
+def tied_head(network):
+    """The names of the head and of the embedding where the two are one tensor; else no names."""
     embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
-    shared = head is not None and network.config.get_text_config(decoder=True).tie_word_embeddings
-    if shared and names.get(id(head)) in placed and names.get(id(embedding)) in placed:
-        placed = {**placed, names[id(head)]: placed[names[id(embedding)]]}
-    return placed
+    if head is None or not network.config.get_text_config(decoder=True).tie_word_embeddings:
+        return None, None
+    names = {id(module): name for name, module in network.named_modules()}
+    return names.get(id(head)), names.get(id(embedding))

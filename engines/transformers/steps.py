@@ -4,13 +4,19 @@ Each takes a room that a prompt has been through, and gives a function of nothin
 on another: what cannot be compiled or captured is an error that says so.
 """
 
+import math
 from contextlib import contextmanager
 
 import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
+from devices import NAMES
 from engine_kit import Failed
+
+# So far may a compiled step's logits lie from the plain one's, as a part of the largest. Rounding in another order is far
+# below it in bf16, and a step that computes something else far above.
+TOLERATED = 0.05
 
 # A capture must find everything allocated, tuned and, where a compiler profiles first, compiled.
 RUNS_BEFORE_CAPTURE = 4
@@ -110,6 +116,31 @@ def insisting_on_graphs():
     if skipped := counters["inductor"]["cudagraph_skips"]:
         what = f"`torch.compile` made no CUDA graph of {skipped} parts of the decode step"
         raise Failed("internal", what, "--set mode=max-autotune-no-cudagraphs")
+
+
+def held(logits):
+    """What a step that nothing was done to gives, kept to hold others against. No compiler is to blame for a model's own."""
+    if not math.isfinite(float(logits.abs().max())):
+        narrow = logits.dtype != torch.float32
+        what = f"its weights lead to logits that are no numbers, in {NAMES[logits.dtype]}"
+        raise Failed("model", what, "--dtype f32" if narrow else None)
+    return logits.clone()
+
+
+def hold_against(wanted, found, path):
+    """A trace keeps the way that one call took, and a compiler has bugs: what computes something else is no row."""
+    largest = float(wanted.abs().max())
+    apart = float((wanted.float() - found.float()).abs().max())
+    if not apart <= TOLERATED * max(largest, 1e-6):
+        what = f"its logits lie {apart:.3g} from those of the plain step, which reach {largest:.3g}"
+        raise Failed("internal", f"path `{path}`: the decode step computes something else: {what}", "--set path=loop")
+
+
+def end_compilers():
+    """Ends the processes that compiled: they would hold memory beside what is measured. The next compile starts its own."""
+    from torch._inductor.async_compile import shutdown_compile_workers
+
+    shutdown_compile_workers()
 
 
 def compile_cache():

@@ -5,6 +5,7 @@ Knows no tensor library, so that what is wrong with a folder is said before anyt
 """
 
 import json
+import math
 import struct
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,14 @@ WHOLE = "model.safetensors"
 
 # A header longer than this is none: the format's own bound.
 MOST_HEADER_BYTES = 100_000_000
+
+# Bytes of a number, by what files call its dtype. One that is not here is nobody's mistake: its tensors are not counted.
+NUMBER_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"), 1),
+}
 
 
 def open_folder(path):
@@ -69,20 +78,31 @@ def _header(path):
     try:
         tensors = json.loads(header)
         tensors.pop("__metadata__", None)
-        ends = [0] + [it["data_offsets"][1] for it in tensors.values()]
         found = {name: _tensor(it) for name, it in tensors.items()}
+        spans = sorted((*it["data_offsets"], name) for name, it in tensors.items())
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise _broken(path, f"its header is no list of tensors ({type(error).__name__})") from None
-    end = 8 + length + max(ends)
+    end = 8 + length + max((end for _, end, _ in spans), default=0)
     if end != size:
         what = "truncated" if size < end else "longer than it says"
         raise _broken(path, f"{what}: {size} bytes, and its header speaks of {end}")
+    for (_, end, before), (begin, _, name) in zip(spans, spans[1:]):
+        if begin < end:
+            raise _broken(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{before[:120]}` before it ends at {end}")
+    for name, tensor in found.items():
+        need = math.prod(tensor.shape) * NUMBER_BYTES.get(tensor.dtype, 0)
+        if tensor.dtype in NUMBER_BYTES and need != tensor.bytes:
+            shape = str(list(tensor.shape))[:80]
+            what = f"{tensor.dtype} of shape {shape} is {need} bytes, and it has {tensor.bytes}"
+            raise _broken(path, f"tensor `{name[:120]}`: {what}")
     return found
 
 
 def _tensor(described):
-    begin, end = described["data_offsets"]
-    return SimpleNamespace(dtype=described["dtype"], shape=tuple(described["shape"]), bytes=end - begin)
+    (begin, end), dtype, shape = described["data_offsets"], described["dtype"], tuple(described["shape"])
+    if any(type(count) is not int or count < 0 for count in (begin, end, *shape)) or end < begin or not isinstance(dtype, str):
+        raise ValueError("a count that is none")
+    return SimpleNamespace(dtype=dtype, shape=shape, bytes=end - begin)
 
 
 def _broken(path, what):

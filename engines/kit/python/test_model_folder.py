@@ -89,6 +89,33 @@ class Folders(unittest.TestCase):
             self.assertIn("model.safetensors` is no whole safetensors file: ", message)
             self.assertIn(words, message)
 
+    def test_a_tensor_that_is_not_as_long_as_its_shape_is_named_with_both_numbers(self):
+        said = "F32 of shape [1000000000, 1000000000] is 4000000000000000000 bytes, and it has 4"
+        for dtype, shape, size, words in [
+            ("F32", [10**9, 10**9], 4, said),
+            ("F64", [2], 8, "F64 of shape [2] is 16 bytes, and it has 8"),
+            ("BF16", [], 4, "BF16 of shape [] is 2 bytes, and it has 4"),
+            ("F8_E5M2", [3, 0], 1, "F8_E5M2 of shape [3, 0] is 0 bytes, and it has 1"),
+        ]:
+            path = self.folder()
+            (path / WHOLE).write_bytes(safetensors({"a": (dtype, shape, size)}))
+            self.assertEqual(self.refusal(path), ("model", f"`{path / WHOLE}` is no whole safetensors file: tensor `a`: {words}"))
+        for dtype, shape, size in [("F4", [3], 2), ("F32", [0, 5], 0), ("BOOL", [3], 3), ("U64", [], 8)]:
+            (path / WHOLE).write_bytes(safetensors({"a": (dtype, shape, size)}))
+            self.assertEqual(read_tensors([path / WHOLE])["a"].bytes, size)
+
+    def test_tensors_that_lie_over_each_other_or_nowhere_are_refused(self):
+        path, four = self.folder(), {"dtype": "F32", "shape": [1]}
+        for spans, words in [
+            ({"a": [2, 6], "b": [0, 4]}, "tensor `a` begins at byte 2, and `b` before it ends at 4"),
+            ({"a": [-4, 0], "b": [0, 6]}, "its header is no list of tensors"),
+            ({"a": [6, 2], "b": [2, 6]}, "its header is no list of tensors"),
+            ({"a": [0, 4], "b": [4, 80]}, "truncated: "),
+        ]:
+            tensors = {name: {**four, "data_offsets": span} for name, span in spans.items()}
+            (path / WHOLE).write_bytes(with_header(tensors) + bytes(6))
+            self.assertIn(words, self.refusal(path)[1])
+
     def test_other_formats_are_refused_with_what_is_offered(self):
         path = self.folder()
         self.assertIn("expected a model folder", self.refusal(path / WHOLE)[1])

@@ -9,21 +9,30 @@ import unittest
 
 from support import EMBEDDED, ENGINE, FULL, KIT
 
+from quantize import reduces_range
+
 BASELINE = ENGINE.parent / "pytorch-baseline"
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
 NEW_TOKENS = 48
-SCORED = 512
+# As many as the orchestrator's own proof looks at, with the first, which nothing comes before.
+SCORED = 1660
 
-# Root mean square of log-probabilities against the baseline's, with room for other machines' kernels.
+# Root mean square of log-probabilities against the baseline's, as the README has it.
 DRIFT = {
-    "bf16": ({}, "bf16", 0.05),
-    "f16": ({}, "f16", 0.01),
-    "int8-dynamic": ({"quantize": "int8-dynamic"}, None, 0.2),
-    "int4": ({"quantize": "int4"}, None, 0.2),
+    "bf16": ({}, "bf16", 0.0081),
+    "f16": ({}, "f16", 0.001),
+    "int8-dynamic": ({"quantize": "int8-dynamic"}, None, 0.016),
+    "int4": ({"quantize": "int4"}, None, 0.054),
 }
 if FULL:
     # Its step is compiled.
-    DRIFT["fast-int8"] = ({"path": "fast", "quantize": "int8"}, None, 0.05)
+    DRIFT["fast-int8"] = ({"path": "fast", "quantize": "int8"}, None, 0.01)
+
+# Of `int8-dynamic` where processors leave activations 7 bits.
+WITHOUT_VNNI = 0.028
+
+# So many times as far may the kernels of other machines drift.
+ROOM = 1.5
 
 
 def held_out():
@@ -77,15 +86,18 @@ class Agreement(unittest.TestCase):
 
     @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
     def test_a_compiled_step_gives_exactly_the_baselines_ids(self):
-        self.assert_exact([({"path": "compile", "cache_tokens": 512}, None)])
+        self.assert_exact([({"path": "compile", "cache_tokens": 512}, None), ({"path": "fast"}, "f32")])
 
     def test_narrower_presets_drift_as_far_as_is_said(self):
         loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
-        for (name, (*_, bound)), (texts, scores) in zip(DRIFT.items(), ask(ENGINE, loads, self.held)):
+        readme = (ENGINE / "README.md").read_text("utf-8")
+        for (name, (*_, said)), (texts, scores) in zip(DRIFT.items(), ask(ENGINE, loads, self.held)):
             drift = rms(scores, self.scores)
             same = [sum(a == b for a, b in zip(mine, theirs)) for mine, theirs in zip(texts, self.texts)]
             print(f"{name}: drift {drift:.4f}, greedy ids as the baseline's: {same} of {NEW_TOKENS}", file=sys.stderr)
-            self.assertTrue(1e-4 < drift < bound, (name, drift))
+            self.assertIn(f"| {name} | {said} |", readme)
+            likely = WITHOUT_VNNI if name == "int8-dynamic" and reduces_range() else said
+            self.assertTrue(1e-4 < drift < ROOM * likely, (name, drift))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ here, which takes seconds; `test_fast_compiled.py` compiles it."""
 import unittest
 from unittest import mock
 
-from support import EMBEDDED, load, run, write_folder
+from support import CONFIG, EMBEDDED, load, random_weights, run, write_folder
 
 import torch
 
@@ -294,7 +294,30 @@ class Compiling(unittest.TestCase):
 
             return wrong
 
-        self.assertIn("compiled wrongly", self.failure(new=compile).message)
+        self.assertIn("path `fast`: the decode step computes something else", self.failure(new=compile).message)
+
+    def test_a_step_that_took_a_part_of_its_first_run_for_a_constant_fails_the_load(self):
+        for part in ("ids", "positions", "slot"):
+
+            def compile(step, **options):
+                state = getattr(step.__self__, part)
+                first = []
+
+                def frozen(span):
+                    first.append(state.clone())
+                    state.copy_(first[0])
+                    step(span)
+
+                return frozen
+
+            self.assertIn("computes something else", self.failure(new=compile).message, part)
+
+    def test_logits_that_are_no_numbers_are_the_models_and_not_the_compilers(self):
+        weights = random_weights(CONFIG)
+        weights["lm_head.weight"][3] = float("inf")
+        with self.assertRaises(Failed) as caught, mock.patch.object(torch, "compile", lambda step, **options: step):
+            load(write_folder(self, weights=weights), FAST, dtype="f32")
+        self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", None))
 
     def test_a_machine_without_a_compiler_says_so(self):
         with mock.patch.dict("os.environ", {"PATH": "", "CXX": ""}), self.assertRaises(Failed) as caught:

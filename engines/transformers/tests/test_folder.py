@@ -44,6 +44,45 @@ class Folders(unittest.TestCase):
             self.assertEqual(kind, "model", message)
             self.assertIn(words, message)
 
+    def test_weights_that_are_quantised_already_are_refused_by_method(self):
+        for method in ("bitsandbytes", "gptq"):
+            quantised = {"quantization_config": {"quant_method": method}}
+            for changes in (quantised, {"text_config": {**CONFIG, **quantised}}):
+                with self.assertRaises(Failed) as caught:
+                    open_folder(write_folder(self, changes, random_weights(CONFIG)))
+                said = f"`config.json` says that the weights are already quantised (`{method}`): this engine loads plain ones"
+                self.assertEqual((caught.exception.kind, caught.exception.message), ("unsupported", said))
+                self.assertIn("--set quantize=int4", caught.exception.hint)
+
+    def test_a_config_of_fewer_layers_than_the_file_has_is_refused(self):
+        four = random_weights({**CONFIG, "num_hidden_layers": 4})
+        gpt2 = {f"transformer.{name.removeprefix('model.')}".replace(".layers.", ".h."): it for name, it in four.items()}
+        other = {"model_type": "gpt2", "n_layer": 3, "num_hidden_layers": None}
+        for changes, weights, word in [({"num_hidden_layers": 3}, four, "num_hidden_layers"), (other, gpt2, "n_layer")]:
+            path = write_folder(self, changes, weights)
+            said = f"model `{path.name}` has tensors of layer 3, and `{word}` is 3"
+            self.assertEqual(self.refusal(path), ("model", said))
+        path = write_folder(self, {"num_hidden_layers": 0}, four)
+        said = "`config.json`: `num_hidden_layers`: expected a whole number of at least 1, found `0`"
+        self.assertEqual(self.refusal(path), ("model", said))
+
+    def test_tensors_that_a_network_does_not_need_are_passed_over(self):
+        weights = random_weights(CONFIG)
+        weights["model.layers.1.self_attn.rotary_emb.inv_freq"] = weights["model.norm.weight"].clone()
+        weights["vision_tower.encoder.layers.7.weight"] = weights["model.norm.weight"].clone()
+        open_folder(write_folder(self, {"tie_word_embeddings": True}, weights))
+        more = random_weights({**CONFIG, "num_hidden_layers": 3})
+        open_folder(write_folder(self, {"num_nextn_predict_layers": 1}, more))
+
+    def test_an_id_outside_the_vocabulary_is_refused_with_its_number(self):
+        for changes, generation, said in [
+            ({"eos_token_id": 64}, {}, "`eos_token_id` 64"),
+            ({"bos_token_id": 99}, {}, "`bos_token_id` 99"),
+            ({}, {"eos_token_id": [63, 70]}, "`eos_token_id` 70"),
+        ]:
+            path = write_folder(self, changes, generation_config=generation)
+            self.assertEqual(self.refusal(path), ("model", f"model `{path.name}`: {said} is outside its vocabulary of 64"))
+
     def test_the_text_part_of_a_larger_models_config_is_what_counts(self):
         changes = {"model_type": "llava", "max_position_embeddings": None, "vocab_size": None, "text_config": CONFIG}
         folder = open_folder(write_folder(self, changes, random_weights(CONFIG)))

@@ -32,6 +32,24 @@ class Requests(unittest.TestCase):
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [wanted])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [wanted])
 
+    def test_weights_that_lead_to_no_numbers_fail_the_request_and_not_the_compiler(self):
+        for path_taken in ("generate", "loop"):
+            dtype, hint = ("f32", None) if path_taken == "loop" else ("bf16", "--dtype f32")
+            model = load(write_folder(self), {"path": path_taken}, dtype=dtype)
+            wanted, norm = generate(model, [IDS], 3, ignore_eos=True), model.network.model.norm.weight
+            kept = norm.clone()
+            for spoilt in (float("nan"), float("inf")):
+                norm[5] = spoilt
+                for prompts in ([IDS], RAGGED):
+                    with self.assertRaises(Failed) as caught:
+                        generate(model, prompts, 3)
+                    said = f"its weights lead to logits that are no numbers, in {dtype}"
+                    self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
+                    self.assertEqual(caught.exception.message, f"model `{model.loaded.folder.name}`: {said}")
+            norm.copy_(kept)
+            self.assertEqual(generate(model, [IDS], 3, ignore_eos=True), wanted)
+            self.assertFalse(model.network._forward_hooks)
+
     def test_a_request_for_one_token_gets_one(self):
         for model in self.models():
             self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.plain(model, IDS, 1)])

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -12,7 +14,7 @@ from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weight
 import torch
 
 import devices
-from devices import asked_bytes, check_room
+from devices import asked_bytes, bytes_as, check_room, free_of_container
 from engine_kit import Failed, Phases
 from environment import prepare_environment
 
@@ -110,9 +112,28 @@ class Loading(unittest.TestCase):
         self.assertEqual(failed.kind, "model")
         self.assertIn("its `vocab_size` is 65, and its embedding has 64 rows", failed.message)
         failed = self.refusal(write_folder(self, {"intermediate_size": 48}, random_weights(CONFIG)))
-        self.assertIn("tensors have other shapes than its `config.json` says", failed.message)
+        said = "tensor `model.layers.0.mlp.down_proj.weight`: expected the shape [32, 48], found [32, 64]"
+        self.assertEqual((failed.kind, failed.message), ("model", said))
         failed = self.refusal(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "model")
+
+    def test_a_config_that_the_library_cannot_make_a_network_of_is_named_with_the_class_of_what_it_said(self):
+        path = write_folder(self, {"hidden_act": "nonsense"})
+        failed = self.refusal(path)
+        self.assertEqual(failed.kind, "model")
+        self.assertIn(f"`{path / 'config.json'}`: KeyError: ", failed.message)
+        self.assertIn("nonsense", failed.message)
+
+    def test_path_fast_hints_at_the_library_where_the_library_computes_it(self):
+        for changes, hint in [
+            ({"model_type": "gpt2"}, "--set path=loop"),
+            ({"hidden_act": "gelu"}, "--set path=loop"),
+            ({"model_type": "t5"}, None),
+            ({"model_type": "lamma"}, None),
+            ({"hidden_act": "nonsense"}, None),
+        ]:
+            failed = self.refusal(write_folder(self, changes, random_weights(CONFIG)), {"path": "fast"})
+            self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), changes)
 
     def test_a_context_beyond_the_models_is_refused(self):
         failed = self.refusal(write_folder(self), context_tokens=129)
@@ -120,6 +141,8 @@ class Loading(unittest.TestCase):
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", failed.message)
 
     def test_a_cuda_device_that_is_not_there_is_refused(self):
+        import loading  # noqa: F401  A first import while CUDA is feigned would look for a driver.
+
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
             failed = self.refusal(write_folder(self), device="cuda:1")
         self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
@@ -132,15 +155,42 @@ class Loading(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     def test_weights_that_do_not_fit_are_refused_before_they_are_read(self):
-        tensors, gigabyte = {"a": SimpleNamespace(shape=(1000, 1000, 1000))}, 10**9
-        check_room(tensors, torch.float32, ["cpu"], free=lambda device: 4 * gigabyte)
-        check_room(tensors, torch.float32, ["cuda:0", "cuda:1"], free=lambda device: 2 * gigabyte)
-        check_room(tensors, torch.float32, ["cpu"], free=lambda device: None)
+        need, gigabyte = bytes_as({"a": SimpleNamespace(shape=(1000, 1000, 1000))}, torch.float32), 10**9
+        check_room({"cpu": need}, torch.float32, free=lambda device: 4 * gigabyte)
+        check_room({"cpu": need}, torch.float32, free=lambda device: None)
         with self.assertRaises(Failed) as caught:
-            check_room(tensors, torch.float32, ["cpu"], free=lambda device: 3 * gigabyte)
+            check_room({"cpu": need}, torch.float32, free=lambda device: 3 * gigabyte)
         self.assertEqual(caught.exception.kind, "out_of_memory")
         self.assertEqual(caught.exception.message, "the weights take 4.00 GB as f32, and 3.00 GB are free on cpu")
         self.assertEqual(caught.exception.hint, "--dtype bf16")
+
+    def test_every_shard_is_held_against_its_own_device(self):
+        needs, free = {"cuda:0": 3 * 10**9, "cuda:1": 10**9}, {"cuda:0": 3 * 10**9, "cuda:1": 2 * 10**9}
+        check_room(needs, torch.bfloat16, free=free.get)
+        with self.assertRaises(Failed) as caught:
+            check_room(needs, torch.bfloat16, free={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
+        said = "the shard on cuda:0 takes 3.00 GB as bf16, and 2.00 GB are free on cuda:0"
+        self.assertEqual((caught.exception.kind, caught.exception.message), ("out_of_memory", said))
+
+    def test_a_containers_limit_counts_where_it_leaves_less_than_the_host(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self.assertIsNone(free_of_container(folder))
+            (folder / "memory.current").write_text("300\n")
+            for most, stat, left in [
+                ("max", None, None),
+                ("1000", None, 700),
+                ("1000", "anon 5\nfile 250\ninactive_file 100\n", 800),
+                ("200", "anon 5\n", 0),
+            ]:
+                (folder / "memory.max").write_text(most + "\n")
+                if stat is not None:
+                    (folder / "memory.stat").write_text(stat)
+                self.assertEqual(free_of_container(folder), left)
+        cpu = torch.device("cpu")
+        for host, container, least in [(5, 3, 3), (3, 5, 3), (5, None, 5), (None, 3, 3), (None, None, None)]:
+            with mock.patch("devices.free_of_host", return_value=host), mock.patch("devices.free_of_container", return_value=container):
+                self.assertEqual(devices.free_bytes(cpu), least)
 
     def test_how_much_was_asked_is_read_from_the_words_of_both_allocators(self):
         with self.assertRaises(RuntimeError) as caught:

@@ -1,6 +1,7 @@
 """Options: what they mean where nobody says them, and which cannot stand together."""
 
 import unittest
+from itertools import product
 
 import support  # noqa: F401  It knows where the engine lies.
 
@@ -56,7 +57,9 @@ class Options(unittest.TestCase):
         for options, hint in [
             ({"mode": "max-autotune"}, "--set path=compile"),
             ({"compiler": "inductor", "path": "compile"}, "--set path=jit"),
-            ({"fusion": False}, "--set compiler=inductor"),
+            ({"fusion": False}, "--set path=compile"),
+            ({"fusion": False, "path": "loop"}, "--set path=compile"),
+            ({"fusion": False, "path": "fast"}, None),
             ({"fusion": False, "path": "jit"}, "--set compiler=inductor"),
             ({"cache_tokens": 512}, "--set path=compile"),
             ({"quantize": "int8"}, "--set path=fast"),
@@ -67,6 +70,31 @@ class Options(unittest.TestCase):
         ]:
             failed = refusal(self, options)
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), failed.message)
+
+    def test_whoever_does_what_hints_say_gets_somewhere(self):
+        offered = {
+            "path": [None, *PATHS],
+            "quantize": [None, "int8", "int4"],
+            "mode": [None, "max-autotune"],
+            "compiler": [None, "inductor"],
+            "fusion": [None, False],
+            "cache_tokens": [None, 512],
+            "shard": [None, 2],
+            "attention": [None, "flash"],
+        }
+        for values in product(*offered.values()):
+            options = {name: value for name, value in zip(offered, values) if value is not None}
+            seen, hint = [], ""
+            while hint is not None:
+                self.assertNotIn(options, seen)
+                seen.append(options)
+                try:
+                    hint = read_options(options, "cuda") and None
+                except Failed as failed:
+                    hint = failed.hint
+                    if hint is not None:
+                        name, value = hint.removeprefix("--set ").split("=")
+                        options = {**options, name: value}
 
     def test_what_cannot_stand_together_is_refused(self):
         for options, words in [

@@ -1,10 +1,14 @@
 """Quantised weights: what is told of them is what is there."""
 
 import unittest
+from unittest import mock
 
 from support import FULL, generate, load, write_folder
 
+import torch
+
 from engine_kit import Failed
+from quantize import DynamicLinear
 
 IDS = [0, 17, 42, 9]
 # Of the small model: what is quantised are the matrices of its layers, and for int8 the head.
@@ -28,6 +32,44 @@ class Quantised(unittest.TestCase):
         self.assertEqual(facts["parameters"], LAYERS + 2 * HEAD + NORMS)
         self.assertTrue(1e-4 < self.apart(model, load(path)) < 0.5)
         self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
+
+    def quantised(self, linear, vnni=True):
+        """How PyTorch's recipe does it, with this engine's product."""
+        network, scaled = torch.nn.Sequential(linear), {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
+        with mock.patch("torch.cpu._is_vnni_supported", lambda: vnni):
+            return torch.ao.quantization.quantize_dynamic(network, scaled, mapping={torch.nn.Linear: DynamicLinear})
+
+    def part_apart(self, found, wanted):
+        return float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max())
+
+    @torch.no_grad()
+    def test_each_token_has_a_scale_of_its_own_and_one_alone_is_as_it_is_among_others(self):
+        torch.manual_seed(2)
+        for bias in (True, False):
+            linear = torch.nn.Linear(64, 96, bias=bias)
+            # With one scale for all, the first of these would be zeros.
+            tokens = torch.randn(2, 3, 64) * torch.tensor([1e-2, 1.0, 1e3])[:, None]
+            network, wanted = self.quantised(linear), linear(tokens)
+            self.assertIs(type(network[0]), DynamicLinear)
+            self.assertLess(self.part_apart(network(tokens), wanted), 0.02)
+            self.assertLess(self.part_apart(network(tokens[1:, :1]), wanted[1:, :1]), 0.02)
+        # Pads may be nothing but zeros.
+        self.assertEqual(float(network(torch.zeros(2, 64)).abs().max()), 0.0)
+
+    def test_activations_have_all_8_bits_where_sums_are_wide_enough_for_them(self):
+        for vnni, words in [(True, "activations in 8 bits"), (False, "activations in 7 of 8 bits (no VNNI)")]:
+            asked = []
+
+            def product(x, packed, reduce_range):
+                asked.append(reduce_range)
+                return x.new_zeros(*x.shape[:-1], len(packed.unpack()[0]))
+
+            with mock.patch("torch.cpu._is_vnni_supported", lambda: vnni):
+                model = load(write_folder(self), {"quantize": "int8-dynamic"})
+            with mock.patch("torch.ops.quantized.linear_dynamic", product):
+                model.score(IDS)
+            self.assertEqual(set(asked), {not vnni})
+            self.assertIn(words, model.facts()["libraries"]["quantized by"])
 
     def test_int8_beside_narrow_activations_is_torchaos(self):
         path = write_folder(self)

@@ -1,16 +1,17 @@
 """Which part of a network goes to which device. Arithmetic: there are no devices here."""
 
+import math
 import unittest
 from unittest import mock
 
-from support import CONFIG, load, write_folder
+from support import load, write_folder
 
 import torch
 
 from engine_kit import Failed
 from folder import open_folder
 from network import read_config
-from shards import bytes_of, device_map, parts_of, plan
+from shards import bytes_of, parts_of, place_parts, plan, share_out
 
 
 def loads(parts, placed, devices):
@@ -52,17 +53,31 @@ class Plans(unittest.TestCase):
         with mock.patch("torch.cuda.device_count", return_value=2):
             for tied in (True, False):
                 folder = open_folder(write_folder(self, {"tie_word_embeddings": tied}))
-                placed = device_map(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
+                placed, held = share_out(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
                 with_embedding = placed["lm_head"] == placed["model.embed_tokens"]
                 self.assertEqual((with_embedding, placed["model.layers.1"]), (tied, torch.device("cuda", 1)))
+                self.assertEqual(sum(held.values()), 2 * sum(math.prod(it.shape) for it in folder.tensors.values()))
+
+    def test_a_tied_head_is_counted_where_it_lies(self):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes = dict(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, head_dim=64)
+        config = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=True)
+        with torch.device("meta"):
+            network = LlamaForCausalLM(config).to(torch.bfloat16)
+        embedding, layer, norm = 2 * 128256 * 2048, 2 * 60_821_504, 2 * 2048
+        for count, layers in [(2, [6, 10]), (3, [2, 7, 7]), (4, [1, 5, 5, 5])]:
+            placed, held = place_parts(network, count)
+            wanted = [many * layer for many in layers]
+            wanted[0] += embedding
+            wanted[-1] += norm
+            self.assertEqual((held, placed["lm_head"], placed["model.embed_tokens"]), (wanted, 0, 0))
+            self.assertEqual(sum(held), 2 * 1_235_814_400)
 
     def test_devices_that_are_not_there_are_refused(self):
         with mock.patch("torch.cuda.device_count", return_value=2), self.assertRaises(Failed) as caught:
-            device_map(*read_config(open_folder(write_folder(self))), torch.bfloat16, torch.device("cuda", 1), 2)
+            share_out(*read_config(open_folder(write_folder(self))), torch.bfloat16, torch.device("cuda", 1), 2)
         self.assertEqual(caught.exception.message, "`shard` 2 from `cuda:1` on: there are 2 CUDA devices")
-
-    def test_configs_of_this_test_are_small(self):
-        self.assertLess(CONFIG["hidden_size"], 64)
 
 
 if __name__ == "__main__":

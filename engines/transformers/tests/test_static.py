@@ -93,6 +93,23 @@ class Captured(unittest.TestCase):
         self.assertIn("path `cuda-graph`: the decode step could not be made: RuntimeError: operation not", caught.exception.message)
 
 
+    def test_fusion_off_keeps_the_graphs_of_its_mode(self):
+        path = write_folder(self)
+        wanted = generate(load(path), [IDS], 12, ignore_eos=True)
+        loaded = load(path, {"path": "loop"}).loaded
+        for mode, graphs in [("reduce-overhead", 1), ("max-autotune", 1), ("default", 0)]:
+            asked = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
+            loaded.options = SimpleNamespace(**{**vars(loaded.options), **asked})
+            # The stand-in writes operations down, so the compiler's part is left to the test of a step without graphs.
+            with stand_in_for_cuda_graphs() as captured, torch.no_grad(), mock.patch("static.compiled", lambda step, *how: step):
+                with mock.patch("static.wait_for"), mock.patch("static.has_graphs", lambda device: True):
+                    model = Static(loaded)
+                    model.prepare(Phases())
+                    self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
+                    self.assertEqual(len(captured), graphs)
+                    self.assertEqual("captured CUDA graph" in model.choices()["decode"], bool(graphs))
+
+
 class Made(unittest.TestCase):
     def test_a_step_that_computes_something_else_is_refused(self):
         model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
@@ -100,6 +117,41 @@ class Made(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 generate(model, [IDS], 100, ignore_eos=True)
         self.assertIn("its logits lie", caught.exception.message)
+
+    def test_a_trace_that_took_a_part_of_its_first_run_for_a_constant_is_refused(self):
+        for sequences, part in [(1, "ids"), (1, "positions"), (1, "column"), (2, "real"), (1, "written")]:
+
+            def traced(room):
+                lengths = [layer.cumulative_length for layer in room.cache.layers]
+                frozen = lengths if part == "written" else [getattr(room, part)]
+                first = [tensor.clone() for tensor in frozen]
+
+                def step(ids, *place):
+                    before = [tensor.clone() for tensor in frozen]
+                    for tensor, value in zip(frozen, first):
+                        tensor.copy_(value)
+                    found = room.step(room.ids if part == "ids" else ids, *place)
+                    for tensor, value in zip(frozen, before):
+                        tensor.copy_(value)
+                    return found
+
+                return step
+
+            model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
+            model._rooms.clear(), model._entrances.clear()
+            with mock.patch("static.traced", traced), self.assertRaises(Failed) as caught:
+                generate(model, [IDS] * sequences, 5, ignore_eos=True)
+            self.assertIn("path `jit`: the decode step computes something else", caught.exception.message)
+
+    def test_logits_that_are_no_numbers_are_the_models_and_not_the_compilers(self):
+        weights = random_weights(CONFIG)
+        weights["lm_head.weight"][3] = float("inf")
+        path = write_folder(self, weights=weights)
+        for dtype, hint in [("f32", None), ("bf16", "--dtype f32")]:
+            with self.assertRaises(Failed) as caught:
+                load(path, {"path": "jit"}, dtype=dtype)
+            self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
+            self.assertIn(f"its weights lead to logits that are no numbers, in {dtype}", caught.exception.message)
 
     def test_a_compiler_that_fails_is_a_failed_load_and_no_other_path(self):
         with mock.patch("torch.compile", side_effect=RuntimeError("no compiler found")):
