@@ -188,9 +188,9 @@ fn a_prompt_in_pieces_gives_what_it_gives_whole_and_so_does_one_that_went_back()
     let mut ops = ops(3);
     let mut network = load(&path, Asked::Own, &ops);
     let ids: Vec<u32> = (0..CHUNK as u32 + 77).map(|at| (at * at * 31 + at) % 320).collect();
-    let mut whole = Sequence::new(&network.shape, 512, Stored::F32).unwrap();
+    let mut whole = Sequence::new(&network.shape, CHUNK + 100, Stored::F32).unwrap();
     let expected = logits(&mut network, &mut ops, &mut whole, &ids, Wanted::Last);
-    let mut pieces = Sequence::new(&network.shape, 512, Stored::F32).unwrap();
+    let mut pieces = Sequence::new(&network.shape, CHUNK + 100, Stored::F32).unwrap();
     logits(&mut network, &mut ops, &mut pieces, &ids[..130], Wanted::Nothing);
     logits(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8], Wanted::Nothing);
     pieces.truncate(130);
@@ -198,7 +198,7 @@ fn a_prompt_in_pieces_gives_what_it_gives_whole_and_so_does_one_that_went_back()
     assert_eq!(pieces.tokens(), ids.len());
     near(told.row(0), expected.row(0), "pieces");
     // The same by token, without holding all of it.
-    let mut scored = Sequence::new(&network.shape, 512, Stored::F32).unwrap();
+    let mut scored = Sequence::new(&network.shape, CHUNK + 100, Stored::F32).unwrap();
     let mut seen = 0;
     let span = Span { sequence: &mut scored, ids: &ids };
     let mut each = |token: usize, row: &[f32]| {

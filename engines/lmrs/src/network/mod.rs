@@ -18,7 +18,7 @@ use pass::Pass;
 pub use sequence::{Sequence, Span};
 
 /// Tokens that go through the network together: a longer prompt goes in pieces, so that activations stay small.
-pub const CHUNK: usize = 512;
+pub const CHUNK: usize = 256;
 /// From so many tokens on the steps between matrices are shared out.
 const SHARED: usize = 16;
 

@@ -70,7 +70,7 @@ impl Shape {
             (None, None) => return Err(fields.missing("intermediate_size", "feed_forward_length")),
         };
         if inner == 0 {
-            return Err(fields.fault("an intermediate size of 0".into()));
+            return Err(fields.fault("an intermediate size of 0"));
         }
         Ok(Self {
             architecture: family.name,
