@@ -5,12 +5,14 @@
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use lmrs::kernels::Level;
 use lmrs::kernels::outputs::Outputs;
 use lmrs::kernels::panels::{Input, multiply, prepare};
+use lmrs::kernels::rows::{self, Kind, Packed, TOKENS};
 use lmrs::matrix::{Format, Matrix, PANEL};
 use lmrs::region::{NewRegion, Region};
 use lmrs::rows::Rows;
@@ -90,26 +92,37 @@ fn decode(level: Level, tokens: usize, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Billions of additions and multiplications a second.
+/// Billions of additions and multiplications a second: each format in integers and, where the level has products of bf16,
+/// widened to it, by turns.
 fn prefill(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
-        let input = input(level, tokens, inputs);
-        let mut rates = [const { Vec::new() }; FORMATS.len() + 2];
-        for (format, rates) in FORMATS.into_iter().zip(&mut rates) {
-            let matrix =
-                Matrix::new(format, outputs, inputs, region(Matrix::bytes_for(format, outputs, inputs))?);
-            let mut out = Rows::new(tokens, outputs);
-            for _ in 0..ROUNDS {
-                let operations = (2 * tokens * outputs * inputs) as f64;
-                rates.push(operations / share(threads, level, &matrix, &input, &mut out));
+        let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));
+        let matrices = FORMATS.map(|format| {
+            let region = region(Matrix::bytes_for(format, outputs, inputs))?;
+            anyhow::Ok(Matrix::new(format, outputs, inputs, region))
+        });
+        let operations = (2 * tokens * outputs * inputs) as f64;
+        let mut out = Rows::new(tokens, outputs);
+        let mut rates = [const { [const { Vec::new() }; FORMATS.len()] }; 2];
+        for _ in 0..ROUNDS {
+            for (at, matrix) in matrices.iter().enumerate() {
+                let matrix = matrix.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+                rates[0][at].push(operations / share(threads, level, matrix, &input, &mut out));
+                if let Some(packed) = &packed {
+                    rates[1][at].push(operations / share_widened(threads, level, matrix, packed, &mut out));
+                }
             }
         }
-        print(&format!("prefill {tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s"), rates);
+        for (way, rates) in ["integers", "bf16"].into_iter().zip(rates) {
+            let what =
+                format!("prefill {tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {way}");
+            print(&what, rates);
+        }
     }
     Ok(())
 }
 
-fn print(what: &str, rates: [Vec<f64>; FORMATS.len() + 2]) {
+fn print<const CASES: usize>(what: &str, rates: [Vec<f64>; CASES]) {
     print!("{what}, median (best):");
     let names = FORMATS.map(|format| format!("{format:?}"));
     for (name, mut rates) in names.into_iter().chain(["read1", "read8"].map(str::to_owned)).zip(rates) {
@@ -121,16 +134,45 @@ fn print(what: &str, rates: [Vec<f64>; FORMATS.len() + 2]) {
     println!();
 }
 
-fn input(level: Level, tokens: usize, inputs: usize) -> Input {
+fn activations(tokens: usize, inputs: usize) -> Rows {
     let mut x = Rows::new(tokens, inputs);
     x.all_mut().iter_mut().enumerate().for_each(|(at, x)| *x = (at % 17) as f32 - 8.0);
+    x
+}
+
+fn input(level: Level, tokens: usize, inputs: usize) -> Input {
     let mut input = Input::default();
-    prepare(level, &x, &mut input);
+    prepare(level, &activations(tokens, inputs), &mut input);
     input
+}
+
+/// `None` where the level does not widen.
+fn packed(level: Level, tokens: usize, inputs: usize) -> Option<Packed> {
+    let kind = rows::packing(level, Format::Q8_0);
+    let mut packed = Packed::default();
+    packed.reshape(kind, tokens, inputs);
+    let x = activations(tokens, inputs);
+    for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+        rows::pack(level, kind, &x, group * TOKENS, lines.into_inner().ok()?);
+    }
+    (kind == Kind::Pairs).then_some(packed)
 }
 
 /// Each thread its part of the panels. Nanoseconds of the slowest.
 fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut Rows) -> f64 {
+    share_by(threads, matrix, out, |panels, out| multiply(level, matrix, panels, input, out))
+}
+
+fn share_widened(threads: usize, level: Level, matrix: &Matrix, packed: &Packed, out: &mut Rows) -> f64 {
+    share_by(threads, matrix, out, |_, out| rows::prefill(level, matrix, packed, out))
+}
+
+fn share_by(
+    threads: usize,
+    matrix: &Matrix,
+    out: &mut Rows,
+    work: impl Fn(Range<usize>, &mut Outputs<'_>) + Sync,
+) -> f64 {
     let panels = matrix.outputs.div_ceil(PANEL);
     let slowest = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -139,8 +181,8 @@ fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut
             let share = panels * thread / threads..panels * (thread + 1) / threads;
             let (mut part, after) = rest.split_at(matrix.outputs.min(share.end * PANEL));
             rest = after;
-            let slowest = &slowest;
-            scope.spawn(move || timed(slowest, || multiply(level, matrix, share, input, &mut part)));
+            let (slowest, work) = (&slowest, &work);
+            scope.spawn(move || timed(slowest, || work(share, &mut part)));
         }
     });
     slowest.into_inner() as f64

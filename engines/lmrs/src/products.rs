@@ -172,13 +172,14 @@ enum Way {
     Panels,
     /// The outputs are cut into so many stretches that are read side by side; a place is one output of each.
     Decode(usize),
-    /// A place is an output.
+    /// A place is an output; of panels, too, where they are widened.
     Prefill(Kind),
 }
 
 impl Way {
     fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
         match matrix.format {
+            format if rows::widens(level, format, tokens) => Self::Prefill(rows::packing(level, format)),
             format if format.is_panels() => Self::Panels,
             _ if tokens <= DECODE_TOKENS => Self::Decode(rows::stretches(tokens)),
             format => Self::Prefill(rows::packing(level, format)),

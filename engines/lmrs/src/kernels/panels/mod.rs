@@ -11,6 +11,8 @@
 //! levels    which code a level is: avx512, avx2, neon, portable
 //! ```
 //!
+//! Many tokens go another way where a level has tiles of bf16: `kernels::rows` widens panels for them.
+//!
 //! Weights and activations are multiplied as integers, exactly, over each run of inputs that has one scale; the runs are
 //! added up as f32. So all levels agree in the integers, and differ only in the rounding of the sum.
 
@@ -31,7 +33,7 @@ mod numbers;
 mod pack;
 mod portable;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod tile;
 mod walk;
 

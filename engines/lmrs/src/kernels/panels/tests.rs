@@ -39,7 +39,7 @@ impl Chance {
 }
 
 /// Any bytes that are blocks: every number and every scale that a file may have, but scales of a usual size.
-fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
+pub fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..dtype.bytes(inputs as u64)).map(|_| chance.bits() as u8).collect();
     let halves: &[usize] = match dtype {
         Dtype::Q4K => &[0, 2],
@@ -56,7 +56,7 @@ fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
     bytes
 }
 
-fn matrix(format: Format, inputs: usize, rows: &[Vec<u8>]) -> Matrix {
+pub fn matrix(format: Format, inputs: usize, rows: &[Vec<u8>]) -> Matrix {
     let mut region = NewRegion::new(Matrix::bytes_for(format, rows.len(), inputs)).unwrap();
     let panel = region.bytes_mut().len() / rows.len().div_ceil(PANEL);
     for (rows, panel) in rows.chunks(PANEL).zip(region.bytes_mut().chunks_exact_mut(panel)) {
@@ -66,7 +66,7 @@ fn matrix(format: Format, inputs: usize, rows: &[Vec<u8>]) -> Matrix {
     Matrix::new(format, rows.len(), inputs, region.finish())
 }
 
-fn activations(tokens: usize, inputs: usize, chance: &mut Chance) -> Rows {
+pub fn activations(tokens: usize, inputs: usize, chance: &mut Chance) -> Rows {
     let mut x = Rows::new(tokens, inputs);
     x.all_mut().iter_mut().for_each(|x| *x = chance.number() * 3.0);
     x

@@ -55,6 +55,12 @@ impl Tile for Squares {
     }
 
     #[inline(always)]
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+        // SAFETY: as above.
+        unsafe { Pairs::widen(numbers, times, plus) }
+    }
+
+    #[inline(always)]
     unsafe fn begin() {
         // SAFETY: it reads `WHOLE`.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, readonly)) }
@@ -216,7 +222,13 @@ unsafe fn add_two(operands: &Operands) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::packed::Packed;
+    use super::super::tests::Random;
+    use super::super::tiles;
     use super::*;
+    use crate::kernels::Outputs;
+    use crate::matrix::Matrix;
+    use crate::rows::Rows;
 
     /// `tdpbf16ps` and the loads and stores around it, as Intel's manual has them, over the same operands.
     pub struct Modelled;
@@ -273,23 +285,33 @@ mod tests {
 
     #[test]
     fn operands_are_laid_out_as_the_instruction_reads_them() {
-        use super::super::{packed::Packed, tests::Random, tiles};
-        use crate::kernels::Outputs;
-        use crate::rows::Rows;
         let mut random = Random::new(8);
         for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
             let (matrix, x) = (random.matrix(Format::Bf16, outputs, inputs), random.rows(tokens, inputs));
-            let mut packed = Packed::default();
-            packed.reshape(Kind::Pairs, tokens, inputs);
-            for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-                // SAFETY: it is plain code.
-                unsafe { tiles::pack::<Modelled>(&x, group * TOKENS, lines.into_inner().unwrap()) };
-            }
-            let mut out = Rows::new(tokens, outputs);
-            let split = Outputs::split(&mut out);
-            // SAFETY: it is plain code, and nobody else writes there.
-            unsafe { tiles::prefill::<Modelled>(&matrix, &packed, &mut split.take(0..outputs)) };
+            let out = modelled(&matrix, &x);
             super::super::tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
         }
+    }
+
+    #[test]
+    fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
+        super::super::tests::panels::cases(|case| {
+            case.assert(&modelled(&case.matrix, &case.x), "a model of tiles");
+        });
+    }
+
+    /// The product as tiles take it, up to the instruction.
+    fn modelled(matrix: &Matrix, x: &Rows) -> Rows {
+        let (tokens, mut packed) = (x.tokens(), Packed::default());
+        packed.reshape(Kind::Pairs, tokens, x.width);
+        for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+            // SAFETY: it is plain code.
+            unsafe { tiles::pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
+        }
+        let mut out = Rows::new(tokens, matrix.outputs);
+        let split = Outputs::split(&mut out);
+        // SAFETY: it is plain code, and nobody else writes there.
+        unsafe { tiles::prefill::<Modelled>(matrix, &packed, &mut split.take(0..matrix.outputs)) };
+        out
     }
 }

@@ -9,6 +9,11 @@ use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
 
+/// It has no products of pairs.
+pub fn widens(_: Level, _: Format, _: usize) -> bool {
+    false
+}
+
 pub fn packing(_: Level, _: Format) -> Kind {
     Kind::Numbers
 }

@@ -79,6 +79,19 @@ impl Tile for Pairs {
     }
 
     #[inline(always)]
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+        // SAFETY: as above; each half is 16 bytes.
+        unsafe {
+            let half = |at: usize| {
+                let bytes = _mm_loadu_si128(numbers.as_ptr().add(16 * at).cast());
+                let floats = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+                _mm512_fmadd_ps(floats, _mm512_set1_ps(times[at]), _mm512_set1_ps(plus[at]))
+            };
+            std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(half(1), half(0)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(block: &mut Block) {
         // SAFETY: as above.
         unsafe { avx512::transpose(block) }

@@ -1,8 +1,9 @@
-//! Products with matrices of floats, whose rows lie as files have them.
+//! Products with matrices of floats, whose rows lie as files have them; and of many tokens with panels, widened to such rows.
 //!
 //! ```text
 //! decode   up to 8 tokens: some rows of weights, from far-apart places, are dotted with the activations as they are
 //! prefill  any number: activations are packed once with tokens side by side, then tiles of outputs x tokens are summed up
+//! widened  panels as rows of bf16, a block at a time, where a level has products of pairs of them
 //! ```
 //!
 //! `dots` and `tiles` are written once, over `Lanes`; a level is a type of lanes, and where it has products of pairs of
@@ -26,6 +27,7 @@ mod portable;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod widened;
 
 #[cfg(target_arch = "aarch64")]
 #[path = "arm.rs"]
@@ -40,7 +42,7 @@ mod machine;
 use packed::Line;
 
 use super::{Level, Outputs};
-use crate::matrix::{Format, Matrix};
+use crate::matrix::{Format, Matrix, PANEL};
 use crate::rows::Rows;
 
 pub use packed::{Kind, Packed, TOKENS};
@@ -70,6 +72,12 @@ pub fn decode(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     machine::decode(level, matrix, x, outs);
 }
 
+/// Whether `prefill` takes panels of such numbers, for so many tokens, and is the faster way to their product. Both operands are
+/// rounded to bf16 then: each product is off by at most 2^-8 of itself, and the sums are f32.
+pub fn widens(level: Level, format: Format, tokens: usize) -> bool {
+    format.is_panels() && machine::widens(level, format, tokens)
+}
+
 /// How `prefill` wants the activations for such weights.
 pub fn packing(level: Level, format: Format) -> Kind {
     machine::packing(level, format)
@@ -84,7 +92,11 @@ pub fn pack(level: Level, kind: Kind, x: &Rows, first: usize, lines: &mut [Line]
 /// `packed` has all tokens of `out`, of the kind that `packing` says.
 pub fn prefill(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
-    assert!(packed.kind() == packing(level, matrix.format) && !matrix.format.is_panels());
+    assert_eq!(packed.kind(), packing(level, matrix.format), "how activations are packed");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
+    if matrix.format.is_panels() {
+        assert!(packed.kind() == Kind::Pairs, "{level} has no products of pairs");
+        assert!(out.outputs().start.is_multiple_of(PANEL), "the first output of a panel");
+    }
     machine::prefill(level, matrix, packed, out);
 }

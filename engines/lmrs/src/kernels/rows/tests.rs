@@ -1,5 +1,7 @@
 //! Every level of this machine against sums taken in f64, on random shapes.
 
+pub mod panels;
+
 use crate::kernels::Level;
 use crate::matrix::{Format, Matrix};
 use crate::ops::Ops;

@@ -1,11 +1,11 @@
 //! Prefill: many tokens at once, each weight used for all of them.
 //!
 //! ```text
-//! for some rows of weights, as many as half of a second cache holds, widened once
+//! for some rows of weights, and so many of their steps that half of a second cache holds them, widened once
 //!     for some groups of tokens, as many as a tile has
 //!         for some steps, so that the tokens' lines stay in the first cache
 //!             for each tile's outputs: sums[output][token] += weights[output][step] * lines[step][token]
-//!         the sums to their places, with outputs side by side
+//!         the sums to their places, with outputs side by side; what earlier steps gave is there already
 //! ```
 #![expect(unsafe_code, reason = "instructions of a level")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
@@ -15,14 +15,18 @@ use std::ops::Range;
 
 use super::lanes::{Bf16, F16, F32, Lanes, Weight, Widening};
 use super::packed::{self, Block, Kind, Line, Packed, TOKENS};
+use super::widened;
 use crate::kernels::Outputs;
-use crate::matrix::{Format, Matrix};
+use crate::matrix::{Format, Matrix, PANEL};
 use crate::rows::Rows;
 
 /// Of the widened weights that are used for all tokens before the next: about half of a second cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
 /// Beyond it nothing is gained, and the sums leave the first cache.
 const MOST_OUTPUTS: usize = 96;
+/// Of pairs, so that `MOST_OUTPUTS` rows of any length are within `WEIGHTS_BYTES`: the fewer rows there are, the more often
+/// all activations are read. Sums of numbers are taken in one go, as the exact mode wants them.
+const MOST_PAIRS: usize = 1024;
 
 /// How a level sums up a tile.
 ///
@@ -54,6 +58,13 @@ pub trait Tile {
     #[inline(always)]
     unsafe fn transpose(block: &mut Block) {
         packed::transpose(block);
+    }
+
+    /// `number * times + plus` as pairs: the first of `times` and `plus` for 16 numbers, the second for the other 16.
+    #[inline(always)]
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+        let of = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
+        packed::line(Kind::Pairs, &std::array::from_fn::<_, 32, _>(of))
     }
 
     /// Before and after a thread adds parts.
@@ -100,49 +111,56 @@ pub unsafe fn prefill<T: Tile>(matrix: &Matrix, packed: &Packed, out: &mut Outpu
     assert_eq!(packed.kind(), T::KIND, "how activations are packed");
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
+    let deep = if T::KIND == Kind::Pairs { steps.min(MOST_PAIRS) } else { steps };
     // An odd number of lines, so that rows do not meet in the same sets of a cache.
-    let row_lines = (steps / TOKENS) | 1;
-    let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / T::OUTPUTS;
-    let most = most.max(1) * T::OUTPUTS;
+    let row_lines = (deep / TOKENS) | 1;
+    // Both are powers of two, so that these are whole tiles and whole panels.
+    let unit = if matrix.format.is_panels() { T::OUTPUTS.max(PANEL) } else { T::OUTPUTS };
+    let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / unit;
+    let most = most.max(1) * unit;
     weights.resize(most * row_lines, Line([0; TOKENS]));
     sums.resize(most * T::GROUPS, Line([0; TOKENS]));
     let range = out.outputs();
     // SAFETY: the level is the caller's promise; so below.
     unsafe { T::begin() };
-    for first in range.clone().step_by(most) {
-        let outputs = most.min(range.end - first);
-        let row_bytes = matrix.rows(first..first + outputs);
-        let rows = row_bytes.chunks_exact((row_bytes.len() / outputs).max(1));
-        for (row, weights) in rows.zip(weights.chunks_exact_mut(row_lines)) {
-            // SAFETY: as above.
-            unsafe { T::pack(matrix.format, row, weights.as_flattened_mut_numbers(steps)) };
-        }
+    let blocks = range
+        .clone()
+        .step_by(most)
+        .flat_map(|first| (0..steps.max(1)).step_by(deep.max(1)).map(move |step| (first, step)));
+    for (first, begin) in blocks {
+        let outputs = first..range.end.min(first + most);
+        let end = steps.min(begin + deep);
+        // SAFETY: as above.
+        unsafe { fill::<T>(matrix, outputs.clone(), begin..end, &mut weights, row_lines) };
         for group in (0..packed.groups()).step_by(T::GROUPS) {
             let groups = T::GROUPS.min(packed.groups() - group);
             sums.fill(Line([0; TOKENS]));
             let lines = packed.lines(group..group + groups);
-            for step in (0..steps).step_by(T::STEPS) {
+            for step in (begin..end).step_by(T::STEPS) {
                 // What stands behind the last outputs is from rows before: it is summed up and not used.
-                for output in (0..outputs).step_by(T::OUTPUTS) {
+                for output in (0..outputs.len()).step_by(T::OUTPUTS) {
                     let part = Part {
-                        weights: weights[output * row_lines..].as_ptr().cast::<u32>().wrapping_add(step),
+                        weights: weights[output * row_lines..]
+                            .as_ptr()
+                            .cast::<u32>()
+                            .wrapping_add(step - begin),
                         weights_stride: row_lines * TOKENS,
                         lines: lines[step..].as_ptr(),
                         lines_stride: steps,
                         groups,
-                        steps: T::STEPS.min(steps - step),
+                        steps: T::STEPS.min(end - step),
                         sums: sums[output * T::GROUPS..].as_mut_ptr().cast(),
                         sums_stride: T::GROUPS * TOKENS,
                     };
-                    // SAFETY: `weights` and `sums` have `most` outputs, a multiple of the tile's, and `lines` so many groups,
-                    // each of `steps` steps; the level is the caller's promise.
+                    // SAFETY: `weights` and `sums` have `most` outputs, a multiple of the tile's, `weights` the steps from
+                    // `begin` to `end`, and `lines` so many groups, each of `steps` steps; the level is the caller's promise.
                     unsafe { T::add(&part) };
                 }
             }
             for part in 0..groups {
-                let place = first - range.start;
+                let places = first - range.start..outputs.end - range.start;
                 // SAFETY: as above.
-                unsafe { store::<T>(&sums[part..], group + part, place..place + outputs, out) };
+                unsafe { store::<T>(&sums[part..], group + part, places, begin > 0, out) };
             }
         }
     }
@@ -151,13 +169,43 @@ pub unsafe fn prefill<T: Tile>(matrix: &Matrix, packed: &Packed, out: &mut Outpu
     SCRATCH.set(Scratch { weights, sums });
 }
 
-/// The sums of a group, every `GROUPS`th line of `sums`, to where they belong.
+/// These steps of these outputs, widened.
 ///
 /// # Safety
 ///
 /// The machine has the level of `T`.
 #[inline(always)]
-unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, out: &mut Outputs) {
+unsafe fn fill<T: Tile>(
+    matrix: &Matrix,
+    outputs: Range<usize>,
+    steps: Range<usize>,
+    weights: &mut [Line],
+    row_lines: usize,
+) {
+    if matrix.format.is_panels() {
+        let lines = steps.start / TOKENS..steps.end / TOKENS;
+        let weights = &mut weights[..outputs.len().next_multiple_of(PANEL) * row_lines];
+        // SAFETY: the caller's promise; so below.
+        return unsafe { widened::widen::<T>(matrix, outputs.start, lines, weights, row_lines) };
+    }
+    let row_bytes = matrix.rows(outputs.clone());
+    let rows = row_bytes.chunks_exact((row_bytes.len() / outputs.len()).max(1));
+    let number = row_bytes.len() / (outputs.len() * matrix.inputs).max(1);
+    let inputs = steps.start * T::KIND.inputs()..matrix.inputs.min(steps.end * T::KIND.inputs());
+    for (row, weights) in rows.zip(weights.chunks_exact_mut(row_lines)) {
+        let row = &row[inputs.start * number..inputs.end * number];
+        // SAFETY: as above.
+        unsafe { T::pack(matrix.format, row, weights.as_flattened_mut_numbers(steps.len())) };
+    }
+}
+
+/// The sums of a group, every `GROUPS`th line of `sums`, to where they belong, or added to what is there.
+///
+/// # Safety
+///
+/// The machine has the level of `T`.
+#[inline(always)]
+unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add: bool, out: &mut Outputs) {
     let tokens = group * TOKENS..((group + 1) * TOKENS).min(out.tokens());
     for (block, first) in places.clone().step_by(TOKENS).enumerate() {
         let places = first..(first + TOKENS).min(places.end);
@@ -171,7 +219,8 @@ unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, out:
         for (line, token) in lines.iter().zip(tokens.clone()) {
             let numbers = &mut out.row_mut(token)[places.clone()];
             for (number, bits) in numbers.iter_mut().zip(line.0) {
-                *number = f32::from_bits(bits);
+                let sum = f32::from_bits(bits);
+                *number = if add { *number + sum } else { sum };
             }
         }
     }

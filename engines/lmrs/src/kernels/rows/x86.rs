@@ -7,15 +7,23 @@ use super::avx512::Wide;
 use super::bf16::Pairs;
 use super::packed::{Kind, Line, Packed};
 use super::portable::Plain;
-use super::{dots, tiles};
+use super::{DECODE_TOKENS, dots, tiles};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
 
-/// Activations of bf16 weights are rounded to bf16 too where that pays; all others are computed as f32.
+/// With tiles. `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens
+/// (measured: notes/k2.md), so without tiles only tests take panels this way.
+pub fn widens(level: Level, format: Format, tokens: usize) -> bool {
+    level == Level::Amx && tokens > DECODE_TOKENS && packing(level, format) == Kind::Pairs
+}
+
+/// Activations of bf16 weights, and of those that are widened to it, are rounded to bf16 too where that pays; all others are
+/// computed as f32.
 pub fn packing(level: Level, format: Format) -> Kind {
-    match (level, format) {
-        (Level::Avx512 | Level::Amx, Format::Bf16) if is_x86_feature_detected!("avx512bf16") => Kind::Pairs,
+    let rounds = !matches!(format, Format::F32 | Format::F16);
+    match level {
+        Level::Avx512 | Level::Amx if rounds && is_x86_feature_detected!("avx512bf16") => Kind::Pairs,
         _ => Kind::Numbers,
     }
 }

@@ -1,0 +1,175 @@
+//! Panels widened to pairs, against sums in f64 of what model-files says that the weights are.
+#![expect(unsafe_code, reason = "columns of the same rows, one range after the other")]
+
+use model_files::{Dtype, blocks};
+
+use super::super::packed::{Kind, Packed, TOKENS, bf16_from_f32};
+use super::super::{self as rows, DECODE_TOKENS};
+use crate::kernels::panels::tests::{Chance, FORMATS, activations, matrix, row};
+use crate::kernels::{Level, Outputs};
+use crate::matrix::{Format, Matrix};
+use crate::ops::Ops;
+use crate::pool::Pool;
+use crate::rows::Rows;
+
+/// What rounding both factors to bf16 may cost a product: half a unit, 2^-9, of each.
+const EACH: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
+
+pub struct Case {
+    pub matrix: Matrix,
+    pub x: Rows,
+    /// `[outputs][inputs]`
+    weights: Vec<Vec<f32>>,
+}
+
+impl Case {
+    pub fn new(
+        (format, dtype): (Format, Dtype),
+        (outputs, inputs): (usize, usize),
+        tokens: usize,
+        chance: &mut Chance,
+    ) -> Self {
+        let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
+        let weights = rows.iter().map(|row| {
+            let mut weights = vec![0.0; inputs];
+            blocks::widen(dtype, row, &mut weights).unwrap();
+            weights
+        });
+        let weights = weights.collect();
+        Self { matrix: matrix(format, inputs, &rows), x: activations(tokens, inputs, chance), weights }
+    }
+
+    /// Each sum within what its rounding in any order, and that of each factor, may cost.
+    pub fn assert(&self, out: &Rows, what: &str) {
+        assert_eq!((out.tokens(), out.width), (self.x.tokens(), self.matrix.outputs), "{what}");
+        let each = EACH + (self.matrix.inputs + 2) as f64 * f64::from(f32::EPSILON);
+        for (output, weights) in self.weights.iter().enumerate() {
+            for token in 0..self.x.tokens() {
+                let products =
+                    || weights.iter().zip(self.x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
+                let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+                let found = f64::from(out.row(token)[output]);
+                assert!(
+                    (found - sum).abs() <= each * size,
+                    "{:?} {what}, {} x {}: token {token}, output {output}: {found} is not {sum} ± {}",
+                    self.matrix.format,
+                    self.matrix.outputs,
+                    self.matrix.inputs,
+                    each * size
+                );
+            }
+        }
+    }
+
+    /// What a level packs, and what it makes of it, on one thread and without asking whether it is the faster way.
+    fn product(&self, level: Level) -> Rows {
+        self.product_by(level, self.matrix.outputs)
+    }
+
+    /// So many outputs at a time.
+    fn product_by(&self, level: Level, chunk: usize) -> Rows {
+        let mut packed = Packed::default();
+        packed.reshape(rows::packing(level, self.matrix.format), self.x.tokens(), self.x.width);
+        for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+            rows::pack(level, Kind::Pairs, &self.x, group * TOKENS, lines.into_inner().unwrap());
+        }
+        let mut out = Rows::new(self.x.tokens(), self.matrix.outputs);
+        out.all_mut().fill(f32::NAN);
+        let split = Outputs::split(&mut out);
+        for first in (0..self.matrix.outputs).step_by(chunk) {
+            // SAFETY: one after the other, and no two have an output in common.
+            let mut part = unsafe { split.take(first..self.matrix.outputs.min(first + chunk)) };
+            rows::prefill(level, &self.matrix, &packed, &mut part);
+        }
+        out
+    }
+}
+
+/// Every format, with odd outputs, inputs that end amid a group where the format allows it, and one that is cut into blocks.
+pub fn cases(mut check: impl FnMut(Case)) {
+    let mut chance = Chance::new(21);
+    for kind in FORMATS {
+        let (block, _) = kind.1.block();
+        for outputs in [1, 15, 16, 33, 97, 131] {
+            let inputs = block * (1 + chance.below(1024 / block));
+            let tokens = DECODE_TOKENS + 1 + chance.below(62);
+            check(Case::new(kind, (outputs, inputs), tokens, &mut chance));
+        }
+        for (outputs, inputs, tokens) in [(37, 2048 + block, 9), (5, 4096 + 3 * block, 50), (49, block, 70)] {
+            check(Case::new(kind, (outputs, inputs), tokens, &mut chance));
+        }
+    }
+}
+
+/// Those that have products of pairs.
+fn levels() -> Vec<Level> {
+    let pairs = |level: &Level| rows::packing(*level, Format::Q8_0) == Kind::Pairs;
+    Level::here().into_iter().filter(pairs).collect()
+}
+
+#[test]
+fn widened_panels_give_the_products_of_their_weights_within_the_rounding_of_bf16() {
+    cases(|case| {
+        for level in levels() {
+            case.assert(&case.product(level), level.word());
+        }
+    });
+}
+
+#[test]
+fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
+    let mut chance = Chance::new(24);
+    for kind in FORMATS {
+        let case = Case::new(kind, (301, 2304), 40, &mut chance);
+        for level in levels() {
+            let whole = case.product(level);
+            for chunk in [32, 96, 112] {
+                assert_eq!(case.product_by(level, chunk), whole, "{level} {chunk}");
+            }
+        }
+    }
+}
+
+/// Where it is the faster way, so on a machine with tiles alone.
+#[test]
+fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
+    let mut chance = Chance::new(22);
+    for kind in FORMATS {
+        for tokens in [9, 40] {
+            let case = Case::new(kind, (300, 512), tokens, &mut chance);
+            for level in levels().into_iter().filter(|level| rows::widens(*level, kind.0, tokens)) {
+                let alone = case.product(level);
+                for threads in [1, 3, 8] {
+                    let mut out = Rows::default();
+                    Ops::new(Pool::new(threads), level).multiply(&case.x, &mut [(&case.matrix, &mut out)]);
+                    assert_eq!(out, alone, "{level} {threads}");
+                }
+            }
+        }
+    }
+}
+
+/// One activation is 1 and all others 0, so that a sum is a weight.
+#[test]
+fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
+    let mut chance = Chance::new(23);
+    for kind in FORMATS {
+        let mut case = Case::new(kind, (19, 256), 256, &mut chance);
+        for token in 0..256 {
+            case.x.row_mut(token).fill(0.0);
+            case.x.row_mut(token)[token] = 1.0;
+        }
+        for level in levels() {
+            let out = case.product(level);
+            for (output, weights) in case.weights.iter().enumerate() {
+                for (token, weight) in weights.iter().enumerate() {
+                    let found = out.row(token)[output];
+                    let nearest = f32::from_bits(u32::from(bf16_from_f32(*weight)) << 16);
+                    // What Q4_K takes off may be rounded once or twice.
+                    let near = kind.0 == Format::Q4K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
+                    assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", kind.0);
+                }
+            }
+        }
+    }
+}
