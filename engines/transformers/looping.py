@@ -47,7 +47,7 @@ class Growing:
         return self._forward(ids[:, None])
 
     def _forward(self, ids):
-        # Said only where it is needed: what is None costs the library a tenth of a millisecond all the same.
+        # Said only where it is needed, as whoever calls the library for one sequence does.
         asked = {} if self._mask is None else dict(attention_mask=self._mask, position_ids=self._positions)
         asked.update(past_key_values=self._cache, use_cache=True, logits_to_keep=1)
         return self._network(input_ids=ids, **asked).logits[:, -1]
