@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use lmrs::kernels::Level;
 use lmrs::kernels::outputs::Outputs;
 use lmrs::kernels::panels::{Input, multiply, prepare};
-use lmrs::kernels::rows::{self, Kind, Packed, TOKENS};
+use lmrs::kernels::rows::{self, Packed, TOKENS};
 use lmrs::matrix::{Format, Matrix, PANEL};
 use lmrs::region::{NewRegion, Region};
 use lmrs::rows::Rows;
@@ -148,14 +148,16 @@ fn input(level: Level, tokens: usize, inputs: usize) -> Input {
 
 /// `None` where the level does not widen.
 fn packed(level: Level, tokens: usize, inputs: usize) -> Option<Packed> {
-    let kind = rows::packing(level, Format::Q8_0);
+    if !rows::has_tiles(level) {
+        return None;
+    }
     let mut packed = Packed::default();
-    packed.reshape(kind, tokens, inputs);
+    packed.reshape(tokens, inputs);
     let x = activations(tokens, inputs);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-        rows::pack(level, kind, &x, group * TOKENS, lines.into_inner().ok()?);
+        rows::pack(level, &x, group * TOKENS, lines.into_inner().ok()?);
     }
-    (kind == Kind::Pairs).then_some(packed)
+    Some(packed)
 }
 
 /// Each thread its part of the panels. Nanoseconds of the slowest.
@@ -164,7 +166,7 @@ fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut
 }
 
 fn share_widened(threads: usize, level: Level, matrix: &Matrix, packed: &Packed, out: &mut Rows) -> f64 {
-    share_by(threads, matrix, out, |_, out| rows::prefill(level, matrix, packed, out))
+    share_by(threads, matrix, out, |_, out| rows::tile(level, matrix, packed, out))
 }
 
 fn share_by(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::kernels::outputs::Split;
-use crate::kernels::rows::{DECODE_TOKENS, Kind, Packed, TOKENS};
+use crate::kernels::rows::{DECODE_TOKENS, Packed, TOKENS};
 use crate::kernels::{Level, Outputs, panels, rows};
 use crate::matrix::{Matrix, PANEL};
 use crate::pool::Pool;
@@ -16,6 +16,8 @@ use crate::share::share_if;
 
 /// Bytes of weights that a thread takes at a time when memory sets the pace: some microseconds' worth.
 const CHUNK_BYTES: usize = 256 << 10;
+/// And when many tokens read the same floats, group by group: half of a second cache.
+const NEAR_BYTES: usize = 512 << 10;
 /// Chunks for each thread at least, so that they end together.
 const CHUNKS: usize = 4;
 /// Panels that are read side by side.
@@ -30,7 +32,6 @@ const WORTH_SHARING: usize = 64 << 10;
 /// Activations in the forms that kernels want, and their memory.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    numbers: Packed,
     pairs: Packed,
     panels: panels::Input,
     token: Rows,
@@ -81,19 +82,19 @@ impl Scratch {
             let places = taken * chunk..((taken + 1) * chunk).min(all);
             let mut found = Largest::default();
             match way {
-                Way::Decode(stretches) => {
+                Way::Dots(stretches) => {
                     let mut numbers = vec![0.0; stretches * places.len()];
                     let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
                     let parts = numbers.chunks_mut(places.len()).zip(ranges.clone());
                     let mut outs: Vec<_> = parts
                         .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
                         .collect();
-                    rows::decode(level, matrix, x, &mut outs);
+                    rows::dot(level, matrix, x, &mut outs);
                     for (numbers, range) in numbers.chunks(places.len()).zip(ranges) {
                         found.look(numbers, range);
                     }
                 }
-                Way::Panels | Way::Prefill(_) => {
+                Way::Panels | Way::Tiles => {
                     let outputs = panel_outputs(matrix, &places);
                     let mut numbers = vec![0.0; outputs.len()];
                     let mut out = Outputs::of(&mut numbers, outputs.clone());
@@ -115,15 +116,13 @@ impl Scratch {
                 panels::prepare_part(team.level, x, part);
             });
         }
-        for (kind, packed) in [(Kind::Numbers, &mut self.numbers), (Kind::Pairs, &mut self.pairs)] {
-            if works.iter().any(|work| work.way == Way::Prefill(kind)) {
-                packed.reshape(kind, x.tokens(), x.width);
-                let groups = packed.groups_mut();
-                team.share(groups.len(), &|group| {
-                    let mut lines = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
-                    rows::pack(team.level, kind, x, group * TOKENS, &mut lines);
-                });
-            }
+        if works.iter().any(|work| work.way == Way::Tiles) {
+            self.pairs.reshape(x.tokens(), x.width);
+            let groups = self.pairs.groups_mut();
+            team.share(groups.len(), &|group| {
+                let mut lines = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
+                rows::pack(team.level, x, group * TOKENS, &mut lines);
+            });
         }
     }
 
@@ -139,17 +138,16 @@ impl Scratch {
                 let mut out = unsafe { work.out.take(panel_outputs(matrix, &places)) };
                 panels::multiply(level, matrix, places, &self.panels, &mut out);
             }
-            Way::Decode(stretches) => {
+            Way::Dots(stretches) => {
                 let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
-                rows::decode(level, matrix, x.all(), &mut outs);
+                rows::dot(level, matrix, x.all(), &mut outs);
             }
-            Way::Prefill(kind) => {
-                let packed = if kind == Kind::Pairs { &self.pairs } else { &self.numbers };
+            Way::Tiles => {
                 // SAFETY: as above.
                 let mut out = unsafe { work.out.take(places) };
-                rows::prefill(level, matrix, packed, &mut out);
+                rows::tile(level, matrix, &self.pairs, &mut out);
             }
         }
     }
@@ -171,39 +169,39 @@ enum Way {
     /// A place is a panel.
     Panels,
     /// The outputs are cut into so many stretches that are read side by side; a place is one output of each.
-    Decode(usize),
+    Dots(usize),
     /// A place is an output; of panels, too, where they are widened.
-    Prefill(Kind),
+    Tiles,
 }
 
 impl Way {
     fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
         match matrix.format {
-            format if rows::widens(level, format, tokens) => Self::Prefill(rows::packing(level, format)),
+            format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
             format if format.is_panels() => Self::Panels,
-            _ if tokens <= DECODE_TOKENS => Self::Decode(rows::stretches(tokens)),
-            format => Self::Prefill(rows::packing(level, format)),
+            _ => Self::Dots(rows::stretches(tokens)),
         }
     }
 
     fn places(self, matrix: &Matrix) -> usize {
         match self {
             Self::Panels => matrix.outputs.div_ceil(PANEL),
-            Self::Decode(stretches) => matrix.outputs.div_ceil(stretches),
-            Self::Prefill(_) => matrix.outputs,
+            Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
+            Self::Tiles => matrix.outputs,
         }
     }
 
     fn chunk(self, matrix: &Matrix, tokens: usize, pool: &Pool) -> usize {
         let places = self.places(matrix);
         let of_each = places / (CHUNKS * pool.threads());
-        let of_memory = CHUNK_BYTES * places / matrix.bytes().max(1);
+        let [of_memory, near] = [CHUNK_BYTES, NEAR_BYTES].map(|bytes| bytes * places / matrix.bytes().max(1));
         match self {
             Self::Panels if tokens > DECODE_TOKENS => of_each.clamp(PANELS_AT_ONCE, CHUNK_PANELS),
             Self::Panels => of_each.min(of_memory).next_multiple_of(PANELS_AT_ONCE).max(PANELS_AT_ONCE),
-            Self::Decode(_) => of_each.min(of_memory).max(1),
+            Self::Dots(_) if tokens > DECODE_TOKENS => of_each.min(near).max(1),
+            Self::Dots(_) => of_each.min(of_memory).max(1),
             // All threads have something to do, and whole tiles.
-            Self::Prefill(_) => {
+            Self::Tiles => {
                 (matrix.outputs / (2 * pool.threads())).next_multiple_of(32).clamp(32, CHUNK_OUTPUTS)
             }
         }

@@ -159,102 +159,134 @@ fn floats_of_a_file_are_used_where_they_lie() {
     }
 }
 
+/// Where nothing is rounded on the way, each token has the same bits whatever is computed beside it.
+fn assert_same(one: &[f32], other: &[f32], what: &str) {
+    let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+    assert!(bits(one) == bits(other), "{what}: {:?} and {:?}", &one[..4], &other[..4]);
+}
+
 #[test]
-fn one_token_at_a_time_gives_what_all_at_once_gives() {
+fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::F32);
-        let mut ops = ops(2);
-        let mut network = load(&path, Asked::Own, &ops);
-        let mut sequence = Sequence::new(&network.shape, 128, Stored::F32).unwrap();
-        let whole = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
-        sequence.truncate(0);
-        for (at, id) in golden.ids.iter().enumerate() {
-            let one = logits(&mut network, &mut ops, &mut sequence, &[*id], Wanted::Last);
-            near(one.row(0), whole.row(at), &format!("{} at {at}", golden.name));
+        for level in Level::here() {
+            let mut ops = Ops::new(Pool::new(2), level);
+            let mut network = load(&path, Asked::Own, &ops);
+            let mut sequence = Sequence::new(&network.shape, 128, Stored::F32).unwrap();
+            let whole = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+            sequence.truncate(0);
+            for (at, id) in golden.ids.iter().enumerate() {
+                let one = logits(&mut network, &mut ops, &mut sequence, &[*id], Wanted::Last);
+                assert_same(one.row(0), whole.row(at), &format!("{} at {at}, {level}", golden.name));
+            }
         }
     }
 }
 
-fn near(one: &[f32], other: &[f32], what: &str) {
-    assert_eq!(one.len(), other.len());
-    for (one, other) in one.iter().zip(other) {
-        assert!((one - other).abs() < 2e-4 * (1.0 + other.abs()), "{what}: {one} and {other}");
-    }
+/// Longer than a chunk of tokens, and than a stretch of positions.
+const LONG: usize = CHUNK + 300;
+
+fn long_ids() -> Vec<u32> {
+    (0..LONG as u32).map(|at| (at * at * 31 + at) % 320).collect()
+}
+
+/// A network whose context has room for `LONG`.
+fn long_network(path: &Path, ops: &Ops) -> Network {
+    let mut network = load(path, Asked::Own, ops);
+    network.shape.context = LONG + 100;
+    network
 }
 
 #[test]
-fn a_prompt_in_pieces_gives_what_it_gives_whole_and_so_does_one_that_went_back() {
+fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_went_back() {
     let (_keep, path) = synthesised("llama", Dtype::F32);
-    let mut ops = ops(3);
-    let mut network = load(&path, Asked::Own, &ops);
-    let ids: Vec<u32> = (0..CHUNK as u32 + 77).map(|at| (at * at * 31 + at) % 320).collect();
-    let mut whole = Sequence::new(&network.shape, CHUNK + 100, Stored::F32).unwrap();
-    let expected = logits(&mut network, &mut ops, &mut whole, &ids, Wanted::Last);
-    let mut pieces = Sequence::new(&network.shape, CHUNK + 100, Stored::F32).unwrap();
-    logits(&mut network, &mut ops, &mut pieces, &ids[..130], Wanted::Nothing);
-    logits(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8], Wanted::Nothing);
-    pieces.truncate(130);
-    let told = logits(&mut network, &mut ops, &mut pieces, &ids[130..], Wanted::Last);
-    assert_eq!(pieces.tokens(), ids.len());
-    near(told.row(0), expected.row(0), "pieces");
-    // The same by token, without holding all of it.
-    let mut scored = Sequence::new(&network.shape, CHUNK + 100, Stored::F32).unwrap();
-    let mut seen = 0;
-    let span = Span { sequence: &mut scored, ids: &ids };
-    let mut each = |token: usize, row: &[f32]| {
-        assert_eq!(token, seen);
-        seen += 1;
-        if seen == ids.len() {
-            near(row, expected.row(0), "scored");
-        }
-    };
-    network.forward_each(&mut ops, span, &mut each).unwrap();
-    assert_eq!(seen, ids.len());
+    let ids = long_ids();
+    for level in Level::here() {
+        let mut ops = Ops::new(Pool::new(3), level);
+        let mut network = long_network(&path, &ops);
+        let mut whole = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let expected = logits(&mut network, &mut ops, &mut whole, &ids, Wanted::Last);
+        let mut pieces = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        logits(&mut network, &mut ops, &mut pieces, &ids[..130], Wanted::Nothing);
+        logits(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8], Wanted::Nothing);
+        pieces.truncate(130);
+        logits(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2], Wanted::Nothing);
+        logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1], Wanted::Nothing);
+        let told = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..], Wanted::Last);
+        assert_eq!(pieces.tokens(), ids.len());
+        assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
+        // The same by token, without holding all of it.
+        let mut scored = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut seen = 0;
+        let span = Span { sequence: &mut scored, ids: &ids };
+        let mut each = |token: usize, row: &[f32]| {
+            assert_eq!(token, seen);
+            seen += 1;
+            if seen == ids.len() {
+                assert_same(row, expected.row(0), &format!("scored, {level}"));
+            }
+        };
+        network.forward_each(&mut ops, span, &mut each).unwrap();
+        assert_eq!(seen, ids.len());
+    }
 }
 
 #[test]
-fn sequences_together_give_what_each_gives_alone() {
+fn sequences_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("qwen2-window", Dtype::F32);
-    let mut ops = ops(2);
-    let mut network = load(&path, Asked::Own, &ops);
-    let texts: Vec<Vec<u32>> = [3, 150, 1, 190, 64]
-        .iter()
-        .map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect())
-        .collect();
-    let alone: Vec<Rows> = texts
-        .iter()
-        .map(|ids| {
-            let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
-            logits(&mut network, &mut ops, &mut sequence, ids, Wanted::Last)
-        })
-        .collect();
-    let mut sequences: Vec<Sequence> =
-        texts.iter().map(|_| Sequence::new(&network.shape, 256, Stored::F32).unwrap()).collect();
-    let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids });
-    let Answer::Logits(rows) =
-        network.forward(&mut ops, &mut spans.collect::<Vec<_>>(), Wanted::Last).unwrap()
-    else {
-        panic!("logits")
-    };
-    for (number, alone) in alone.iter().enumerate() {
-        near(rows.row(number), alone.row(0), &format!("sequence {number}"));
+    together_as_alone(&path, Stored::F32, &[3, 150, 1, 190, 64]);
+}
+
+/// Eight rows at most, beyond which a level may round activations to bf16.
+#[test]
+fn in_bf16_sequences_that_are_decoded_together_give_the_bits_that_each_gives_alone() {
+    let (_keep, path) = synthesised("llama", Dtype::BF16);
+    together_as_alone(&path, Stored::F16, &[1, 3, 2]);
+}
+
+fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
+    let texts: Vec<Vec<u32>> =
+        counts.iter().map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect()).collect();
+    for level in Level::here() {
+        let mut ops = Ops::new(Pool::new(2), level);
+        let mut network = load(path, Asked::Own, &ops);
+        let alone: Vec<Rows> = texts
+            .iter()
+            .map(|ids| {
+                let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
+                logits(&mut network, &mut ops, &mut sequence, ids, Wanted::Last)
+            })
+            .collect();
+        let mut sequences: Vec<Sequence> =
+            texts.iter().map(|_| Sequence::new(&network.shape, 256, stored).unwrap()).collect();
+        let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids });
+        let Answer::Logits(rows) =
+            network.forward(&mut ops, &mut spans.collect::<Vec<_>>(), Wanted::Last).unwrap()
+        else {
+            panic!("logits")
+        };
+        for (number, alone) in alone.iter().enumerate() {
+            assert_same(rows.row(number), alone.row(0), &format!("sequence {number}, {level}"));
+        }
     }
 }
 
 #[test]
-fn any_number_of_threads_gives_the_same() {
+fn any_number_of_threads_gives_the_same_bits() {
     let (_keep, path) = synthesised("qwen2", Dtype::F32);
-    let ids: Vec<u32> = (0..400).map(|at| (at * at * 31 + at) % 320).collect();
-    let mut told: Vec<Rows> = Vec::new();
-    for threads in [1, 2, 5] {
-        let mut ops = ops(threads);
-        let mut network = load(&path, Asked::Own, &ops);
-        let mut sequence = Sequence::new(&network.shape, 512, Stored::F16).unwrap();
-        logits(&mut network, &mut ops, &mut sequence, &ids, Wanted::Nothing);
-        told.push(logits(&mut network, &mut ops, &mut sequence, &[4], Wanted::Last));
+    let ids = long_ids();
+    for level in Level::here() {
+        let mut expected: Option<Rows> = None;
+        for threads in [1, 2, 4, 8] {
+            let mut ops = Ops::new(Pool::new(threads), level);
+            let mut network = long_network(&path, &ops);
+            let mut sequence = Sequence::new(&network.shape, LONG + 1, Stored::F32).unwrap();
+            logits(&mut network, &mut ops, &mut sequence, &ids, Wanted::Nothing);
+            let told = logits(&mut network, &mut ops, &mut sequence, &[4], Wanted::Last);
+            let expected = expected.get_or_insert_with(|| told.clone());
+            assert_same(told.row(0), expected.row(0), &format!("{threads} threads, {level}"));
+        }
     }
-    near(told[1].row(0), told[0].row(0), "2 threads");
-    near(told[2].row(0), told[0].row(0), "5 threads");
 }
 
 #[test]

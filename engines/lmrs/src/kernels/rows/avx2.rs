@@ -3,21 +3,19 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{Lanes, Widening};
-use super::packed::Kind;
-use super::tiles::{Part, Tile, add_part, widen_row};
-use crate::matrix::Format;
+use super::lanes::Lanes;
 
 #[derive(Clone, Copy)]
 pub struct Half(__m256);
 
 impl Lanes for Half {
     const LANES: usize = 8;
+    const SUMS: usize = 12;
 
     #[inline(always)]
-    unsafe fn splat(number: f32) -> Self {
+    unsafe fn zero() -> Self {
         // SAFETY: the caller's promise; so below.
-        Self(unsafe { _mm256_set1_ps(number) })
+        Self(unsafe { _mm256_setzero_ps() })
     }
 
     #[inline(always)]
@@ -27,19 +25,11 @@ impl Lanes for Half {
     }
 
     #[inline(always)]
-    unsafe fn store(self, numbers: *mut f32) {
-        // SAFETY: as above.
-        unsafe { _mm256_storeu_ps(numbers, self.0) }
-    }
-
-    #[inline(always)]
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { _mm256_fmadd_ps(a.0, b.0, self.0) })
     }
-}
 
-impl Widening for Half {
     #[inline(always)]
     unsafe fn from_bf16(bits: *const u8) -> Self {
         // SAFETY: as above.
@@ -63,26 +53,5 @@ impl Widening for Half {
             let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
             _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
         }
-    }
-}
-
-impl Tile for Half {
-    const KIND: Kind = Kind::Numbers;
-    const OUTPUTS: usize = 6;
-    const GROUPS: usize = 1;
-    const STEPS: usize = 256;
-
-    #[inline(always)]
-    unsafe fn add(part: &Part) {
-        // SAFETY: as above.
-        unsafe {
-            add_part::<Self, 6, 2>(part);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn pack(format: Format, row: &[u8], weights: &mut [u32]) {
-        // SAFETY: as above.
-        unsafe { widen_row::<Self>(format, row, weights) }
     }
 }

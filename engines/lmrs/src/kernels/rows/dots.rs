@@ -1,65 +1,73 @@
-//! Decode: rows of weights dotted with the activations of few tokens.
+//! Rows of weights dotted with the activations of a few tokens.
 //!
-//! Each number of a matrix is used once or a few times, so memory sets the pace. One pass reads some rows from places far
-//! apart and the activations once for all of them.
+//! With few tokens each number of a matrix is used once or a few times, so memory sets the pace. One pass reads some rows from
+//! places far apart and the activations once for all of them. Many tokens pass over the same rows group by group.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
-use super::lanes::{Bf16, F16, F32, Weight, Widening};
+use std::ops::Range;
+
+use super::DECODE_TOKENS;
+use super::lanes::{Bf16, F16, F32, Lanes, Weight};
 use crate::kernels::Outputs;
 use crate::matrix::{Format, Matrix};
 
+/// Of many tokens so many are taken at a time: with those of four rows their sums are as many as registers hold.
+const GROUP: usize = 6;
+
 /// # Safety
 ///
-/// The machine has the level of `L`; all else is what `rows::decode` asserts.
+/// The machine has the level of `L`; all else is what `rows::dot` asserts.
 #[inline(always)]
-pub unsafe fn decode<L: Widening>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub unsafe fn dot<L: Lanes>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise.
     unsafe {
         match matrix.format {
-            Format::F32 => by_tokens::<L, F32>(matrix, x, outs),
-            Format::F16 => by_tokens::<L, F16>(matrix, x, outs),
-            _ => by_tokens::<L, Bf16>(matrix, x, outs),
-        }
-    }
-}
-
-/// As many rows at once as `stretches` says, and no fewer tokens than there are.
-///
-/// # Safety
-///
-/// As of `decode`, for a matrix of `W`.
-#[inline(always)]
-unsafe fn by_tokens<L: Widening, W: Weight>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match outs[0].tokens() {
-            1 => side_by_side::<L, W, 4, 1>(matrix, x, outs),
-            2 => side_by_side::<L, W, 4, 2>(matrix, x, outs),
-            3 => side_by_side::<L, W, 4, 3>(matrix, x, outs),
-            4 => side_by_side::<L, W, 4, 4>(matrix, x, outs),
-            5..=6 => side_by_side::<L, W, 4, 6>(matrix, x, outs),
-            _ => side_by_side::<L, W, 3, 8>(matrix, x, outs),
+            Format::F32 => by_groups::<L, F32>(matrix, x, outs),
+            Format::F16 => by_groups::<L, F16>(matrix, x, outs),
+            _ => by_groups::<L, Bf16>(matrix, x, outs),
         }
     }
 }
 
 /// # Safety
 ///
-/// As of `by_tokens`, with `ROWS` of `outs`, of at most `TOKENS` tokens.
+/// As of `dot`, for a matrix of `W`.
 #[inline(always)]
-unsafe fn side_by_side<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
+unsafe fn by_groups<L: Lanes, W: Weight>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+    let tokens = outs[0].tokens();
+    let group = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
+    for first in (0..tokens).step_by(group) {
+        let group = first..tokens.min(first + group);
+        // In equal shares, of as many as there are registers for.
+        let shares = group.len().div_ceil(L::SUMS / outs.len());
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (outs.len(), group.len().div_ceil(shares)) {
+                (4, 1) => side_by_side::<L, W, 4, 1>(matrix, x, group, outs),
+                (4, 2) => side_by_side::<L, W, 4, 2>(matrix, x, group, outs),
+                (4, 3) => side_by_side::<L, W, 4, 3>(matrix, x, group, outs),
+                (4, 4) => side_by_side::<L, W, 4, 4>(matrix, x, group, outs),
+                (4, _) => side_by_side::<L, W, 4, 6>(matrix, x, group, outs),
+                (_, ..=4) => side_by_side::<L, W, 3, 4>(matrix, x, group, outs),
+                _ => side_by_side::<L, W, 3, 8>(matrix, x, group, outs),
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As of `by_groups`, with `ROWS` of `outs`.
+#[inline(always)]
+unsafe fn side_by_side<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
     matrix: &Matrix,
     x: &[f32],
+    group: Range<usize>,
     outs: &mut [Outputs],
 ) {
-    let (inputs, tokens) = (matrix.inputs, outs[0].tokens());
+    let inputs = matrix.inputs;
     let weights = matrix.rows(0..matrix.outputs);
     let row_bytes = inputs * W::BYTES;
-    // Where there are fewer tokens, the last one is computed again.
-    let mut numbers = [x.as_ptr(); TOKENS];
-    for (token, number) in numbers.iter_mut().enumerate() {
-        *number = x[token.min(tokens - 1) * inputs..].as_ptr();
-    }
     for place in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
@@ -68,12 +76,17 @@ unsafe fn side_by_side<L: Widening, W: Weight, const ROWS: usize, const TOKENS: 
                 if place < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
             *row = weights[(output + place) * row_bytes..].as_ptr();
         }
-        // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
-        let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs) };
-        for (row, out) in outs.iter_mut().enumerate() {
-            if place < out.outputs().len() {
-                for (token, sums) in sums.iter().enumerate().take(tokens) {
-                    out.row_mut(token)[place] = sums[row];
+        for first in group.clone().step_by(TOKENS) {
+            // Where there are fewer tokens, the last one is computed again.
+            let numbers =
+                std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
+            // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
+            let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs) };
+            for (row, out) in outs.iter_mut().enumerate() {
+                if place < out.outputs().len() {
+                    for (token, sums) in (first..group.end).zip(&sums) {
+                        out.row_mut(token)[place] = sums[row];
+                    }
                 }
             }
         }
@@ -86,14 +99,14 @@ unsafe fn side_by_side<L: Widening, W: Weight, const ROWS: usize, const TOKENS: 
 ///
 /// The machine has the level of `L`; `inputs` numbers of `W` lie at each of `rows`, and of f32 at each of `x`.
 #[inline(always)]
-unsafe fn dots<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
+unsafe fn dots<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
     rows: [*const u8; ROWS],
     x: [*const f32; TOKENS],
     inputs: usize,
 ) -> [[f32; ROWS]; TOKENS] {
     // SAFETY: every number that is read comes before `inputs`; the level is the caller's promise.
     unsafe {
-        let mut sums = [[L::splat(0.0); ROWS]; TOKENS];
+        let mut sums = [[L::zero(); ROWS]; TOKENS];
         let mut input = 0;
         while input + L::LANES <= inputs {
             step::<L, W, ROWS, TOKENS>(&mut sums, &rows, &x, input);
@@ -118,7 +131,7 @@ unsafe fn dots<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
 ///
 /// As of `dots`, with so many lanes left from `input` on.
 #[inline(always)]
-unsafe fn step<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
+unsafe fn step<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
     sums: &mut [[L; ROWS]; TOKENS],
     rows: &[*const u8; ROWS],
     x: &[*const f32; TOKENS],
@@ -126,7 +139,7 @@ unsafe fn step<L: Widening, W: Weight, const ROWS: usize, const TOKENS: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut numbers = [L::splat(0.0); TOKENS];
+        let mut numbers = [L::zero(); TOKENS];
         for token in 0..TOKENS {
             numbers[token] = L::load(x[token].add(input));
         }

@@ -1,7 +1,7 @@
 //! Some numbers side by side: what a level is, to a product written over it.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
-/// A register whose lanes are summed up side by side.
+/// A register of f32, which weights of any format are widened to, whose lanes are summed up side by side.
 ///
 /// Each method is one or two instructions of its level, inlined into a function that has the level's features. They take
 /// pointers because weights lie at any address.
@@ -11,24 +11,16 @@
 /// Of every method: the machine has the level. Of those with a pointer: as many numbers of that kind as there are lanes lie
 /// there, at any alignment.
 pub trait Lanes: Copy {
-    /// Divides 16.
     const LANES: usize;
+    /// So many of it stay in registers, beside what they are made of.
+    const SUMS: usize;
 
-    unsafe fn splat(number: f32) -> Self;
+    unsafe fn zero() -> Self;
     unsafe fn load(numbers: *const f32) -> Self;
-    unsafe fn store(self, numbers: *mut f32);
-    /// `self + a * b`, rounded once where the level can.
-    unsafe fn add_product(self, a: Self, b: Self) -> Self;
-}
-
-/// Lanes of f32, which weights of any format are widened to.
-///
-/// # Safety
-///
-/// As of `Lanes`.
-pub trait Widening: Lanes {
     unsafe fn from_bf16(bits: *const u8) -> Self;
     unsafe fn from_f16(bits: *const u8) -> Self;
+    /// `self + a * b`, rounded once where the level can.
+    unsafe fn add_product(self, a: Self, b: Self) -> Self;
     /// In an order that is always the same.
     unsafe fn sum(self) -> f32;
 }
@@ -40,7 +32,7 @@ pub trait Weight {
     /// # Safety
     ///
     /// As of `Lanes`.
-    unsafe fn load<L: Widening>(bytes: *const u8) -> L;
+    unsafe fn load<L: Lanes>(bytes: *const u8) -> L;
 
     /// Of the first number in it.
     fn widen(bytes: &[u8]) -> f32;
@@ -54,7 +46,7 @@ impl Weight for F32 {
     const BYTES: usize = 4;
 
     #[inline(always)]
-    unsafe fn load<L: Widening>(bytes: *const u8) -> L {
+    unsafe fn load<L: Lanes>(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe { L::load(bytes.cast()) }
     }
@@ -68,7 +60,7 @@ impl Weight for F16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
-    unsafe fn load<L: Widening>(bytes: *const u8) -> L {
+    unsafe fn load<L: Lanes>(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe { L::from_f16(bytes) }
     }
@@ -82,7 +74,7 @@ impl Weight for Bf16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
-    unsafe fn load<L: Widening>(bytes: *const u8) -> L {
+    unsafe fn load<L: Lanes>(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe { L::from_bf16(bytes) }
     }

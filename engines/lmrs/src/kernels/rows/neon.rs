@@ -3,21 +3,19 @@
 
 use std::arch::aarch64::*;
 
-use super::lanes::{Lanes, Widening, f32_from_f16};
-use super::packed::Kind;
-use super::tiles::{Part, Tile, add_part, widen_row};
-use crate::matrix::Format;
+use super::lanes::{Lanes, f32_from_f16};
 
 #[derive(Clone, Copy)]
 pub struct Quarter(float32x4_t);
 
 impl Lanes for Quarter {
     const LANES: usize = 4;
+    const SUMS: usize = 24;
 
     #[inline(always)]
-    unsafe fn splat(number: f32) -> Self {
+    unsafe fn zero() -> Self {
         // SAFETY: the caller's promise; so below.
-        Self(unsafe { vdupq_n_f32(number) })
+        Self(unsafe { vdupq_n_f32(0.0) })
     }
 
     #[inline(always)]
@@ -27,19 +25,11 @@ impl Lanes for Quarter {
     }
 
     #[inline(always)]
-    unsafe fn store(self, numbers: *mut f32) {
-        // SAFETY: as above.
-        unsafe { vst1q_f32(numbers, self.0) }
-    }
-
-    #[inline(always)]
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { vfmaq_f32(self.0, a.0, b.0) })
     }
-}
 
-impl Widening for Quarter {
     #[inline(always)]
     unsafe fn from_bf16(bits: *const u8) -> Self {
         // SAFETY: as above; as bytes, because weights of a file may lie at odd addresses.
@@ -62,26 +52,5 @@ impl Widening for Quarter {
     unsafe fn sum(self) -> f32 {
         // SAFETY: as above.
         unsafe { vaddvq_f32(self.0) }
-    }
-}
-
-impl Tile for Quarter {
-    const KIND: Kind = Kind::Numbers;
-    const OUTPUTS: usize = 6;
-    const GROUPS: usize = 1;
-    const STEPS: usize = 256;
-
-    #[inline(always)]
-    unsafe fn add(part: &Part) {
-        // SAFETY: as above.
-        unsafe {
-            add_part::<Self, 6, 4>(part);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn pack(format: Format, row: &[u8], weights: &mut [u32]) {
-        // SAFETY: as above.
-        unsafe { widen_row::<Self>(format, row, weights) }
     }
 }

@@ -1,10 +1,7 @@
 //! What the compiler makes of plain loops: the level that all others are held against.
 #![expect(unsafe_code, reason = "weights at any address")]
 
-use super::lanes::{Lanes, Widening, f32_from_f16};
-use super::packed::Kind;
-use super::tiles::{Part, Tile, add_part, widen_row};
-use crate::matrix::Format;
+use super::lanes::{Lanes, f32_from_f16};
 
 /// Sixteen, so that sums are taken in the order of AVX-512's.
 #[derive(Clone, Copy)]
@@ -13,22 +10,17 @@ pub struct Plain([f32; 16]);
 // Multiplication and addition are rounded by themselves: where there is no instruction for both, a call would be slow.
 impl Lanes for Plain {
     const LANES: usize = 16;
+    const SUMS: usize = 12;
 
     #[inline(always)]
-    unsafe fn splat(number: f32) -> Self {
-        Self([number; 16])
+    unsafe fn zero() -> Self {
+        Self([0.0; 16])
     }
 
     #[inline(always)]
     unsafe fn load(numbers: *const f32) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { numbers.cast::<[f32; 16]>().read_unaligned() })
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, numbers: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { numbers.cast::<[f32; 16]>().write_unaligned(self.0) }
     }
 
     #[inline(always)]
@@ -39,9 +31,7 @@ impl Lanes for Plain {
         }
         Self(sums)
     }
-}
 
-impl Widening for Plain {
     #[inline(always)]
     unsafe fn from_bf16(bits: *const u8) -> Self {
         // SAFETY: the caller's promise.
@@ -65,26 +55,5 @@ impl Widening for Plain {
             }
         }
         sums[0]
-    }
-}
-
-impl Tile for Plain {
-    const KIND: Kind = Kind::Numbers;
-    const OUTPUTS: usize = 4;
-    const GROUPS: usize = 1;
-    const STEPS: usize = 256;
-
-    #[inline(always)]
-    unsafe fn add(part: &Part) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            add_part::<Self, 4, 1>(part);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn pack(format: Format, row: &[u8], weights: &mut [u32]) {
-        // SAFETY: the caller's promise.
-        unsafe { widen_row::<Self>(format, row, weights) }
     }
 }

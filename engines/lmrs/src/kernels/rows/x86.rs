@@ -1,113 +1,79 @@
 //! The levels of x86.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
-use super::amx::Squares;
 use super::avx2::Half;
 use super::avx512::Wide;
-use super::bf16::Pairs;
-use super::packed::{Kind, Line, Packed};
+use super::packed::{Line, Packed};
 use super::portable::Plain;
-use super::{DECODE_TOKENS, dots, tiles};
+use super::tiles::amx::Squares;
+use super::tiles::pairs::Pairs;
+use super::{dots, tiles};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
 
-/// With tiles. `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens
-/// (measured: notes/k2.md), so without tiles only tests take panels this way.
-pub fn widens(level: Level, format: Format, tokens: usize) -> bool {
-    level == Level::Amx && tokens > DECODE_TOKENS && packing(level, format) == Kind::Pairs
+pub fn has_tiles(level: Level) -> bool {
+    level >= Level::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Activations of bf16 weights, and of those that are widened to it, are rounded to bf16 too where that pays; all others are
-/// computed as f32.
-pub fn packing(level: Level, format: Format) -> Kind {
-    let rounds = !matches!(format, Format::F32 | Format::F16);
-    match level {
-        Level::Avx512 | Level::Amx if rounds && is_x86_feature_detected!("avx512bf16") => Kind::Pairs,
-        _ => Kind::Numbers,
-    }
+/// `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens (measured:
+/// notes/k2.md): so panels go this way only where there are tiles of AMX.
+pub fn takes_tiles(level: Level, format: Format) -> bool {
+    has_tiles(level) && (level == Level::Amx || !format.is_panels())
 }
 
-pub fn pack(level: Level, kind: Kind, x: &Rows, first: usize, lines: &mut [Line]) {
-    // SAFETY: every machine has the portable level, and this one those that `Level` was found to be; `packing` asked for the
-    // features of pairs.
-    unsafe {
-        match (level, kind) {
-            (Level::Portable | Level::Avx2, _) => tiles::pack::<Plain>(x, first, lines),
-            (Level::Avx512 | Level::Amx, Kind::Numbers) => pack_avx512(x, first, lines),
-            (Level::Avx512 | Level::Amx, Kind::Pairs) => pack_bf16(x, first, lines),
-        }
-    }
-}
-
-pub fn decode(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: every machine has the portable level, and this one those that `Level` was found to be.
     unsafe {
         match level {
-            Level::Portable => dots::decode::<Plain>(matrix, x, outs),
-            Level::Avx2 => decode_avx2(matrix, x, outs),
-            Level::Avx512 | Level::Amx => decode_avx512(matrix, x, outs),
+            Level::Portable => dots::dot::<Plain>(matrix, x, outs),
+            Level::Avx2 => dot_avx2(matrix, x, outs),
+            Level::Avx512 | Level::Amx => dot_avx512(matrix, x, outs),
         }
     }
 }
 
-pub fn prefill(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above; the features of pairs were asked for when the activations were packed as such.
+pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
+    // SAFETY: whoever calls has asked for the features of pairs.
+    unsafe { pack_bf16(x, first, lines) }
+}
+
+pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    // SAFETY: as above; and this machine has tiles where that is its level.
     unsafe {
-        match (level, packed.kind()) {
-            (Level::Portable, _) => tiles::prefill::<Plain>(matrix, packed, out),
-            (Level::Avx2, _) => prefill_avx2(matrix, packed, out),
-            (Level::Avx512 | Level::Amx, Kind::Numbers) => prefill_avx512(matrix, packed, out),
-            (Level::Avx512, Kind::Pairs) => prefill_bf16(matrix, packed, out),
-            (Level::Amx, Kind::Pairs) => prefill_amx(matrix, packed, out),
+        match level {
+            Level::Amx => tile_amx(matrix, packed, out),
+            _ => tile_bf16(matrix, packed, out),
         }
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn decode_avx2(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_avx2(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise; so below.
-    unsafe { dots::decode::<Half>(matrix, x, outs) }
+    unsafe { dots::dot::<Half>(matrix, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn decode_avx512(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_avx512(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: as above.
-    unsafe { dots::decode::<Wide>(matrix, x, outs) }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn prefill_avx2(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above.
-    unsafe { tiles::prefill::<Half>(matrix, packed, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn prefill_avx512(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above.
-    unsafe { tiles::prefill::<Wide>(matrix, packed, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn prefill_bf16(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above.
-    unsafe { tiles::prefill::<Pairs>(matrix, packed, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn prefill_amx(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above.
-    unsafe { tiles::prefill::<Squares>(matrix, packed, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn pack_avx512(x: &Rows, first: usize, lines: &mut [Line]) {
-    // SAFETY: as above.
-    unsafe { tiles::pack::<Wide>(x, first, lines) }
+    unsafe { dots::dot::<Wide>(matrix, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 unsafe fn pack_bf16(x: &Rows, first: usize, lines: &mut [Line]) {
     // SAFETY: as above.
     unsafe { tiles::pack::<Pairs>(x, first, lines) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn tile_bf16(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    // SAFETY: as above.
+    unsafe { tiles::multiply::<Pairs>(matrix, packed, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn tile_amx(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    // SAFETY: as above.
+    unsafe { tiles::multiply::<Squares>(matrix, packed, out) }
 }

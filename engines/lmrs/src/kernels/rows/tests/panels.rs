@@ -3,8 +3,8 @@
 
 use model_files::{Dtype, blocks};
 
-use super::super::packed::{Kind, Packed, TOKENS, bf16_from_f32};
-use super::super::{self as rows, DECODE_TOKENS};
+use super::super::tiles::bf16_from_f32;
+use super::super::{self as rows, DECODE_TOKENS, Packed, TOKENS};
 use crate::kernels::panels::tests::{Chance, FORMATS, activations, matrix, row};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
@@ -69,9 +69,9 @@ impl Case {
     /// So many outputs at a time.
     fn product_by(&self, level: Level, chunk: usize) -> Rows {
         let mut packed = Packed::default();
-        packed.reshape(rows::packing(level, self.matrix.format), self.x.tokens(), self.x.width);
+        packed.reshape(self.x.tokens(), self.x.width);
         for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-            rows::pack(level, Kind::Pairs, &self.x, group * TOKENS, lines.into_inner().unwrap());
+            rows::pack(level, &self.x, group * TOKENS, lines.into_inner().unwrap());
         }
         let mut out = Rows::new(self.x.tokens(), self.matrix.outputs);
         out.all_mut().fill(f32::NAN);
@@ -79,7 +79,7 @@ impl Case {
         for first in (0..self.matrix.outputs).step_by(chunk) {
             // SAFETY: one after the other, and no two have an output in common.
             let mut part = unsafe { split.take(first..self.matrix.outputs.min(first + chunk)) };
-            rows::prefill(level, &self.matrix, &packed, &mut part);
+            rows::tile(level, &self.matrix, &packed, &mut part);
         }
         out
     }
@@ -103,8 +103,7 @@ pub fn cases(mut check: impl FnMut(Case)) {
 
 /// Those that have products of pairs.
 fn levels() -> Vec<Level> {
-    let pairs = |level: &Level| rows::packing(*level, Format::Q8_0) == Kind::Pairs;
-    Level::here().into_iter().filter(pairs).collect()
+    Level::here().into_iter().filter(|level| rows::has_tiles(*level)).collect()
 }
 
 #[test]
@@ -137,7 +136,7 @@ fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
     for kind in FORMATS {
         for tokens in [9, 40] {
             let case = Case::new(kind, (300, 512), tokens, &mut chance);
-            for level in levels().into_iter().filter(|level| rows::widens(*level, kind.0, tokens)) {
+            for level in levels().into_iter().filter(|level| rows::takes_tiles(*level, kind.0, tokens)) {
                 let alone = case.product(level);
                 for threads in [1, 3, 8] {
                     let mut out = Rows::default();

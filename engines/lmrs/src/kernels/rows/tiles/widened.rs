@@ -15,9 +15,10 @@
 
 use std::ops::Range;
 
-use super::lanes::f32_from_f16;
-use super::packed::{Block, Line};
-use super::tiles::Tile;
+use super::super::lanes::f32_from_f16;
+use super::super::packed::Line;
+use super::pack::Block;
+use super::tile::Tile;
 use crate::matrix::{Format, GROUP, Matrix, PANEL};
 
 /// Inputs that share a scale in every format.

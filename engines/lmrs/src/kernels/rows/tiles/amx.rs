@@ -7,10 +7,10 @@
 
 use std::arch::asm;
 
-use super::bf16::Pairs;
-use super::packed::{Block, Kind, Line, TOKENS};
-use super::tiles::{Part, Tile, copy_pairs};
-use crate::matrix::Format;
+use super::super::packed::{Line, TOKENS};
+use super::pack::Block;
+use super::pairs::Pairs;
+use super::tile::{Part, Tile};
 
 /// Rows of a tile, and steps in one of its rows.
 pub const ROWS: usize = 16;
@@ -21,7 +21,6 @@ const ROW: usize = 64;
 pub struct Squares;
 
 impl Tile for Squares {
-    const KIND: Kind = Kind::Pairs;
     const OUTPUTS: usize = 2 * ROWS;
     const GROUPS: usize = 2;
     const STEPS: usize = 256;
@@ -35,11 +34,6 @@ impl Tile for Squares {
                 _ => add_four(&Operands::of(part)),
             }
         }
-    }
-
-    #[inline(always)]
-    unsafe fn pack(_: Format, row: &[u8], weights: &mut [u32]) {
-        copy_pairs(row, weights);
     }
 
     #[inline(always)]
@@ -222,19 +216,18 @@ unsafe fn add_two(operands: &Operands) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packed::Packed;
-    use super::super::tests::Random;
-    use super::super::tiles;
+    use super::super::super::packed::Packed;
+    use super::super::super::tests::{self, Random};
+    use super::super::{multiply, pack};
     use super::*;
     use crate::kernels::Outputs;
-    use crate::matrix::Matrix;
+    use crate::matrix::{Format, Matrix};
     use crate::rows::Rows;
 
     /// `tdpbf16ps` and the loads and stores around it, as Intel's manual has them, over the same operands.
     pub struct Modelled;
 
     impl Tile for Modelled {
-        const KIND: Kind = Squares::KIND;
         const OUTPUTS: usize = Squares::OUTPUTS;
         const GROUPS: usize = Squares::GROUPS;
         const STEPS: usize = Squares::STEPS;
@@ -249,10 +242,6 @@ mod tests {
                     }
                 }
             }
-        }
-
-        unsafe fn pack(_: Format, row: &[u8], weights: &mut [u32]) {
-            copy_pairs(row, weights);
         }
     }
 
@@ -289,13 +278,13 @@ mod tests {
         for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
             let (matrix, x) = (random.matrix(Format::Bf16, outputs, inputs), random.rows(tokens, inputs));
             let out = modelled(&matrix, &x);
-            super::super::tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
+            tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
         }
     }
 
     #[test]
     fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
-        super::super::tests::panels::cases(|case| {
+        tests::panels::cases(|case| {
             case.assert(&modelled(&case.matrix, &case.x), "a model of tiles");
         });
     }
@@ -303,15 +292,15 @@ mod tests {
     /// The product as tiles take it, up to the instruction.
     fn modelled(matrix: &Matrix, x: &Rows) -> Rows {
         let (tokens, mut packed) = (x.tokens(), Packed::default());
-        packed.reshape(Kind::Pairs, tokens, x.width);
+        packed.reshape(tokens, x.width);
         for (group, lines) in packed.groups_mut().into_iter().enumerate() {
             // SAFETY: it is plain code.
-            unsafe { tiles::pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
+            unsafe { pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
         }
         let mut out = Rows::new(tokens, matrix.outputs);
         let split = Outputs::split(&mut out);
         // SAFETY: it is plain code, and nobody else writes there.
-        unsafe { tiles::prefill::<Modelled>(matrix, &packed, &mut split.take(0..matrix.outputs)) };
+        unsafe { multiply::<Modelled>(matrix, &packed, &mut split.take(0..matrix.outputs)) };
         out
     }
 }

@@ -1,0 +1,151 @@
+//! Attention of queries to the keys and values of their sequences, shared out over the threads.
+//!
+//! A job is one head of keys and values, with all the queries that share it, of a few tokens of one sequence: each key is read
+//! once for all of them. Positions are summed up in stretches, whose outcomes are put together from the first to the last.
+//! Where there are fewer jobs than threads want, each stretch becomes a job of its own. Stretches begin where they begin,
+//! whoever computes them and with which tokens, so that what a token gets depends on its position alone.
+
+mod room;
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::cache::Cache;
+use crate::kernels::attention::TILE;
+use crate::ops::Ops;
+use crate::rows::Rows;
+use crate::share::share;
+use room::{Keys, Room};
+
+/// Some tokens of one sequence, whose keys and values its cache has already.
+#[derive(Debug)]
+pub struct Part<'a> {
+    pub cache: &'a Cache,
+    /// Where they stand among the rows that are computed together.
+    pub rows: Range<usize>,
+    /// The position of the first.
+    pub start: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Heads {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+impl Heads {
+    /// That share keys and values.
+    fn group(self) -> usize {
+        self.heads / self.kv_heads
+    }
+}
+
+/// What each thread computes in: what a stretch comes to, and what those before it have come to.
+#[derive(Debug, Default)]
+pub struct Space(Vec<Mutex<[Room; 2]>>);
+
+/// Rows of queries that are computed together: more would not fit beside a tile.
+const ROWS: usize = 64;
+/// Jobs for each thread, so that one that is held up leaves work for the others.
+const JOBS: usize = 4;
+/// Blocks of a stretch: 512 positions.
+const STRETCH: usize = 8;
+
+/// `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`, each token seeing itself and those before it, and of
+/// these no more than `window`.
+pub fn attend(
+    ops: &Ops,
+    space: &mut Space,
+    heads: Heads,
+    (layer, window): (usize, Option<usize>),
+    parts: &[Part],
+    queries: &Rows, // [tokens, heads * head_dim]
+    out: &mut Rows, // [tokens, heads * head_dim]
+) {
+    out.reshape(queries.tokens(), queries.width);
+    space.0.resize_with(ops.pool.threads(), Mutex::default);
+    let keys = Keys { layer, window, heads, queries, level: ops.level };
+    let jobs = jobs(&keys, parts, out);
+    let whole = jobs.len() >= JOBS * ops.pool.threads() || jobs.iter().all(|job| job.stretches().len() == 1);
+    if whole || ops.pool.threads() == 1 {
+        return share(&ops.pool, jobs.into_iter(), |thread, job| {
+            let [whole, stretch] = &mut *lock(&space.0[thread]);
+            whole.clear(job.rows(heads), heads.head_dim);
+            for blocks in job.stretches() {
+                stretch.attend(&keys, &job, blocks);
+                whole.join(stretch);
+            }
+            whole.finish(job.outputs, heads.head_dim);
+        });
+    }
+    let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
+    let partial: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Room::default()))).collect();
+    share(&ops.pool, partial.iter(), |_, ((job, blocks), room)| {
+        lock(room).attend(&keys, job, blocks.clone());
+    });
+    let rooms: Vec<Room> = partial.into_iter().map(|(_, room)| into_inner(room)).collect();
+    let mut rooms = rooms.into_iter();
+    for job in jobs {
+        let mut whole = Room::default();
+        whole.clear(job.rows(heads), heads.head_dim);
+        rooms.by_ref().take(job.stretches().len()).for_each(|stretch| whole.join(&stretch));
+        whole.finish(job.outputs, heads.head_dim);
+    }
+}
+
+/// A few tokens and one head of keys.
+struct Job<'a> {
+    part: &'a Part<'a>,
+    /// Within the part.
+    tokens: Range<usize>,
+    kv_head: usize,
+    /// With all positions that one of the tokens sees.
+    blocks: Range<usize>,
+    /// Of each token, for all heads that share the keys.
+    outputs: Vec<&'a mut [f32]>, // [tokens][group * head_dim]
+}
+
+impl Job<'_> {
+    fn rows(&self, heads: Heads) -> usize {
+        self.tokens.len() * heads.group()
+    }
+
+    /// Its blocks, in order, cut where every other job's are.
+    fn stretches(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
+        let Range { start, end } = self.blocks;
+        let stretch = move |at: usize| start.max(at * STRETCH)..end.min((at + 1) * STRETCH);
+        (start / STRETCH..end.div_ceil(STRETCH)).map(stretch)
+    }
+}
+
+/// The last tokens of a prompt have most to look back at: they go first, so that no thread is left alone with them.
+fn jobs<'a>(keys: &Keys, parts: &'a [Part], out: &'a mut Rows) -> Vec<Job<'a>> {
+    let Heads { kv_heads, head_dim, .. } = keys.heads;
+    let at_once = (ROWS / keys.heads.group()).max(1);
+    let places = out.all_mut().chunks_exact_mut(keys.heads.group() * head_dim);
+    let mut places: Vec<Option<&mut [f32]>> = places.map(Some).collect(); // [tokens][kv_heads]
+    let mut jobs = Vec::new();
+    for part in parts.iter().rev() {
+        let count = part.rows.len();
+        for first in (0..count).step_by(at_once).rev() {
+            let tokens = first..count.min(first + at_once);
+            let blocks = keys.first_seen(part.start + first) / TILE..(part.start + tokens.end).div_ceil(TILE);
+            for kv_head in 0..kv_heads {
+                let rows = tokens.clone().map(|token| (part.rows.start + token) * kv_heads + kv_head);
+                let outputs = rows.filter_map(|place| places[place].take()).collect();
+                let (tokens, blocks) = (tokens.clone(), blocks.clone());
+                jobs.push(Job { part, tokens, kv_head, blocks, outputs });
+            }
+        }
+    }
+    jobs
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,140 @@
+//! What a stretch of positions comes to, for the queries of a few tokens that share its keys.
+
+use std::ops::Range;
+
+use super::{Heads, Job};
+use crate::cache::STRIP;
+use crate::kernels::Level;
+use crate::kernels::attention::{Left, Numbers, Softmax, TILE, accumulate};
+use crate::rows::Rows;
+
+/// What all jobs of a layer share.
+pub struct Keys<'a> {
+    pub layer: usize,
+    pub window: Option<usize>,
+    pub heads: Heads,
+    pub queries: &'a Rows, // [tokens, heads * head_dim]
+    pub level: Level,
+}
+
+impl Keys<'_> {
+    /// The first position that a token at this one sees.
+    pub fn first_seen(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Room {
+    queries: Vec<f32>,     // [rows, head_dim]
+    scores: Vec<f32>,      // [rows, TILE]
+    outputs: Vec<f32>,     // [rows, value_dims]
+    softmax: Vec<Softmax>, // [rows]
+}
+
+impl Room {
+    /// No position was seen yet.
+    pub fn clear(&mut self, rows: usize, head_dim: usize) {
+        zero(&mut self.outputs, rows * value_dims(head_dim));
+        self.softmax.clear();
+        self.softmax.resize(rows, Softmax::BEGIN);
+    }
+
+    /// What these blocks give.
+    pub fn attend(&mut self, keys: &Keys, job: &Job, blocks: Range<usize>) {
+        self.clear(job.rows(keys.heads), keys.heads.head_dim);
+        self.scale_queries(keys, job);
+        for block in blocks.clone() {
+            let ahead = if block + 1 < blocks.end { job.part.cache.block_bytes() } else { 0 };
+            self.score(keys, job, block, ahead);
+            self.weigh(keys, job, block);
+            self.add_values(keys, job, block, ahead);
+        }
+    }
+
+    fn scale_queries(&mut self, keys: &Keys, job: &Job) {
+        let Heads { head_dim, .. } = keys.heads;
+        let width = keys.heads.group() * head_dim;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        self.queries.clear();
+        for token in job.tokens.clone() {
+            let row = keys.queries.row(job.part.rows.start + token);
+            let of_head = &row[job.kv_head * width..][..width];
+            self.queries.extend(of_head.iter().map(|number| number * scale));
+        }
+    }
+
+    /// `scores[row][position] = queries[row] * keys[position]`
+    fn score(&mut self, keys: &Keys, job: &Job, block: usize, ahead: usize) {
+        let (head_dim, cache) = (keys.heads.head_dim, job.part.cache);
+        let rows = job.rows(keys.heads);
+        zero(&mut self.scores, rows * TILE);
+        let left = Left { numbers: &self.queries, stride: head_dim, rows };
+        let bytes = cache.tile(keys.layer, job.kv_head, block).keys;
+        let right = Numbers { bytes, stored: cache.stored(), width: TILE, ahead };
+        accumulate(keys.level, left, right, head_dim, &mut self.scores, TILE);
+    }
+
+    /// Scores become weights, and outputs are made smaller where a larger score was found.
+    fn weigh(&mut self, keys: &Keys, job: &Job, block: usize) {
+        let base = block * TILE;
+        let scores = self.scores.as_chunks_mut::<TILE>().0.iter_mut();
+        let outputs = self.outputs.chunks_exact_mut(value_dims(keys.heads.head_dim));
+        for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
+            let position = job.part.start + job.tokens.start + row / keys.heads.group();
+            let seen = keys.first_seen(position).saturating_sub(base)..(position + 1).saturating_sub(base);
+            let correction = softmax.step(keys.level, scores, seen);
+            if correction != 1.0 {
+                output.iter_mut().for_each(|sum| *sum *= correction);
+            }
+        }
+    }
+
+    /// `outputs[row] += weights[row][position] * values[position]`
+    fn add_values(&mut self, keys: &Keys, job: &Job, block: usize, ahead: usize) {
+        let (dims, cache) = (value_dims(keys.heads.head_dim), job.part.cache);
+        let left = Left { numbers: &self.scores, stride: TILE, rows: job.rows(keys.heads) };
+        let count = TILE.min(job.part.start + job.tokens.end - block * TILE);
+        let mut strips = cache.tile(keys.layer, job.kv_head, block).values;
+        for dim in (0..dims).step_by(STRIP) {
+            let width = STRIP.min(dims - dim);
+            let (bytes, rest) = strips.split_at(TILE * width * cache.stored().bytes());
+            let right = Numbers { bytes, stored: cache.stored(), width, ahead };
+            accumulate(keys.level, left, right, count, &mut self.outputs[dim..], dims);
+            strips = rest;
+        }
+    }
+
+    /// Adds what the next stretch of the same rows has come to.
+    pub fn join(&mut self, next: &Self) {
+        let dims = self.outputs.len() / self.softmax.len();
+        let rows = self.outputs.chunks_exact_mut(dims).zip(next.outputs.chunks_exact(dims));
+        let states = self.softmax.iter_mut().zip(&next.softmax);
+        for ((own, others), (state, other)) in rows.zip(states) {
+            let (own_scale, other_scale) = state.join(*other);
+            for (own, other) in own.iter_mut().zip(others) {
+                *own = *own * own_scale + other * other_scale;
+            }
+        }
+    }
+
+    /// Divides by the sums of the weights, and writes the outputs where they belong.
+    pub fn finish(&self, tokens: Vec<&mut [f32]>, head_dim: usize) {
+        let heads = tokens.into_iter().flat_map(|token| token.chunks_exact_mut(head_dim));
+        let rows = self.outputs.chunks_exact(value_dims(head_dim)).zip(&self.softmax);
+        for (head, (output, softmax)) in heads.zip(rows) {
+            let scale = 1.0 / softmax.sum;
+            head.iter_mut().zip(output).for_each(|(number, sum)| *number = sum * scale);
+        }
+    }
+}
+
+/// Filled up to whole vectors.
+fn value_dims(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(16)
+}
+
+fn zero(numbers: &mut Vec<f32>, count: usize) {
+    numbers.clear();
+    numbers.resize(count, 0.0);
+}

@@ -1,0 +1,150 @@
+//! Products of pairs of bf16 in registers of 512 bits: two inputs a step, summed up in f32.
+#![expect(unsafe_code, reason = "instructions of a level")]
+#![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
+
+use std::arch::x86_64::*;
+
+use super::super::packed::{Line, TOKENS};
+use super::pack::Block;
+use super::tile::{Part, Tile};
+
+/// Eight outputs by three groups of tokens, a register of sums each.
+pub struct Pairs;
+
+impl Tile for Pairs {
+    const OUTPUTS: usize = 8;
+    const GROUPS: usize = 3;
+    const STEPS: usize = 128;
+
+    #[inline(always)]
+    unsafe fn add(part: &Part) {
+        // SAFETY: the caller's promise; so below.
+        unsafe {
+            match part.groups {
+                1 => add::<8, 1>(part),
+                2 => add::<8, 2>(part),
+                _ => add::<8, 3>(part),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn line(numbers: &[f32]) -> Line {
+        assert_eq!(numbers.len(), 32);
+        // SAFETY: as above; there are two registers' worth of numbers.
+        unsafe {
+            let (low, high) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
+            std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(high, low))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+        // SAFETY: as above; each half is 16 bytes.
+        unsafe {
+            let half = |at: usize| {
+                let bytes = _mm_loadu_si128(numbers.as_ptr().add(16 * at).cast());
+                let floats = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+                _mm512_fmadd_ps(floats, _mm512_set1_ps(times[at]), _mm512_set1_ps(plus[at]))
+            };
+            std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(half(1), half(0)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(block: &mut Block) {
+        // SAFETY: as above.
+        unsafe { transpose(block) }
+    }
+}
+
+/// # Safety
+///
+/// The machine has AVX-512 and its products of bf16; what `Part` says lies there, of so many outputs and groups.
+#[inline(always)]
+unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &Part) {
+    // SAFETY: the caller's promise: every place is one of these outputs, of these groups and of the steps of the part; a
+    // register is 512 bits, and any bits are pairs of bf16.
+    unsafe {
+        let pairs = |register: __m512i| std::mem::transmute::<__m512i, __m512bh>(register);
+        let mut lines = [part.lines; GROUPS];
+        let mut weights = [part.weights; OUTPUTS];
+        let mut sums = [[_mm512_setzero_ps(); GROUPS]; OUTPUTS];
+        for group in 0..GROUPS {
+            lines[group] = part.lines.add(group * part.lines_stride);
+        }
+        for output in 0..OUTPUTS {
+            weights[output] = part.weights.add(output * part.weights_stride);
+            for group in 0..GROUPS {
+                sums[output][group] =
+                    _mm512_loadu_ps(part.sums.add(output * part.sums_stride + group * TOKENS));
+            }
+        }
+        for step in 0..part.steps {
+            let mut numbers = [_mm512_setzero_si512(); GROUPS];
+            for group in 0..GROUPS {
+                numbers[group] = _mm512_loadu_si512(lines[group].add(step).cast());
+            }
+            for output in 0..OUTPUTS {
+                let weight = pairs(_mm512_set1_epi32((*weights[output].add(step)).cast_signed()));
+                for group in 0..GROUPS {
+                    sums[output][group] =
+                        _mm512_dpbf16_ps(sums[output][group], weight, pairs(numbers[group]));
+                }
+            }
+        }
+        for output in 0..OUTPUTS {
+            for group in 0..GROUPS {
+                _mm512_storeu_ps(
+                    part.sums.add(output * part.sums_stride + group * TOKENS),
+                    sums[output][group],
+                );
+            }
+        }
+    }
+}
+
+/// In four rounds, each of which brings together what lies twice as far apart: of 32, 64, 128 and 256 bits.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+pub unsafe fn transpose(block: &mut Block) {
+    let lines = block.as_mut_ptr().cast::<f32>();
+    // SAFETY: a block is 16 registers' worth of numbers; the level is the caller's promise.
+    unsafe {
+        let mut rows = [_mm512_setzero_ps(); 16];
+        for (place, row) in rows.iter_mut().enumerate() {
+            *row = _mm512_load_ps(lines.add(16 * place));
+        }
+        let mut pairs = rows;
+        for at in 0..8 {
+            pairs[2 * at] = _mm512_unpacklo_ps(rows[2 * at], rows[2 * at + 1]);
+            pairs[2 * at + 1] = _mm512_unpackhi_ps(rows[2 * at], rows[2 * at + 1]);
+        }
+        // Of rows 4i to 4i + 3: columns 0, 4, 8, 12; then 1, 5, 9, 13; and so on.
+        let mut fours = rows;
+        for at in 0..4 {
+            for half in 0..2 {
+                let (a, b) = (pairs[4 * at + half], pairs[4 * at + 2 + half]);
+                let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+                fours[4 * at + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                fours[4 * at + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+            }
+        }
+        for column in 0..4 {
+            let of = |at: usize| fours[4 * at + column];
+            // Columns `column` and `column + 8`, then `column + 4` and `column + 12`, of the upper and the lower rows.
+            let even =
+                (_mm512_shuffle_f32x4::<0x88>(of(0), of(1)), _mm512_shuffle_f32x4::<0x88>(of(2), of(3)));
+            let odd =
+                (_mm512_shuffle_f32x4::<0xdd>(of(0), of(1)), _mm512_shuffle_f32x4::<0xdd>(of(2), of(3)));
+            let store = |at: usize, row| _mm512_store_ps(lines.add(16 * (column + at)), row);
+            store(0, _mm512_shuffle_f32x4::<0x88>(even.0, even.1));
+            store(8, _mm512_shuffle_f32x4::<0xdd>(even.0, even.1));
+            store(4, _mm512_shuffle_f32x4::<0x88>(odd.0, odd.1));
+            store(12, _mm512_shuffle_f32x4::<0xdd>(odd.0, odd.1));
+        }
+    }
+}
