@@ -20,8 +20,6 @@ const CHUNK_BYTES: usize = 256 << 10;
 const NEAR_BYTES: usize = 512 << 10;
 /// Chunks for each thread at least, so that they end together.
 const CHUNKS: usize = 4;
-/// Panels that are read side by side.
-const PANELS_AT_ONCE: usize = 2;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const CHUNK_PANELS: usize = 16;
 /// Outputs that a thread takes at a time when many tokens use each weight.
@@ -179,7 +177,7 @@ impl Way {
         match matrix.format {
             format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
             format if format.is_panels() => Self::Panels,
-            _ => Self::Dots(rows::stretches(tokens)),
+            _ => Self::Dots(rows::stretches(level, matrix, tokens)),
         }
     }
 
@@ -196,8 +194,8 @@ impl Way {
         let of_each = places / (CHUNKS * pool.threads());
         let [of_memory, near] = [CHUNK_BYTES, NEAR_BYTES].map(|bytes| bytes * places / matrix.bytes().max(1));
         match self {
-            Self::Panels if tokens > DECODE_TOKENS => of_each.clamp(PANELS_AT_ONCE, CHUNK_PANELS),
-            Self::Panels => of_each.min(of_memory).next_multiple_of(PANELS_AT_ONCE).max(PANELS_AT_ONCE),
+            Self::Panels if tokens > DECODE_TOKENS => of_each.clamp(1, CHUNK_PANELS),
+            Self::Panels => of_each.min(of_memory).max(1),
             Self::Dots(_) if tokens > DECODE_TOKENS => of_each.min(near).max(1),
             Self::Dots(_) => of_each.min(of_memory).max(1),
             // All threads have something to do, and whole tiles.

@@ -109,12 +109,6 @@ impl<N: Numbers> Walk<'_, N> {
             if places >= 8 {
                 self.apart::<L, 8>(&mut panels, tile, out);
             }
-            if places >= 4 {
-                self.apart::<L, 4>(&mut panels, tile, out);
-            }
-            if places >= 2 {
-                self.apart::<L, 2>(&mut panels, tile, out);
-            }
             self.apart::<L, 1>(&mut panels, tile, out);
         }
     }

@@ -26,6 +26,15 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
 }
 
+/// Rows at once: with three tokens as many sums as there are registers for.
+pub fn rows(level: Level) -> usize {
+    if level == Level::Neon { 4 } else { 2 }
+}
+
+pub fn reads_apart(_: Level) -> bool {
+    false
+}
+
 pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: every machine has the portable level, and every ARM of 64 bits these registers.
     unsafe {

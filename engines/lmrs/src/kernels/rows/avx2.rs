@@ -10,7 +10,6 @@ pub struct Half(__m256);
 
 impl Lanes for Half {
     const LANES: usize = 8;
-    const SUMS: usize = 12;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -28,6 +27,12 @@ impl Lanes for Half {
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { _mm256_fmadd_ps(a.0, b.0, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_add_ps(self.0, other.0) })
     }
 
     #[inline(always)]

@@ -10,7 +10,6 @@ pub struct Wide(__m512);
 
 impl Lanes for Wide {
     const LANES: usize = 16;
-    const SUMS: usize = 24;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -28,6 +27,12 @@ impl Lanes for Wide {
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { _mm512_fmadd_ps(a.0, b.0, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm512_add_ps(self.0, other.0) })
     }
 
     #[inline(always)]

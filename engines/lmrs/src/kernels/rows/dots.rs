@@ -11,8 +11,10 @@ use super::lanes::{Bf16, F16, F32, Lanes, Weight};
 use crate::kernels::Outputs;
 use crate::matrix::{Format, Matrix};
 
-/// Of many tokens so many are taken at a time: with those of four rows their sums are as many as registers hold.
-const GROUP: usize = 6;
+/// Tokens that share what is read of a row: with four rows their sums are as many as registers hold.
+const TOGETHER: usize = 3;
+/// Of many tokens so many pass over some rows before the next.
+const GROUP: usize = 2 * TOGETHER;
 
 /// # Safety
 ///
@@ -35,21 +37,19 @@ pub unsafe fn dot<L: Lanes>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
 #[inline(always)]
 unsafe fn by_groups<L: Lanes, W: Weight>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
-    let group = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
-    for first in (0..tokens).step_by(group) {
-        let group = first..tokens.min(first + group);
-        // In equal shares, of as many as there are registers for.
-        let shares = group.len().div_ceil(L::SUMS / outs.len());
+    let at_once = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
+    for first in (0..tokens).step_by(at_once) {
+        let group = first..tokens.min(first + at_once);
         // SAFETY: the caller's promise.
         unsafe {
-            match (outs.len(), group.len().div_ceil(shares)) {
-                (4, 1) => side_by_side::<L, W, 4, 1>(matrix, x, group, outs),
-                (4, 2) => side_by_side::<L, W, 4, 2>(matrix, x, group, outs),
-                (4, 3) => side_by_side::<L, W, 4, 3>(matrix, x, group, outs),
-                (4, 4) => side_by_side::<L, W, 4, 4>(matrix, x, group, outs),
-                (4, _) => side_by_side::<L, W, 4, 6>(matrix, x, group, outs),
-                (_, ..=4) => side_by_side::<L, W, 3, 4>(matrix, x, group, outs),
-                _ => side_by_side::<L, W, 3, 8>(matrix, x, group, outs),
+            match (outs.len(), group.len()) {
+                (1, 1) => side_by_side::<L, W, 1, 1>(matrix, x, group, outs),
+                (2, 1) => side_by_side::<L, W, 2, 1>(matrix, x, group, outs),
+                (2, 2) => side_by_side::<L, W, 2, 2>(matrix, x, group, outs),
+                (2, _) => side_by_side::<L, W, 2, TOGETHER>(matrix, x, group, outs),
+                (_, 1) => side_by_side::<L, W, 4, 1>(matrix, x, group, outs),
+                (_, 2) => side_by_side::<L, W, 4, 2>(matrix, x, group, outs),
+                _ => side_by_side::<L, W, 4, TOGETHER>(matrix, x, group, outs),
             }
         }
     }
@@ -93,7 +93,8 @@ unsafe fn side_by_side<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usi
     }
 }
 
-/// Each row with each token.
+/// Each row with each token. Every product is added up in one order, whatever is computed beside it: the lanes of even and of
+/// odd steps for themselves, so that one row alone need not wait for each addition, then both, then lane after lane.
 ///
 /// # Safety
 ///
@@ -106,16 +107,21 @@ unsafe fn dots<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
 ) -> [[f32; ROWS]; TOKENS] {
     // SAFETY: every number that is read comes before `inputs`; the level is the caller's promise.
     unsafe {
-        let mut sums = [[L::zero(); ROWS]; TOKENS];
+        let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
-        while input + L::LANES <= inputs {
-            step::<L, W, ROWS, TOKENS>(&mut sums, &rows, &x, input);
+        while input + 2 * L::LANES <= inputs {
+            step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
+            step::<L, W, ROWS, TOKENS>(&mut sums[1], &rows, &x, input + L::LANES);
+            input += 2 * L::LANES;
+        }
+        if input + L::LANES <= inputs {
+            step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
             input += L::LANES;
         }
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
             for row in 0..ROWS {
-                let mut total = sums[token][row].sum();
+                let mut total = sums[0][token][row].add(sums[1][token][row]).sum();
                 for input in input..inputs {
                     let weight = std::slice::from_raw_parts(rows[row].add(input * W::BYTES), W::BYTES);
                     total += W::widen(weight) * *x[token].add(input);

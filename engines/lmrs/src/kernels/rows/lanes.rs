@@ -12,8 +12,6 @@
 /// there, at any alignment.
 pub trait Lanes: Copy {
     const LANES: usize;
-    /// So many of it stay in registers, beside what they are made of.
-    const SUMS: usize;
 
     unsafe fn zero() -> Self;
     unsafe fn load(numbers: *const f32) -> Self;
@@ -21,6 +19,7 @@ pub trait Lanes: Copy {
     unsafe fn from_f16(bits: *const u8) -> Self;
     /// `self + a * b`, rounded once where the level can.
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
     /// In an order that is always the same.
     unsafe fn sum(self) -> f32;
 }

@@ -47,21 +47,22 @@ pub use packed::{Packed, TOKENS};
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
 pub const DECODE_TOKENS: usize = 8;
 
-/// How many far-apart places are read at once with so many tokens: memory gives more to who walks several, up to
-/// four, and registers hold sums of so many rows for each token. (Measured: notes/k1.md.)
-pub fn stretches(tokens: usize) -> usize {
-    match tokens {
-        7..=DECODE_TOKENS => 3,
-        _ => 4,
-    }
+/// Of one row after the other, for one token, this and more is read fastest: a smaller matrix may lie in a cache.
+const FROM_MEMORY: usize = 4 << 20;
+
+/// How many far-apart places are read at once. Several rows at once share what is read of the tokens; but a single token's
+/// rows are read from memory, which on most processors gives most to who walks on. (Measured: the README.)
+pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
+    let walks_on = tokens == 1 && matrix.bytes() >= FROM_MEMORY && !machine::reads_apart(level);
+    if walks_on { 1 } else { machine::rows(level) }
 }
 
-/// `x` is `[tokens][inputs]`; `outs` are `stretches(tokens)` ranges of outputs, none longer than the first, walked side by
+/// `x` is `[tokens][inputs]`; `outs` are `stretches` ranges of outputs, none longer than the first, walked side by
 /// side. More than `DECODE_TOKENS` tokens read the weights more than once: they are to fit into a second cache.
 pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
-    assert!(outs.len() == stretches(tokens) && !matrix.format.is_panels(), "how `dot` is called");
+    assert!(outs.len() == stretches(level, matrix, tokens) && !matrix.format.is_panels(), "how `dot` is called");
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));
     assert!(outs.iter().all(|out| out.outputs().end <= matrix.outputs), "outputs of the matrix");

@@ -10,7 +10,6 @@ pub struct Quarter(float32x4_t);
 
 impl Lanes for Quarter {
     const LANES: usize = 4;
-    const SUMS: usize = 24;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -28,6 +27,12 @@ impl Lanes for Quarter {
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { vfmaq_f32(self.0, a.0, b.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { vaddq_f32(self.0, other.0) })
     }
 
     #[inline(always)]

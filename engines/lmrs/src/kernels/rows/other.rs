@@ -24,6 +24,15 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
 }
 
+/// Rows at once: with three tokens as many sums as there are registers for.
+pub fn rows(_: Level) -> usize {
+    2
+}
+
+pub fn reads_apart(_: Level) -> bool {
+    false
+}
+
 pub fn dot(_: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: every machine has the portable level.
     unsafe { dots::dot::<Plain>(matrix, x, outs) }

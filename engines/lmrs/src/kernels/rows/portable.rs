@@ -10,7 +10,6 @@ pub struct Plain([f32; 16]);
 // Multiplication and addition are rounded by themselves: where there is no instruction for both, a call would be slow.
 impl Lanes for Plain {
     const LANES: usize = 16;
-    const SUMS: usize = 12;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -30,6 +29,11 @@ impl Lanes for Plain {
             *sum += a * b;
         }
         Self(sums)
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        Self(std::array::from_fn(|lane| self.0[lane] + other.0[lane]))
     }
 
     #[inline(always)]

@@ -22,6 +22,16 @@ pub fn takes_tiles(level: Level, format: Format) -> bool {
     has_tiles(level) && (level == Level::Amx || !format.is_panels())
 }
 
+/// Rows at once: with three tokens as many sums as there are registers for.
+pub fn rows(level: Level) -> usize {
+    if level >= Level::Avx512 { 4 } else { 2 }
+}
+
+/// A Sapphire Rapids, which is what has AMX, reads memory faster at several places.
+pub fn reads_apart(level: Level) -> bool {
+    level == Level::Amx
+}
+
 pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: every machine has the portable level, and this one those that `Level` was found to be.
     unsafe {
