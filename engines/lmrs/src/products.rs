@@ -217,6 +217,9 @@ fn panel_outputs(matrix: &Matrix, panels: &Range<usize>) -> Range<usize> {
     panels.start * PANEL..(panels.end * PANEL).min(matrix.outputs)
 }
 
+/// Numbers that are compared side by side.
+const LOOKED_AT: usize = 64;
+
 /// The largest number seen, and the lowest output that has it.
 #[derive(Debug, Clone, Copy)]
 struct Largest {
@@ -232,6 +235,11 @@ impl Default for Largest {
 
 impl Largest {
     fn look(&mut self, numbers: &[f32], outputs: Range<usize>) {
+        // Seldom is one of them larger, so that is found out first, many numbers at a time.
+        let larger = |number: &f32| *number > self.number;
+        if !numbers.chunks(LOOKED_AT).any(|numbers| numbers.iter().fold(false, |any, number| any | larger(number))) {
+            return;
+        }
         for (number, output) in numbers.iter().zip(outputs) {
             if *number > self.number {
                 (self.number, self.output) = (*number, output as u32);

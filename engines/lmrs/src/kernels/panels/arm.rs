@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::input::{Input, InputPart};
+use super::input::{Block, Input, InputPart};
 use super::{neon, portable};
 use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
@@ -11,7 +11,7 @@ use crate::rows::Rows;
 
 /// Every such processor has what the compiler is told that it has, so that nothing is to be chosen.
 pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
-    part.fill(x);
+    part.fill(x, Block::of);
 }
 
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::input::{Input, InputPart};
+use super::input::{Block, Input, InputPart};
 use super::lanes::Lanes;
 use super::walk;
 use crate::kernels::outputs::Outputs;
@@ -23,7 +23,7 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn fill(x: &Rows, part: InputPart<'_>) {
-    part.fill(x);
+    part.fill(x, Block::of);
 }
 
 /// `walk::check` has passed.

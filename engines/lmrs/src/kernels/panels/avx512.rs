@@ -5,7 +5,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::input::{Input, InputPart};
+use super::input::{BLOCK, Block, Input, InputPart};
 use super::lanes::Lanes;
 use super::walk;
 use crate::kernels::outputs::Outputs;
@@ -27,7 +27,27 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn fill(x: &Rows, part: InputPart<'_>) {
-    part.fill(x);
+    part.fill(x, |x| block(x));
+}
+
+/// As `Block::of`, to the bit.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn block(x: &[f32; BLOCK]) -> Block {
+    // SAFETY: 16 numbers lie at each of both places.
+    let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
+    let magnitudes = halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
+    let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitudes[0], magnitudes[1]));
+    let (scale, inverse) = Block::steps(f32::from_bits(largest.cast_unsigned()));
+    let steps = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));
+    let mut numbers = [0; BLOCK];
+    let (first, last) = numbers.split_at_mut(16);
+    // SAFETY: 16 bytes lie at each of both places.
+    unsafe {
+        _mm_storeu_si128(first.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[0]));
+        _mm_storeu_si128(last.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[1]));
+    }
+    Block::new(numbers, scale, steps.map(|steps| _mm512_reduce_add_epi32(steps)))
 }
 
 /// `walk::check` has passed.

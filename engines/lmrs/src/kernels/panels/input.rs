@@ -33,21 +33,28 @@ impl Block {
         Self { numbers: [0; BLOCK], scale: 0.0, less_128: 0, less_8: 0, less_32: [0; 2], minus_sum: 0.0 };
 
     /// Rounded to the nearest of 255 steps, ties to even.
-    #[inline(always)]
-    fn of(x: &[f32; BLOCK]) -> Self {
+    pub fn of(x: &[f32; BLOCK]) -> Self {
         let magnitudes = x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
-        let largest = f32::from_bits(magnitudes);
+        let (scale, inverse) = Self::steps(f32::from_bits(magnitudes));
+        // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
+        let numbers = x.map(|x| (x * inverse + 12_582_912.0).to_bits() as i8);
+        let sums = [0, 16].map(|half| numbers[half..half + 16].iter().map(|&x| i32::from(x)).sum::<i32>());
+        Self::new(numbers, scale, sums)
+    }
+
+    /// Of the largest magnitude: what a step is, and how many of them a number is.
+    #[inline(always)]
+    pub fn steps(largest: f32) -> (f32, f32) {
         let inverse = 127.0 / largest;
         // So small that its inverse is too large: nothing is lost with it.
-        let inverse = if inverse == f32::INFINITY { 0.0 } else { inverse };
-        let mut block = Self { scale: largest / 127.0, ..Self::ZERO };
-        for (number, x) in block.numbers.iter_mut().zip(x) {
-            // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
-            *number = (x * inverse + 12_582_912.0).to_bits() as i8;
-        }
-        let sums =
-            [0, 16].map(|half| block.numbers[half..half + 16].iter().map(|&x| i32::from(x)).sum::<i32>());
+        (largest / 127.0, if inverse == f32::INFINITY { 0.0 } else { inverse })
+    }
+
+    /// `sums` are those of the first 16 numbers and of the last.
+    #[inline(always)]
+    pub fn new(numbers: [i8; BLOCK], scale: f32, sums: [i32; 2]) -> Self {
         let sum = sums[0] + sums[1];
+        let mut block = Self { numbers, scale, ..Self::ZERO };
         block.less_128 = -128 * sum;
         block.less_8 = -8 * sum;
         block.less_32 = [-32 * sums[0], -32 * sums[1]];
@@ -121,9 +128,9 @@ impl InputPart<'_> {
         self.tokens.clone()
     }
 
-    /// Inlined where a level has its registers, so that the compiler uses them.
+    /// `of` is how a level makes a block.
     #[inline(always)]
-    pub fn fill(self, x: &Rows) {
+    pub fn fill(self, x: &Rows, of: impl Fn(&[f32; BLOCK]) -> Block) {
         for (tile, blocks) in self.blocks.chunks_mut(TILE * self.of_token).enumerate() {
             let start = self.tokens.start + tile * TILE;
             let width = blocks.len() / self.of_token;
@@ -131,14 +138,14 @@ impl InputPart<'_> {
                 let (whole, rest) = x.row(start + token).as_chunks::<BLOCK>();
                 let mut places = blocks[token..].iter_mut().step_by(width);
                 for (x, place) in whole.iter().zip(&mut places) {
-                    *place = Block::of(x);
+                    *place = of(x);
                 }
                 if !rest.is_empty()
                     && let Some(place) = places.next()
                 {
                     let mut x = [0.0; BLOCK];
                     x[..rest.len()].copy_from_slice(rest);
-                    *place = Block::of(&x);
+                    *place = of(&x);
                 }
                 places.for_each(|place| *place = Block::ZERO);
             }

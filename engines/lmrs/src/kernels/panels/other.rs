@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::input::{Input, InputPart};
+use super::input::{Block, Input, InputPart};
 use super::portable;
 use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
@@ -10,7 +10,7 @@ use crate::matrix::Matrix;
 use crate::rows::Rows;
 
 pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
-    part.fill(x);
+    part.fill(x, Block::of);
 }
 
 pub fn multiply(_: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::input::{Input, InputPart};
+use super::input::{Block, Input, InputPart};
 use super::{avx2, avx512, portable};
 use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
@@ -16,7 +16,7 @@ const PLACES_AMX: usize = 8;
 
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     match level {
-        Level::Portable => part.fill(x),
+        Level::Portable => part.fill(x, Block::of),
         Level::Avx2 => avx2::prepare_part(x, part),
         Level::Avx512 | Level::Amx => avx512::prepare_part(x, part),
     }
