@@ -32,7 +32,7 @@ impl Settings {
                 most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
                 more => {
                     let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
-                    let hint = "more are not checked in one pass that changes no id: `--set lookup=4`";
+                    let hint = "more cannot be checked in one pass without changing ids: `--set lookup=7`";
                     return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
                 }
             },
