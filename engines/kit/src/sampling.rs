@@ -1,5 +1,8 @@
 //! From logits to a token, the same way in every engine that has logits on the host.
 
+use std::cell::RefCell;
+use std::cmp::Ordering;
+
 use protocol::Sampling;
 
 /// A small generator of pseudo-random numbers (SplitMix64): the same seed gives the same numbers everywhere.
@@ -74,33 +77,102 @@ fn largest(logits: &[f32]) -> f32 {
         .fold(f32::NEG_INFINITY, |largest, &logit| if logit > largest { logit } else { largest })
 }
 
+thread_local! {
+    /// What `draw` weighs in: as large as a vocabulary, so it is kept from one token to the next.
+    static WEIGHTS: RefCell<Vec<Weight>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An id, and how likely it is in proportion to the others.
+type Weight = (u32, f64);
+
 /// Temperature, then top-k, then top-p, in the order that most samplers share.
 fn draw(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
+    WEIGHTS.with_borrow_mut(|weights| {
+        weights.clear();
+        weights.extend(weigh(logits, sampling.temperature));
+        let top_p = sampling.top_p.filter(|&top_p| top_p < 1.0);
+        if sampling.top_k > 0 {
+            keep_likeliest(weights, sampling.top_k as usize);
+        }
+        match top_p {
+            Some(top_p) if sampling.top_k > 0 => keep_enough(weights, top_p),
+            Some(top_p) => keep_enough_of_all(weights, top_p),
+            None => {}
+        }
+        pick(weights, rng)
+    })
+}
+
+fn weigh(logits: &[f32], temperature: f64) -> impl Iterator<Item = Weight> {
     let largest = f64::from(largest(logits));
-    let weigh = |(id, &logit): (usize, &f32)| {
-        let weight = ((f64::from(logit) - largest) / sampling.temperature).exp();
+    logits.iter().enumerate().map(move |(id, &logit)| {
+        let weight = ((f64::from(logit) - largest) / temperature).exp();
         (id as u32, if weight.is_nan() { 0.0 } else { weight })
+    })
+}
+
+/// The likeliest first, the lowest id among equals: no two are equal in this order.
+fn likelier(one: &Weight, other: &Weight) -> Ordering {
+    other.1.total_cmp(&one.1).then(one.0.cmp(&other.0))
+}
+
+/// The `most` likeliest, in order.
+fn keep_likeliest(weights: &mut Vec<Weight>, most: usize) {
+    if most < weights.len() {
+        weights.select_nth_unstable_by(most, likelier);
+        weights.truncate(most);
+    }
+    weights.sort_unstable_by(likelier);
+}
+
+/// Of weights in order, those that together have this share of all. The one that crosses the bound stays.
+fn keep_enough(weights: &mut Vec<Weight>, share: f64) {
+    let enough = share * sum(weights);
+    let mut reached = 0.0;
+    let crosses = |(_, weight): &Weight| {
+        reached += weight;
+        reached >= enough
     };
-    let mut weights: Vec<(u32, f64)> = logits.iter().enumerate().map(weigh).collect();
-    let top_p = sampling.top_p.filter(|&top_p| top_p < 1.0);
-    if sampling.top_k > 0 || top_p.is_some() {
-        weights.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let kept = weights.iter().position(crosses);
+    weights.truncate(kept.map_or(weights.len(), |last| last + 1));
+}
+
+/// So many are put into order first; what is kept is mostly fewer.
+const FIRST_ORDERED: usize = 256;
+
+/// The same of weights in no order, as if all of them had been put into order: only as many are as the bound asks for.
+fn keep_enough_of_all(weights: &mut Vec<Weight>, share: f64) {
+    // Summed up in another order they may be off by this much. Where the bound is crossed within that, the order decides.
+    let all = sum(weights);
+    let (enough, unsure) = (share * all, 4.0 * f64::EPSILON * weights.len() as f64 * all);
+    let (mut ordered, mut reached, mut next) = (0, 0.0, FIRST_ORDERED);
+    while ordered < weights.len() {
+        let rest = &mut weights[ordered..];
+        let now = next.min(rest.len());
+        if now < rest.len() {
+            rest.select_nth_unstable_by(now, likelier);
+        }
+        rest[..now].sort_unstable_by(likelier);
+        for (_, weight) in &rest[..now] {
+            let before = reached;
+            reached += weight;
+            ordered += 1;
+            if reached < enough - unsure {
+                continue;
+            }
+            if before < enough - unsure && reached > enough + unsure {
+                return weights.truncate(ordered);
+            }
+            weights.sort_unstable_by(likelier);
+            return keep_enough(weights, share);
+        }
+        next *= 4;
     }
-    if sampling.top_k > 0 {
-        weights.truncate(sampling.top_k as usize);
-    }
-    if let Some(top_p) = top_p {
-        let enough = top_p * weights.iter().map(|(_, weight)| weight).sum::<f64>();
-        let mut sum = 0.0;
-        // The token that crosses the bound stays.
-        let kept = weights.iter().position(|(_, weight)| {
-            sum += weight;
-            sum >= enough
-        });
-        weights.truncate(kept.map_or(weights.len(), |last| last + 1));
-    }
-    let mut left = rng.next_f64() * weights.iter().map(|(_, weight)| weight).sum::<f64>();
-    for (id, weight) in &weights {
+}
+
+fn pick(weights: &[Weight], rng: &mut Rng) -> u32 {
+    let mut left = rng.next_f64() * sum(weights);
+    for (id, weight) in weights {
         left -= weight;
         if left < 0.0 {
             return *id;
@@ -108,6 +180,10 @@ fn draw(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
     }
     // Rounding can leave a crumb; the last token that has any weight takes it.
     weights.iter().rfind(|(_, weight)| *weight > 0.0).map_or(0, |(id, _)| *id)
+}
+
+fn sum(weights: &[Weight]) -> f64 {
+    weights.iter().map(|(_, weight)| weight).sum()
 }
 
 #[cfg(test)]
@@ -182,6 +258,71 @@ mod tests {
         assert_eq!(drawn(sampling(1.0, 0, Some(0.5))), [false, false, true, true]);
         assert_eq!(drawn(sampling(1.0, 0, Some(1e-9))), [false, false, false, true]);
         assert_eq!(drawn(sampling(1.0, 9, Some(1.0))), [true; 4]);
+    }
+
+    /// As `draw` says it, with all weights in order.
+    fn draw_in_order(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
+        let mut weights: Vec<Weight> = weigh(logits, sampling.temperature).collect();
+        let top_p = sampling.top_p.filter(|&top_p| top_p < 1.0);
+        if sampling.top_k > 0 || top_p.is_some() {
+            weights.sort_by(likelier);
+        }
+        if sampling.top_k > 0 {
+            weights.truncate(sampling.top_k as usize);
+        }
+        top_p.into_iter().for_each(|top_p| keep_enough(&mut weights, top_p));
+        pick(&weights, rng)
+    }
+
+    #[test]
+    fn only_what_is_kept_is_put_into_order_and_no_draw_is_another_for_it() {
+        let mut numbers = Rng::new(3);
+        let mut number = || numbers.next_f64();
+        for length in [1, 2, 50, 255, 256, 257, 1000, 5000] {
+            // Of many values, of few (so that most are equal), of one, with what is no number among them.
+            let steps = [1e9, 20.0, 1.0, 30.0];
+            for (kind, steps) in steps.into_iter().enumerate() {
+                let mut logits: Vec<f32> =
+                    (0..length).map(|_| ((number() * steps).floor() / steps * 12.0) as f32).collect();
+                if kind == 3 {
+                    let odd = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
+                    (0..length / 3).for_each(|at| logits[at * 3] = odd[at % if at % 2 == 0 { 3 } else { 4 }]);
+                }
+                for temperature in [1e-3, 0.7, 1.0, 50.0] {
+                    for top_k in [0, 1, 2, 40, 256, 4999, 5000] {
+                        for top_p in [None, Some(1e-9), Some(0.1), Some(0.5), Some(0.95), Some(0.999_999)] {
+                            let sampling = Sampling { temperature, top_k, top_p, seed: 0 };
+                            let seed = (number() * 1e9) as u64;
+                            let (mut one, mut other) = (Rng::new(seed), Rng::new(seed));
+                            for _ in 0..3 {
+                                let expected = draw_in_order(&logits, &sampling, &mut other);
+                                assert_eq!(
+                                    draw(&logits, &sampling, &mut one),
+                                    expected,
+                                    "{sampling:?} of {length}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_bound_that_falls_between_two_tokens_is_crossed_where_it_is_in_order() {
+        // Ten times the same weight: a share of 0.3 ends after the third or the fourth by the last bit of a sum.
+        for (length, share) in [(10, 0.3), (10, 0.7), (1000, 0.1), (3, 1.0 / 3.0), (7000, 0.9)] {
+            for logit in [0.0, -0.1, 3.3] {
+                let logits: Vec<f32> = (0..length).map(|id| if id == 0 { 4.0 } else { logit }).collect();
+                let mut all: Vec<Weight> = weigh(&logits, 1.0).collect();
+                let mut expected = all.clone();
+                expected.sort_by(likelier);
+                keep_enough(&mut expected, share);
+                keep_enough_of_all(&mut all, share);
+                assert_eq!(all, expected);
+            }
+        }
     }
 
     #[test]

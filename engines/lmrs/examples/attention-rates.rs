@@ -21,7 +21,6 @@ const ROUNDS: usize = 7;
 
 fn shape(heads: usize, kv_heads: usize, head_dim: usize, layers: usize) -> Shape {
     Shape {
-        architecture: "llama",
         vocabulary: 1,
         hidden: 1,
         inner: 1,

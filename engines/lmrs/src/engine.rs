@@ -7,8 +7,10 @@ use engine_kit::{Engine, OrFail, Phases};
 use model_files::ModelFolder;
 use protocol::{Facts, Failed, FailureKind, HelloFacts, Load};
 
+use crate::cache::Cache;
 use crate::kernels::Level;
 use crate::kernels::attention::Stored;
+use crate::kernels::rows;
 use crate::model::LoadedModel;
 use crate::network::Network;
 use crate::ops::Ops;
@@ -18,7 +20,7 @@ use crate::region::Region;
 use crate::running::Running;
 use crate::shape::Shape;
 use crate::sidecar::Sidecar;
-use crate::weights::{Asked, Plan};
+use crate::weights::{Asked, Plan, Weights};
 use crate::{about, memory};
 
 /// The engine. All that it keeps belongs to the model that is loaded.
@@ -43,8 +45,14 @@ impl Engine for Lmrs {
         let shape = Shape::of(folder)?;
         let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
         let own = own.as_str().to_ascii_lowercase();
+        let weights_dtype = load.dtype.clone().unwrap_or(own.clone());
+        let context = load.context_tokens.map_or(shape.context, |tokens| shape.context.min(tokens as usize));
+        // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
+        let stored = if weights_dtype == "f32" { Stored::F32 } else { Stored::F16 };
         let plan = Plan::of(folder, &shape, Asked::named(load.dtype.as_deref(), &own)?)?;
-        plan.expect_room(memory::available_bytes())?;
+        // A cache is touched as it fills: where nobody has asked for a context, nobody has asked for all of its memory.
+        let filled = load.context_tokens.map_or(0, |_| Cache::bytes_for(&shape, context, stored));
+        plan.expect_room(filled as u64, memory::available_bytes())?;
         phases.begin("threads");
         let asked = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
         let pool = if settings.pin { Pool::pinned(asked) } else { Pool::new(asked) };
@@ -54,15 +62,11 @@ impl Engine for Lmrs {
         phases.begin("network");
         let weights = plan.weights(&shape, &packed)?;
 
-        let weights_dtype = load.dtype.clone().unwrap_or(own);
-        let context = load.context_tokens.map_or(shape.context, |tokens| shape.context.min(tokens as usize));
-        // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
-        let stored = if weights_dtype == "f32" { Stored::F32 } else { Stored::F16 };
         let facts = Facts {
             device: Some("cpu".into()),
             weights_bytes: Some(weights.matrix_bytes()),
             weights_dtype: Some(weights_dtype),
-            compute_dtype: Some("f32".into()),
+            compute_dtype: Some(computed_in(level, &weights).into()),
             kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
             threads: Some(narrow(pool.threads())),
             context_tokens: Some(narrow(context)),
@@ -109,6 +113,18 @@ fn packed(
         }
     }
     Ok(packed)
+}
+
+/// The narrowest that activations are rounded to on their way into a product, by the kernels that this load uses: blocks have
+/// them in 8 bits, with a scale for 32 of them, as ggml's Q8_0 has.
+fn computed_in(level: Level, weights: &Weights) -> &'static str {
+    if weights.matrices().any(|matrix| matrix.format.is_panels()) {
+        "q8_0"
+    } else if weights.matrices().any(|matrix| rows::takes_tiles(level, matrix.format, usize::MAX)) {
+        "bf16"
+    } else {
+        "f32"
+    }
 }
 
 /// What does the work, and what is switched on that changes how.

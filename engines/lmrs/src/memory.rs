@@ -1,23 +1,119 @@
 //! How much memory there is to be had.
 
-/// What a program can take without others being written out, by the kernel's own estimate. `None` where nobody says.
+use std::path::{Path, PathBuf};
+
+/// What a program can take without others being written out: the kernel's own estimate for the machine, and what a container's
+/// limits leave. Pages of files count as free, mapped or not: they can be read again. `None` where nobody says.
 pub fn available_bytes() -> Option<u64> {
-    parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
+    available(&|path| std::fs::read_to_string(path).ok())
 }
 
-fn parse(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+fn available(read: Read) -> Option<u64> {
+    let machine = read(Path::new("/proc/meminfo")).and_then(|meminfo| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let left = groups.lines().filter_map(Group::of).filter_map(|group| group.left(read));
+    machine.into_iter().chain(left).min()
+}
+
+/// A group of processes with a limit of its own, by the files of either version of Linux's cgroups.
+struct Group<'a> {
+    root: &'static str,
+    path: &'a str,
+    limit: &'static str,
+    used: &'static str,
+    /// Of its statistics those that count pages of files.
+    files: [&'static str; 2],
+}
+
+impl<'a> Group<'a> {
+    /// A line is `NUMBER:CONTROLLERS:PATH`; of version 2 `0::PATH`.
+    fn of(line: &'a str) -> Option<Self> {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        if controllers.is_empty() {
+            let files = ["inactive_file", "active_file"];
+            return Some(Self {
+                root: "/sys/fs/cgroup",
+                path,
+                limit: "memory.max",
+                used: "memory.current",
+                files,
+            });
+        }
+        controllers.split(',').any(|name| name == "memory").then_some(Self {
+            root: "/sys/fs/cgroup/memory",
+            path,
+            limit: "memory.limit_in_bytes",
+            used: "memory.usage_in_bytes",
+            files: ["total_inactive_file", "total_active_file"],
+        })
+    }
+
+    /// What its limit leaves, or that of a group that it is in, as far as they can be read: a container may not see its own
+    /// path.
+    fn left(&self, read: Read) -> Option<u64> {
+        let own: PathBuf = Path::new(self.root).join(self.path.trim_start_matches('/'));
+        let within = own.ancestors().take_while(|folder| folder.starts_with(self.root));
+        let left = within.filter_map(|folder| {
+            let number = |name: &str| read(&folder.join(name))?.trim().parse::<u64>().ok();
+            let (limit, used) = (number(self.limit)?, number(self.used)?);
+            let statistics = read(&folder.join("memory.stat")).unwrap_or_default();
+            let fields = statistics.lines().filter_map(|line| line.split_once(' '));
+            let of_files = fields.filter(|(name, _)| self.files.contains(name));
+            let of_files: u64 = of_files.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
+            Some(limit.saturating_sub(used.saturating_sub(of_files)))
+        });
+        left.min()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(files: &[(&str, &str)]) -> Option<u64> {
+        available(&|path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == path);
+            found.map(|(_, text)| (*text).to_string())
+        })
+    }
+
+    const MACHINE: (&str, &str) =
+        ("/proc/meminfo", "MemTotal:       24000000 kB\nMemAvailable:   12000000 kB\nBuffers: 1 kB\n");
+
     #[test]
     fn the_kernels_estimate_is_found_among_its_other_lines() {
-        let meminfo = "MemTotal:       24000000 kB\nMemAvailable:   12000000 kB\nBuffers: 1 kB\n";
-        assert_eq!(parse(meminfo), Some(12_000_000 * 1024));
-        assert_eq!((parse("MemTotal: 1 kB\n"), parse("MemAvailable: much kB")), (None, None));
+        assert_eq!(of(&[MACHINE]), Some(12_000_000 * 1024));
+        assert_eq!((of(&[]), of(&[("/proc/meminfo", "MemAvailable: much kB\n")])), (None, None));
+    }
+
+    #[test]
+    fn the_smallest_limit_on_the_way_up_counts_and_pages_of_files_do_not() {
+        let mut files = vec![
+            MACHINE,
+            ("/proc/self/cgroup", "0::/pod/box\n"),
+            ("/sys/fs/cgroup/pod/box/memory.max", "max\n"),
+            ("/sys/fs/cgroup/pod/memory.max", "5000\n"),
+            ("/sys/fs/cgroup/pod/memory.current", "4500\n"),
+            ("/sys/fs/cgroup/pod/memory.stat", "anon 900\ninactive_file 2000\nactive_file 1500\n"),
+        ];
+        assert_eq!(of(&files), Some(4000));
+        files.pop();
+        assert_eq!(of(&files), Some(500));
+    }
+
+    #[test]
+    fn version_1_and_a_path_that_a_container_does_not_see_are_read_from_what_is_mounted() {
+        let files = [
+            ("/proc/self/cgroup", "9:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "8000\n"),
+            ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "9000\n"),
+            ("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 2500\n"),
+        ];
+        assert_eq!(of(&files), Some(1500));
     }
 }

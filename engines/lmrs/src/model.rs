@@ -5,13 +5,16 @@
 //! generate  a job's sequences, together in every step     score  logits of all rows, a stretch at a time
 //! slots     the sequences of several requests at once
 //!     \        /
-//!      course::advance   one step: rows of all sequences in one forward pass, a token for each that is through its prompt
+//!      course::advance   one step: a token for each sequence that is through its prompt, a stretch of those that are not
+//!      step              which rows take part, and which of them go through the network together
 //! ```
 
 pub mod course;
 pub mod decoder;
 mod score;
 mod slots;
+mod step;
+mod stretch;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +23,11 @@ use protocol::{Facts, Failed};
 
 use course::Course;
 use decoder::{Decoder, Found};
+use step::Pace;
 
 /// Rows of prompts that go through the network at once where nobody waits for the next token. A request is cancelled between two
 /// such steps.
-const AT_ONCE: usize = 512;
-/// Sequences that are done and keep their memory for the next.
-const SPARE: usize = 8;
+const AT_ONCE: usize = 256;
 
 /// The network, and what belongs to the requests under way.
 pub struct LoadedModel<D: Decoder> {
@@ -33,7 +35,8 @@ pub struct LoadedModel<D: Decoder> {
     facts: Facts,
     /// Tokens that prompt lookup drafts at most; 0 is off.
     lookup: usize,
-    /// Of requests that are done. Their memory is there, what they hold is forgotten.
+    /// Of the requests that were done last. Their memory is there, what they held is forgotten; what the next request has no
+    /// use for is given back when it begins, so that one large batch does not keep its memory for ever.
     spare: Vec<D::Sequence>,
     /// Of overlapping requests, each with its slot and its place there.
     admitted: Vec<(usize, usize, Course<D::Sequence>)>,
@@ -46,6 +49,7 @@ impl<D: Decoder> LoadedModel<D> {
     }
 
     fn courses(&mut self, job: &Job) -> Result<Vec<Course<D::Sequence>>, Failed> {
+        self.spare.truncate(job.prompts.len());
         let course = |(index, prompt): (usize, &Vec<u32>)| {
             Ok(Course::new(self.sequence()?, prompt, index, job, self.lookup))
         };
@@ -57,10 +61,8 @@ impl<D: Decoder> LoadedModel<D> {
     }
 
     fn keep(&mut self, mut sequence: D::Sequence) {
-        if self.spare.len() < SPARE {
-            self.decoder.truncate(&mut sequence, 0);
-            self.spare.push(sequence);
-        }
+        self.decoder.truncate(&mut sequence, 0);
+        self.spare.push(sequence);
     }
 }
 
@@ -78,15 +80,16 @@ impl<D: Decoder> Model for LoadedModel<D> {
             let places: Vec<usize> = under_way.iter().map(|(place, _)| *place).collect();
             let mut these: Vec<_> = under_way.iter_mut().map(|(_, course)| &mut **course).collect();
             let push = &mut |which: usize, id: u32| tokens.push(places[which], id) == Flow::More;
-            course::advance(&mut self.decoder, &mut these, AT_ONCE, &mut self.found, push)?;
+            course::advance(&mut self.decoder, &mut these, Pace::Together, &mut self.found, push)?;
         }
         courses.into_iter().for_each(|course| self.keep(course.into_sequence()));
         Ok(())
     }
 
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        self.spare.truncate(1);
         let mut sequence = self.sequence()?;
-        let scores = score::score(&mut self.decoder, &mut sequence, ids, &mut self.found);
+        let scores = score::score(&mut self.decoder, &mut sequence, ids);
         self.keep(sequence);
         scores
     }

@@ -3,8 +3,11 @@
 use engine_kit::Options;
 use protocol::{Failed, FailureKind, Load};
 
-/// Drafts are read by the network in one pass, which costs about one token for a few of them and more for many.
-const MOST_DRAFTED: u64 = 32;
+use crate::model::decoder::FEW;
+
+/// Drafts are checked in one pass together with the id before them, and a pass of more rows may round otherwise than one of a
+/// single row does: then drafting would change the ids.
+const MOST_DRAFTED: u64 = FEW as u64 - 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -29,7 +32,8 @@ impl Settings {
                 most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
                 more => {
                     let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
-                    return Err(Failed::new(FailureKind::BadRequest, message));
+                    let hint = "more cannot be checked in one pass without changing ids: `--set lookup=7`";
+                    return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
                 }
             },
         };
@@ -51,18 +55,15 @@ mod tests {
         let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 0 };
         assert_eq!(read(serde_json::json!({})), Ok(expected.clone()));
         let all =
-            read(serde_json::json!({"kernels": "avx2", "pin": "false", "sidecar": true, "lookup": "8"}));
-        let other = Settings { kernels: Some("avx2".into()), pin: false, sidecar: true, lookup: 8 };
+            read(serde_json::json!({"kernels": "avx2", "pin": "false", "sidecar": true, "lookup": "7"}));
+        let other = Settings { kernels: Some("avx2".into()), pin: false, sidecar: true, lookup: 7 };
         assert_eq!(all, Ok(other));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_its_name() {
         let refused = |options| read(options).unwrap_err().message;
-        assert_eq!(
-            refused(serde_json::json!({"lookup": 33})),
-            "option `lookup`: expected 0 to 32, found `33`"
-        );
+        assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 0 to 7, found `8`");
         assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");
         assert_eq!(refused(serde_json::json!({"speed": 3})), "unknown option `speed`");
     }

@@ -68,9 +68,4 @@ impl Region {
         };
         &all[self.range.clone()]
     }
-
-    /// Whether it is memory of our own, which counts as held; a file's pages are the system's cache.
-    pub fn is_own(&self) -> bool {
-        matches!(*self.pages, Pages::Own(_))
-    }
 }

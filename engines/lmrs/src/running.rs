@@ -5,11 +5,14 @@ use engine_kit::sampling::greedy;
 use protocol::{Failed, FailureKind};
 
 use crate::kernels::attention::Stored;
-use crate::model::decoder::{Decoder, Found, Span, Wanted};
+use crate::kernels::rows::DECODE_TOKENS;
+use crate::model::decoder::{Decoder, FEW, Found, Span, Wanted};
 use crate::network::{self, Answer, Network, Sequence};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
+
+const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels decode at once");
 
 /// A network with its weights, and the threads that it computes with.
 pub struct Running {
@@ -30,66 +33,51 @@ impl Decoder for Running {
 
     fn forward(&mut self, spans: &mut [Span<'_, Sequence>], found: &mut Found) -> Result<(), Failed> {
         found.ids.clear();
-        found.logits.reshape(0, self.network.shape.vocabulary);
-        // Spans of which every row is asked for would drag the rows of a prompt beside them along.
-        let wants_every =
-            |span: &Span<'_, Sequence>| matches!(span.wanted, Wanted::EveryLargest | Wanted::EveryLogits);
-        if spans.iter().any(wants_every) && spans.iter().any(|span| span.wanted == Wanted::Nothing) {
-            self.pass(spans, &|span| span.wanted == Wanted::Nothing, found)?;
-            return self.pass(spans, &|span| span.wanted != Wanted::Nothing, found);
-        }
-        self.pass(spans, &|_| true, found)
-    }
-
-    fn truncate(&mut self, sequence: &mut Sequence, ids: usize) {
-        sequence.truncate(ids);
-    }
-
-    fn pool(&self) -> &Pool {
-        &self.ops.pool
-    }
-}
-
-impl Running {
-    fn pass(
-        &mut self,
-        spans: &mut [Span<'_, Sequence>],
-        takes_part: &dyn Fn(&Span<'_, Sequence>) -> bool,
-        found: &mut Found,
-    ) -> Result<(), Failed> {
-        let mut kinds = Vec::with_capacity(spans.len());
-        let mut given = Vec::with_capacity(spans.len());
-        for span in spans.iter_mut().filter(|span| takes_part(span)) {
-            kinds.push((span.wanted, span.ids.len()));
-            given.push(network::Span { sequence: &mut *span.sequence, ids: span.ids });
-        }
+        let kinds: Vec<_> = spans.iter().map(|span| (span.wanted, span.ids.len())).collect();
+        let given =
+            spans.iter_mut().map(|span| network::Span { sequence: &mut *span.sequence, ids: span.ids });
+        let mut given: Vec<_> = given.collect();
         let wanted = strongest(&kinds);
         match self.network.forward(&mut self.ops, &mut given, wanted).or_fail(FailureKind::Internal)? {
             Answer::Ids(ids) => {
                 let asked = kinds.iter().zip(ids).filter(|((kind, _), _)| *kind == Wanted::Largest);
                 found.ids.extend(asked.map(|(_, id)| id));
             }
-            // The common cases need no copy: one text that is scored, requests that are all sampled.
-            Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::EveryLogits) => {
-                found.logits = logits
-            }
+            // The common case needs no copy: requests that are all sampled.
             Answer::Logits(logits) if kinds.iter().all(|(kind, _)| *kind == Wanted::Logits) => {
                 found.logits = logits
             }
-            Answer::Logits(logits) => sort(&logits, &kinds, wanted, found),
+            Answer::Logits(logits) => {
+                found.logits.reshape(0, self.network.shape.vocabulary);
+                sort(&logits, &kinds, wanted, found);
+            }
         }
         Ok(())
+    }
+
+    fn forward_each(
+        &mut self,
+        sequence: &mut Sequence,
+        ids: &[u32],
+        each: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed> {
+        let span = network::Span { sequence, ids };
+        self.network.forward_each(&mut self.ops, span, each).or_fail(FailureKind::Internal)
+    }
+
+    fn truncate(&mut self, sequence: &mut Sequence, ids: usize) {
+        sequence.truncate(ids);
     }
 }
 
 /// The least that answers all of them.
 fn strongest(kinds: &[(Wanted, usize)]) -> network::Wanted {
-    let any = |wanted: &[Wanted]| kinds.iter().any(|(kind, _)| wanted.contains(kind));
-    if any(&[Wanted::EveryLargest, Wanted::EveryLogits]) {
+    let any = |wanted: Wanted| kinds.iter().any(|(kind, _)| *kind == wanted);
+    if any(Wanted::EveryLargest) {
         network::Wanted::All
-    } else if any(&[Wanted::Logits]) {
+    } else if any(Wanted::Logits) {
         network::Wanted::Last
-    } else if any(&[Wanted::Largest]) {
+    } else if any(Wanted::Largest) {
         network::Wanted::Largest
     } else {
         network::Wanted::Nothing
@@ -114,7 +102,6 @@ fn sort(logits: &Rows, kinds: &[(Wanted, usize)], wanted: network::Wanted, found
             Wanted::Logits => {
                 all.last().into_iter().for_each(|row| append(&mut found.logits, logits.row(row)))
             }
-            Wanted::EveryLogits => all.for_each(|row| append(&mut found.logits, logits.row(row))),
         }
     }
 }

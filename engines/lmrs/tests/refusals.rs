@@ -75,6 +75,28 @@ fn a_number_that_makes_no_sense_is_told_with_its_file() {
 }
 
 #[test]
+fn a_size_of_nothing_is_told_by_its_name() {
+    let sizes = [
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+    ];
+    for field in sizes {
+        let told = refusal("llama", field, json!(0));
+        assert_eq!(told.kind, FailureKind::Model, "{field}: {told:?}");
+        assert!(told.message.contains(&format!("`{field}` is 0")), "{told:?}");
+    }
+    let told = refusal("gpt2", "n_inner", json!(0));
+    assert!(told.message.contains("`n_inner` is 0"), "{told:?}");
+    let told = refusal("llama", "max_position_embeddings", json!(0));
+    assert!(told.message.contains("`max_position_embeddings`"), "{told:?}");
+}
+
+#[test]
 fn a_file_that_was_cut_short_or_lacks_a_tensor_is_an_error() {
     let (_keep, path) = synthesised("llama");
     let weights = path.join("model.safetensors");
@@ -103,19 +125,35 @@ fn a_file_that_shrinks_after_its_header_was_read_is_an_error_and_no_wild_read() 
     assert!(told.message.contains("of 5000 bytes"), "{told:?}");
 }
 
+/// The least number that is enough.
+fn least_room(is_enough: impl Fn(u64) -> bool) -> u64 {
+    let (mut less, mut enough) = (0, 1 << 40);
+    while enough - less > 1 {
+        let middle = (less + enough) / 2;
+        if is_enough(middle) { enough = middle } else { less = middle }
+    }
+    enough
+}
+
 #[test]
-fn a_model_larger_than_memory_says_so_before_anything_is_read() {
+fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
     let (_keep, path) = synthesised("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
-    let plan = Plan::of(&folder, &shape, Asked::Float(Dtype::F32)).unwrap();
-    let needed = plan.own_bytes() as u64;
-    assert!(plan.expect_room(Some(needed)).is_ok() && plan.expect_room(None).is_ok());
-    let told = plan.expect_room(Some(needed - 1)).unwrap_err();
-    assert_eq!(told.kind, FailureKind::OutOfMemory);
-    assert_eq!(told.message, format!("the weights take {needed} bytes, and {} are available", needed - 1));
-    // What is mapped is no memory of ours.
-    assert!(Plan::of(&folder, &shape, Asked::Own).unwrap().expect_room(Some(0)).is_ok());
+    let mut of_dtype = [Asked::Own, Asked::Float(Dtype::F32), Asked::Q8_0].into_iter().map(|asked| {
+        let plan = Plan::of(&folder, &shape, asked).unwrap();
+        let least = |cache: u64| least_room(|room| plan.expect_room(cache, Some(room)).is_ok());
+        assert_eq!(plan.expect_room(0, None), Ok(()));
+        assert_eq!(least(1000), least(0) + 1000, "keys and values count");
+        let told = plan.expect_room(5, Some(4)).unwrap_err();
+        assert_eq!(told.kind, FailureKind::OutOfMemory);
+        assert!(told.message.ends_with("5 keys and values), and 4 are available"), "{told:?}");
+        assert!(told.hint.unwrap().contains("`dtype`"));
+        least(0)
+    });
+    let [mapped, wide, narrow] = [(); 3].map(|()| of_dtype.next().unwrap());
+    assert_eq!(wide, 2 * mapped, "bf16 is mapped");
+    assert!(narrow > mapped / 2 && narrow < mapped, "{narrow} of {mapped}");
 }
 
 #[test]

@@ -5,12 +5,14 @@ use engine_kit::sampling::{Rng, sample};
 use protocol::{Failed, Sampling};
 
 use super::decoder::{Decoder, Found, Span, Wanted};
-use crate::lookup;
+use super::step::{self, Pace, Part};
 
 pub struct Course<S> {
     sequence: S,
     /// The prompt, and what was made of it.
     ids: Vec<u32>,
+    /// How many of them are the prompt's.
+    prompt: usize,
     /// How many of them the sequence holds. All but the last when a token is made; none, without the cache.
     standing: usize,
     /// How many ids there can ever be.
@@ -32,6 +34,7 @@ impl<S> Course<S> {
         Self {
             sequence,
             ids: prompt.to_vec(),
+            prompt: prompt.len(),
             standing: 0,
             most,
             sampling: job.sampling,
@@ -46,46 +49,61 @@ impl<S> Course<S> {
         self.done
     }
 
-    /// Whether its next step is one row that makes a token.
-    pub fn is_decoding(&self) -> bool {
-        self.waiting() == 1
-    }
-
     pub fn into_sequence(self) -> S {
         self.sequence
     }
 
+    /// Tokens that were made.
+    pub fn made(&self) -> usize {
+        self.ids.len() - self.prompt
+    }
+
     /// Ids that the sequence does not hold yet.
-    fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.ids.len() - self.standing
     }
 
-    fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> Wanted {
         if self.sampling.is_some() { Wanted::Logits } else { Wanted::Largest }
+    }
+
+    /// How many ids may be drafted now. The last of the tokens that may still come needs no draft: it is never fed.
+    pub fn may_draft(&self) -> usize {
+        self.lookup.min(self.most.saturating_sub(self.ids.len() + 1))
+    }
+
+    pub fn ids_mut(&mut self) -> &mut Vec<u32> {
+        &mut self.ids
     }
 }
 
-/// What a course does in a step.
-struct Part {
-    which: usize,
-    rows: usize,
-    drafted: usize,
-    wanted: Wanted,
-}
-
-/// One step: every course that decodes makes a token; of the prompts `at_once` rows go along, the first courses' first. Calls
-/// `push(course, id)` for every new token, until it answers that the course is done.
+/// One step of every course that takes part. Calls `push(course, id)` for every new token, until it answers that the course is
+/// done.
 pub fn advance<D: Decoder>(
     decoder: &mut D,
     courses: &mut [&mut Course<D::Sequence>],
-    at_once: usize,
+    pace: Pace,
     found: &mut Found,
     push: &mut dyn FnMut(usize, u32) -> bool,
 ) -> Result<(), Failed> {
-    let parts = plan(courses, at_once);
-    if parts.is_empty() {
-        return Ok(());
+    let parts = step::plan(courses, pace);
+    let mut left = parts.as_slice();
+    while !left.is_empty() {
+        let (now, later) = left.split_at(step::together(left));
+        pass(decoder, courses, now, found, push)?;
+        left = later;
     }
+    Ok(())
+}
+
+/// One pass through the network. `parts` are in the order of the courses.
+fn pass<D: Decoder>(
+    decoder: &mut D,
+    courses: &mut [&mut Course<D::Sequence>],
+    parts: &[Part],
+    found: &mut Found,
+    push: &mut dyn FnMut(usize, u32) -> bool,
+) -> Result<(), Failed> {
     let mut planned = parts.iter().peekable();
     let mut spans = Vec::with_capacity(parts.len());
     for (which, course) in courses.iter_mut().enumerate() {
@@ -95,11 +113,11 @@ pub fn advance<D: Decoder>(
     }
     decoder.forward(&mut spans, found)?;
     let (mut ids, mut row) = (found.ids.iter().copied(), 0);
-    for part in &parts {
+    for part in parts {
         let course = &mut *courses[part.which];
         course.standing += part.rows;
         match part.wanted {
-            Wanted::Nothing | Wanted::EveryLogits => continue,
+            Wanted::Nothing => continue,
             Wanted::Logits => {
                 let id = sample(found.logits.row(row), &course.sampling, &mut course.rng);
                 row += 1;
@@ -120,28 +138,6 @@ pub fn advance<D: Decoder>(
         }
     }
     Ok(())
-}
-
-/// Drafts are put behind the ids, where the network reads them.
-fn plan<S>(courses: &mut [&mut Course<S>], at_once: usize) -> Vec<Part> {
-    let (mut parts, mut left) = (Vec::with_capacity(courses.len()), at_once);
-    for (which, course) in courses.iter_mut().enumerate() {
-        if course.is_decoding() {
-            // The last of the tokens that may still come needs no draft: it is never fed.
-            let most = course.lookup.min(course.most.saturating_sub(course.ids.len() + 1));
-            let drafted = lookup::draft(&mut course.ids, most);
-            let wanted = if drafted > 0 { Wanted::EveryLargest } else { course.wanted() };
-            parts.push(Part { which, rows: 1 + drafted, drafted, wanted });
-            continue;
-        }
-        let rows = course.waiting().min(left);
-        left -= rows;
-        if rows > 0 {
-            let wanted = if rows == course.waiting() { course.wanted() } else { Wanted::Nothing };
-            parts.push(Part { which, rows, drafted: 0, wanted });
-        }
-    }
-    parts
 }
 
 impl<S> Course<S> {

@@ -16,11 +16,22 @@ pub trait Decoder {
     /// Appends the ids of every span to its sequence, all in one pass, and puts what is wanted of them into `found`.
     fn forward(&mut self, spans: &mut [Span<'_, Self::Sequence>], found: &mut Found) -> Result<(), Failed>;
 
+    /// Appends the ids to the sequence, and calls `each` with the logits after them, `[some rows, vocabulary]`, in order: those
+    /// of a long text never stand whole in memory.
+    fn forward_each(
+        &mut self,
+        sequence: &mut Self::Sequence,
+        ids: &[u32],
+        each: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed>;
+
     /// Forgets all but the first so many ids.
     fn truncate(&mut self, sequence: &mut Self::Sequence, ids: usize);
-
-    fn pool(&self) -> &Pool;
 }
+
+/// So many rows in one pass are each computed as they would be alone. Where there are more, a level of kernels may round what
+/// goes into a product, so which rows go together must not depend on what else is under way.
+pub const FEW: usize = 8;
 
 /// Ids that go through the network together, after those that their sequence holds. Never empty.
 pub struct Span<'a, S> {
@@ -40,8 +51,6 @@ pub enum Wanted {
     EveryLargest,
     /// The logits of the last row.
     Logits,
-    /// The logits of each row.
-    EveryLogits,
 }
 
 /// The answers for all spans, in their order. Its memory is used again and again.
@@ -49,6 +58,6 @@ pub enum Wanted {
 pub struct Found {
     /// One for each `Largest`, one for each row of an `EveryLargest`.
     pub ids: Vec<u32>,
-    /// [rows, vocabulary]: one row for each `Logits`, all rows of an `EveryLogits`.
+    /// [rows, vocabulary]: one row for each `Logits`.
     pub logits: Rows,
 }

@@ -1,14 +1,12 @@
-//! Overlapping requests: in every step one row of each that decodes, and a stretch of the prompts that are still to be read.
+//! Overlapping requests: in every step a token of each that decodes, and a stretch of the prompts that are still to be read.
 
 use engine_kit::{Flow, Job, Slots, Tokens};
 use protocol::Failed;
 
+use super::LoadedModel;
 use super::course::{self, Course};
 use super::decoder::Decoder;
-use super::{AT_ONCE, LoadedModel};
-
-/// Rows of prompts in a step in which others wait for their next token.
-const BESIDE: usize = 128;
+use super::step::Pace;
 
 impl<D: Decoder> Slots for LoadedModel<D> {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
@@ -25,13 +23,11 @@ impl<D: Decoder> Slots for LoadedModel<D> {
             places.push((*slot, *place));
             under_way.push(course);
         }
-        let some_wait = under_way.iter().any(|course: &&mut Course<_>| course.is_decoding());
-        let at_once = if some_wait { BESIDE } else { AT_ONCE };
         let push = &mut |which: usize, id: u32| {
             let (slot, place) = places[which];
             tokens[slot].as_mut().is_some_and(|tokens| tokens.push(place, id) == Flow::More)
         };
-        course::advance(&mut self.decoder, &mut under_way, at_once, &mut self.found, push)
+        course::advance(&mut self.decoder, &mut under_way, Pace::Shared, &mut self.found, push)
     }
 
     fn leave(&mut self, slot: usize) {

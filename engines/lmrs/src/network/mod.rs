@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use crate::activation::apply;
 use crate::attention::{self, Heads};
 use crate::ops::Ops;
+use crate::pool::Pool;
 use crate::rope::Angles;
 use crate::rows::Rows;
 use crate::shape::Shape;
@@ -74,28 +75,21 @@ impl Network {
     /// than a sequence has room for, are refused before anything is computed.
     pub fn forward(&mut self, ops: &mut Ops, spans: &mut [Span], wanted: Wanted) -> Result<Answer> {
         let (mut logits, mut ids) = (Rows::new(0, self.shape.vocabulary), Vec::new());
-        self.run(ops, spans, wanted, &mut |rows, largest| {
+        self.run(ops, spans, wanted, &mut |_, rows, largest| {
             append(&mut logits, rows);
             ids.extend_from_slice(largest);
         })?;
         Ok(if wanted == Wanted::Largest { Answer::Ids(ids) } else { Answer::Logits(logits) })
     }
 
-    /// The logits after every token of a long text, in memory that does not grow with it: `each` gets the number of the
-    /// token within `span`, and its logits.
+    /// The logits after every token of a long text, in memory that does not grow with it: `each` gets those of the next tokens.
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
         span: Span,
-        each: &mut dyn FnMut(usize, &[f32]),
+        each: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<()> {
-        let mut token = 0;
-        self.run(ops, &mut [span], Wanted::All, &mut |rows, _| {
-            for row in 0..rows.tokens() {
-                each(token, rows.row(row));
-                token += 1;
-            }
-        })
+        self.run(ops, &mut [span], Wanted::All, &mut |pool, rows, _| each(pool, rows))
     }
 
     fn run(
@@ -103,7 +97,7 @@ impl Network {
         ops: &mut Ops,
         spans: &mut [Span],
         wanted: Wanted,
-        take: &mut dyn FnMut(&Rows, &[u32]),
+        take: &mut dyn FnMut(&Pool, &Rows, &[u32]),
     ) -> Result<()> {
         self.check(spans)?;
         let mut answer = Rows::default();
@@ -114,7 +108,8 @@ impl Network {
             if wanted == Wanted::Largest && rows.len() == 1 {
                 room.normed.reshape(1, room.hidden.width);
                 weights.norm.apply(room.hidden.row(rows[0]), room.normed.row_mut(0));
-                take(&answer, &[ops.largest(room.normed.row(0), weights.head())]);
+                let largest = ops.largest(room.normed.row(0), weights.head());
+                take(&ops.pool, &answer, &[largest]);
                 continue;
             }
             for rows in rows.chunks(LOGIT_ROWS) {
@@ -124,8 +119,8 @@ impl Network {
                 }
                 ops.multiply(&room.normed, &mut [(weights.head(), &mut answer)]);
                 match wanted {
-                    Wanted::Largest => take(&Rows::default(), &largest(&answer)),
-                    _ => take(&answer, &[]),
+                    Wanted::Largest => take(&ops.pool, &Rows::default(), &largest(&answer)),
+                    _ => take(&ops.pool, &answer, &[]),
                 }
             }
         }

@@ -166,6 +166,16 @@ impl Fields<'_> {
         }
     }
 
+    /// A size that cannot be 0, by the name that this file has for it.
+    pub fn nothing(&self, name: &str, or: &str, gguf: &str) -> Failed {
+        let name = match self.folder.format {
+            Format::Safetensors if self.get(or).is_some() => or,
+            Format::Safetensors => name,
+            Format::Gguf => gguf,
+        };
+        self.fault(format!("`{name}` is 0"))
+    }
+
     fn said(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
         // Models of several modalities keep their language model's fields one level down.

@@ -8,8 +8,9 @@ mod family;
 mod fields;
 mod positions;
 
+use engine_kit::OrFail;
 use model_files::{Config, ModelFolder};
-use protocol::Failed;
+use protocol::{Failed, FailureKind};
 
 use crate::rope::Rotation;
 use family::{Family, Windows};
@@ -18,8 +19,6 @@ use fields::Fields;
 /// A model without its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// As config.json or the GGUF names it.
-    pub architecture: &'static str,
     pub vocabulary: usize,
     pub hidden: usize,
     /// The width of the feed-forward between its matrices.
@@ -70,10 +69,11 @@ impl Shape {
             (None, None) => return Err(fields.missing("intermediate_size", "feed_forward_length")),
         };
         if inner == 0 {
-            return Err(fields.fault("an intermediate size of 0"));
+            return Err(fields.nothing("intermediate_size", "n_inner", "feed_forward_length"));
         }
+        // From here on memory is taken for layers and dimensions, so files must have tensors for so many.
+        folder.parts().or_fail(FailureKind::Model)?;
         Ok(Self {
-            architecture: family.name,
             vocabulary: vocabulary_size as usize,
             hidden: hidden_size as usize,
             inner: inner as usize,
@@ -122,7 +122,6 @@ pub mod tests {
     /// For tests of what needs a shape and no model.
     pub fn tiny() -> Shape {
         Shape {
-            architecture: "llama",
             vocabulary: 97,
             hidden: 64,
             inner: 96,

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Plan::of         headers only: what is used where it lies in the file, what is read into memory of our own, and in which
-//!                  format. Refuses what does not fit before anything is read.
+//!                  format
+//! Plan::expect_room    refuses what memory has no room for, before anything is read
 //! Plan::read       fills that memory, on all threads: one region, which may be kept and come from somewhere else next time
 //! Plan::weights    matrices over both
 //! ```
@@ -12,12 +13,10 @@ mod formats;
 mod plan;
 mod read;
 mod roles;
-mod room;
 mod table;
 
 pub use formats::Asked;
 pub use plan::Plan;
-pub use room::available_bytes;
 pub use table::Table;
 
 use crate::matrix::Matrix;
@@ -65,13 +64,19 @@ impl Weights {
 
     /// Bytes that a token is made from: each matrix once, the embedding only where it is the output too.
     pub fn matrix_bytes(&self) -> u64 {
-        let of_layer = |layer: &Layer| {
-            let Layer { queries, keys, values, attention_output, gate, up, down, .. } = layer;
-            let linear = [Some(queries), Some(keys), Some(values), Some(attention_output), gate.as_ref()];
-            let linear = linear.into_iter().flatten().chain([up, down]);
-            linear.map(|linear| linear.matrix.bytes() as u64).sum::<u64>()
-        };
-        self.layers.iter().map(of_layer).sum::<u64>() + self.output.bytes() as u64
+        self.matrices().map(|matrix| matrix.bytes() as u64).sum()
+    }
+
+    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.layers.iter().flat_map(Layer::matrices).chain([&self.output])
+    }
+}
+
+impl Layer {
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let Self { queries, keys, values, attention_output, gate, up, down, .. } = self;
+        let linear = [Some(queries), Some(keys), Some(values), Some(attention_output), gate.as_ref()];
+        linear.into_iter().flatten().chain([up, down]).map(|linear| &linear.matrix)
     }
 }
 

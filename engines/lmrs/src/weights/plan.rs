@@ -23,6 +23,7 @@ pub struct Plan {
     pub(super) parts: Vec<Part>,
     pub(super) own: Vec<Own>,
     own_bytes: usize,
+    mapped_bytes: u64,
     /// By the part's name in GGUF and its first row.
     matrices: HashMap<(String, u64), Planned>,
     asked: Asked,
@@ -59,8 +60,8 @@ impl Plan {
         let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
         refuse_unknown_tensors(folder, &parts)?;
         let files = Files::open(folder)?;
-        let mut plan =
-            Self { files, parts: Vec::new(), own: Vec::new(), own_bytes: 0, matrices: HashMap::new(), asked };
+        let (own, matrices) = (Vec::new(), HashMap::new());
+        let mut plan = Self { files, parts: Vec::new(), own, own_bytes: 0, mapped_bytes: 0, matrices, asked };
         let roles = Roles::new(shape, &parts);
         for layer in 0..shape.layers {
             for role in Role::ALL {
@@ -88,17 +89,22 @@ impl Plan {
         self.own.iter().map(line).collect()
     }
 
-    /// Refuses a model that memory has no room for.
-    pub fn expect_room(&self, available_bytes: Option<u64>) -> Result<(), Failed> {
-        let needed = self.own_bytes as u64;
-        match available_bytes {
-            Some(available) if needed > available => {
-                let what = format!("the weights take {needed} bytes, and {available} are available");
-                let failed = Failed::new(FailureKind::OutOfMemory, what);
-                Err(failed.hint("load it in a narrower `dtype`: `q8_0`, `q4_0`, or as the file has it"))
-            }
-            _ => Ok(()),
-        }
+    /// Refuses a model that memory has no room for, with its keys and values. Weights that are mapped count too: they are all
+    /// read for every token, and what does not fit would come from the disk each time.
+    pub fn expect_room(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
+        let weights = self.own_bytes as u64 + self.mapped_bytes;
+        let needed = weights.saturating_add(cache_bytes);
+        let Some(available) = available_bytes.filter(|available| needed > *available) else { return Ok(()) };
+        let what = format!(
+            "the model takes {needed} bytes of memory ({weights} weights, {cache_bytes} keys and values), and {available} are \
+             available"
+        );
+        let hint = if weights > available {
+            "load it in a narrower `dtype`, `q8_0` or `q4_0`, or a smaller model"
+        } else {
+            "ask for less with `context_tokens`"
+        };
+        Err(Failed::new(FailureKind::OutOfMemory, what).hint(hint))
     }
 
     /// Matrices over the files and over `own`, which `read` has filled, now or some other time.
@@ -157,7 +163,10 @@ impl Plan {
             false => None,
         };
         let memory = match mapped {
-            Some(region) => Memory::Mapped(region),
+            Some(region) => {
+                self.mapped_bytes += region.bytes().len() as u64;
+                Memory::Mapped(region)
+            }
             None => {
                 let (at, bytes) = (self.own_bytes, Matrix::bytes_for(format, outputs, inputs));
                 self.own_bytes = (at + bytes).next_multiple_of(LINE);

@@ -15,8 +15,9 @@ use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 use crate::share::share;
 
-/// Numbers that are read at once: enough that reads are long, few enough that threads share the last matrix too.
-const STEP: usize = 1 << 19;
+/// Numbers that are read at once: enough that reads are long, few enough that they are still in a core's cache when they are
+/// rounded and packed, and that threads share the last matrix too.
+const STEP: usize = 1 << 16;
 
 struct Piece<'a> {
     own: &'a Own,

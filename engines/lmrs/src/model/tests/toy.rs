@@ -2,8 +2,9 @@
 
 use protocol::{Failed, FailureKind};
 
-use crate::model::decoder::{Decoder, Found, Span, Wanted};
+use crate::model::decoder::{Decoder, FEW, Found, Span, Wanted};
 use crate::pool::Pool;
+use crate::rows::Rows;
 
 pub const VOCABULARY: usize = 29;
 
@@ -53,6 +54,7 @@ impl Decoder for Toy {
 
     fn forward(&mut self, spans: &mut [Span<'_, Vec<u32>>], found: &mut Found) -> Result<(), Failed> {
         assert!(!spans.is_empty() && spans.iter().all(|span| !span.ids.is_empty()), "a pass of nothing");
+        assert_alike(spans);
         self.passes.push(spans.iter().map(|span| span.ids.len()).collect());
         found.ids.clear();
         let mut rows = Vec::new();
@@ -65,7 +67,6 @@ impl Decoder for Toy {
                     Wanted::Largest if is_last => found.ids.push(engine_kit::sampling::greedy(&logits)),
                     Wanted::EveryLargest => found.ids.push(engine_kit::sampling::greedy(&logits)),
                     Wanted::Logits if is_last => rows.push(logits),
-                    Wanted::EveryLogits => rows.push(logits),
                     _ => {}
                 }
             }
@@ -78,12 +79,41 @@ impl Decoder for Toy {
         Ok(())
     }
 
+    /// A few at a time, and the last may be fewer.
+    fn forward_each(
+        &mut self,
+        sequence: &mut Vec<u32>,
+        ids: &[u32],
+        each: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed> {
+        self.passes.push(vec![ids.len()]);
+        for ids in ids.chunks(7) {
+            let mut logits = Rows::new(ids.len(), VOCABULARY);
+            for (row, &id) in ids.iter().enumerate() {
+                sequence.push(id);
+                logits.row_mut(row).copy_from_slice(&self.logits(sequence));
+            }
+            each(&self.pool, &logits);
+        }
+        Ok(())
+    }
+
     fn truncate(&mut self, sequence: &mut Vec<u32>, ids: usize) {
         assert!(ids <= sequence.len(), "there is less than what is to stay");
         sequence.truncate(ids);
     }
+}
 
-    fn pool(&self) -> &Pool {
-        &self.pool
+/// What a network promises of few rows it can keep only in passes that have no others.
+fn assert_alike(spans: &[Span<'_, Vec<u32>>]) {
+    let rows = |span: &Span<'_, _>| span.ids.len();
+    let asked = spans.iter().filter(|span| span.wanted != Wanted::Nothing);
+    if spans.iter().any(|span| rows(span) > FEW) {
+        assert!(spans.iter().all(|span| rows(span) > FEW && span.wanted != Wanted::EveryLargest));
+        assert!(asked.count() <= FEW, "each is asked for one row of logits");
+        return;
     }
+    assert!(spans.iter().map(rows).sum::<usize>() <= FEW);
+    let drafts = spans.iter().any(|span| span.wanted == Wanted::EveryLargest);
+    assert!(!drafts || asked.filter(|span| span.wanted != Wanted::EveryLargest).all(|span| rows(span) == 1));
 }

@@ -1,0 +1,251 @@
+//! Files that are damaged, cut off, or lie about sizes: each is loaded or refused, never a panic, and never an allocation that
+//! nothing in the file stands for.
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+#![expect(unsafe_code, reason = "an allocator that remembers how much was asked for at once")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use engine_kit::sampling::Rng;
+use lmrs::kernels::Level;
+use lmrs::kernels::attention::Stored;
+use lmrs::network::{Network, Sequence, Span, Wanted};
+use lmrs::ops::Ops;
+use lmrs::pool::Pool;
+use lmrs::shape::Shape;
+use lmrs::weights::{Asked, Plan};
+use model_files::{Dtype, Format, ModelFolder};
+use protocol::{Failed, FailureKind};
+use serde_json::{Value, json};
+
+/// The most that was asked for at once.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+struct Watched;
+
+// SAFETY: all of it is the system's; only sizes are looked at.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise; so below.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+/// The models here have a few hundred thousand bytes.
+const MOST: usize = 32 << 20;
+/// One test at a time looks at what was allocated.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn load(path: &Path) -> Result<(), Failed> {
+    let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
+    let folder = ModelFolder::open(path).map_err(model)?;
+    let shape = Shape::of(&folder)?;
+    let plan = Plan::of(&folder, &shape, Asked::Own)?;
+    let own = plan.read(&Pool::new(1), &|_| ())?;
+    let weights = plan.weights(&shape, &own)?;
+    let mut sequence = Sequence::new(&shape, 16, Stored::F16).map_err(model)?;
+    let mut network = Network::new(shape, weights);
+    let mut ops = Ops::new(Pool::new(1), Level::best());
+    let span = Span { sequence: &mut sequence, ids: &[0, 1, 2] };
+    network.forward(&mut ops, &mut [span], Wanted::Last).map_err(model).map(|_| ())
+}
+
+/// What the law says of every file: it is loaded and computes, or there are words about it.
+fn loaded(path: &Path, what: &str) -> Option<Failed> {
+    LARGEST.store(0, Ordering::Relaxed);
+    let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));
+    let largest = LARGEST.load(Ordering::Relaxed);
+    assert!(largest < MOST, "{what}: {largest} bytes at once");
+    let failed = outcome.unwrap_or_else(|_| panic!("{what}: a panic")).err()?;
+    let kinds = [FailureKind::Model, FailureKind::Unsupported, FailureKind::OutOfMemory];
+    assert!(kinds.contains(&failed.kind) && !failed.message.is_empty(), "{what}: {failed:?}");
+    Some(failed)
+}
+
+struct Model {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    weights: PathBuf,
+    /// As it was written.
+    whole: Vec<u8>,
+}
+
+fn synthesised(name: &str) -> Model {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let shape = model_files::Shape::of_config(&config).unwrap();
+    let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: path.clone() };
+    model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
+    let weights = path.join("model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    Model { _folder: folder, path, weights, whole }
+}
+
+fn gguf(name: &str, dtype: Dtype) -> Model {
+    let model = synthesised(name);
+    let path = model.path.with_extension("gguf");
+    let goal = model_files::Goal { format: Format::Gguf, dtype, out: path.clone() };
+    model_files::convert(&ModelFolder::open(&model.path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    Model { _folder: model._folder, weights: path.clone(), path, whole }
+}
+
+/// Where the numbers of the weights begin, about: what is before says what they are.
+fn head(model: &Model) -> usize {
+    match model.path.extension() {
+        Some(_) => {
+            let name = b"token_embd.weight";
+            let at = model.whole.windows(name.len()).position(|bytes| bytes == name);
+            (at.unwrap() + 4000).min(model.whole.len())
+        }
+        None => 8 + u64::from_le_bytes(model.whole[..8].try_into().unwrap()) as usize,
+    }
+}
+
+/// One of the ways in which a file can be wrong.
+fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
+    let mut below = |most: usize| ((rng.next_f64() * most as f64) as usize).min(most.saturating_sub(1));
+    let mut bytes = model.whole.clone();
+    let head = head(model);
+    let at = below(head);
+    let what = match below(5) {
+        0 => {
+            bytes.truncate(below(bytes.len()));
+            format!("cut to {}", bytes.len())
+        }
+        1 => {
+            bytes[at] ^= 1 << below(8);
+            format!("a bit of byte {at}")
+        }
+        2 => {
+            let sizes = [0, 1, u64::MAX, 1 << 63, 1 << 40, 1 << 32, u64::from(u32::MAX), 1 << 31];
+            let size = sizes[below(sizes.len())];
+            let end = (at + 8).min(bytes.len());
+            bytes[at..end].copy_from_slice(&size.to_le_bytes()[..end - at]);
+            format!("{size} at byte {at}")
+        }
+        3 => {
+            let digits: Vec<usize> = (0..head).filter(|at| bytes[*at].is_ascii_digit()).collect();
+            let at = digits[below(digits.len())];
+            bytes[at] = b'0' + below(10) as u8;
+            format!("another digit at byte {at}")
+        }
+        _ => {
+            let (from, count) = (below(head), below(40));
+            let gone = bytes.drain(from..(from + count).min(head)).count();
+            format!("without {gone} bytes at {from}")
+        }
+    };
+    (what, bytes)
+}
+
+fn damaged(model: &Model, seed: u64, cases: usize) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(loaded(&model.path, "whole"), None);
+    let mut rng = Rng::new(seed);
+    for case in 0..cases {
+        let (what, bytes) = damage(model, &mut rng);
+        std::fs::write(&model.weights, bytes).unwrap();
+        loaded(&model.path, &format!("case {case} of seed {seed}, {what}"));
+    }
+}
+
+#[test]
+fn a_damaged_safetensors_file_is_loaded_or_refused() {
+    damaged(&synthesised("llama"), 1, 300);
+    damaged(&synthesised("gpt2"), 2, 100);
+}
+
+#[test]
+fn a_damaged_gguf_file_is_loaded_or_refused() {
+    for (seed, dtype) in [Dtype::Q8_0, Dtype::Q4_0, Dtype::F16, Dtype::BF16].into_iter().enumerate() {
+        damaged(&gguf("llama", dtype), seed as u64, 120);
+    }
+    damaged(&gguf("phi3", Dtype::Q8_0), 9, 120);
+}
+
+/// Other fields may be anything.
+const SIZES: [&str; 8] = [
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+    "n_embd",
+    "n_layer",
+    "n_head",
+];
+
+#[test]
+fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in ["llama", "qwen2-window", "gpt2", "gemma", "phi3", "llama3"] {
+        let model = synthesised(name);
+        let path = model.path.join("config.json");
+        let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let numbers = config.as_object().unwrap().iter().filter(|(_, value)| value.is_number());
+        let lies = [
+            json!(0),
+            json!(1),
+            json!(3),
+            json!(-1),
+            json!(u32::MAX),
+            json!(1_u64 << 40),
+            json!("x"),
+            json!(1e300),
+        ];
+        for (field, _) in numbers {
+            for lie in &lies {
+                let mut lying = config.clone();
+                lying[field] = lie.clone();
+                std::fs::write(&path, lying.to_string()).unwrap();
+                let what = format!("{name} with `{field}` {lie}");
+                let told = loaded(&model.path, &what);
+                let is_size = SIZES.contains(&field.as_str());
+                assert!(told.is_some() || !is_size || *lie != json!(0), "{what} was loaded");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_size_that_lies_is_told_with_its_name() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let model = synthesised("llama");
+    let header = String::from_utf8(model.whole[8..head(&model)].to_vec()).unwrap();
+    let mut lies: Value = serde_json::from_str(header.trim()).unwrap();
+    let name = "model.layers.0.mlp.up_proj.weight";
+    lies[name]["shape"][0] = json!(1_u64 << 60);
+    let lying = lies.to_string();
+    let mut bytes = (lying.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(lying.as_bytes());
+    bytes.extend(&model.whole[head(&model)..]);
+    std::fs::write(&model.weights, bytes).unwrap();
+    let told = loaded(&model.path, "a shape of 2^60 rows").unwrap();
+    assert!(told.message.contains(name), "{told:?}");
+    // A header that says it is longer than the file.
+    let mut bytes = model.whole.clone();
+    bytes[..8].copy_from_slice(&(1_u64 << 50).to_le_bytes());
+    std::fs::write(&model.weights, bytes).unwrap();
+    let told = loaded(&model.path, "a header of 2^50 bytes").unwrap();
+    assert!(told.message.contains("model.safetensors") && told.message.contains("header"), "{told:?}");
+}
