@@ -29,11 +29,13 @@ fn main() {
     std::fs::write(Path::new(&out).join("manifests.rs"), table).expect("cargo's own folder can be written");
 }
 
-/// The files that a manifest names: what its environment is made from. Each of the two stands on a line of its own.
+/// The files that a manifest names: what its environment is made from. A manifest that says more than it may is refused when it
+/// is read; one that is no TOML is refused here.
 fn named_files(manifest: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_default();
-    let starts = ["requirements = ", "build = "];
-    let values = text.lines().filter_map(|line| starts.iter().find_map(|start| line.strip_prefix(start)));
-    // Between quotation marks: every second piece.
-    values.flat_map(|value| value.split('"').skip(1).step_by(2)).map(str::to_string).collect()
+    let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("`{}`: {error}", manifest.display()));
+    let of_environment = |name: &str| table.get("environment")?.get(name);
+    let requirements = of_environment("requirements").into_iter();
+    let build = of_environment("build").and_then(toml::Value::as_array).into_iter().flatten();
+    requirements.chain(build).filter_map(|name| Some(name.as_str()?.to_string())).collect()
 }

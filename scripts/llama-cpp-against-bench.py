@@ -11,29 +11,70 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE, KIT = ROOT / "engines/llama-cpp", ROOT / "engines/kit/python"
+sys.path.insert(0, str(ENGINE))
+
+from processors import cores_first
+
+# What makes GGUF files: the engine's program.
+PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
 # Another one, where somebody has it already; it must run on the same library.
 BENCH = os.environ.get("LLAMA_BENCH") or ROOT / "scripts/llama-cpp/llama-bench"
 
-# What llama-bench's time may be, divided by the engine's, either way.
+DTYPES = "bf16,q8_0,q4_0,q4_k"
+# What the engine's rate may be, divided by llama-bench's, either way.
 WITHIN = 0.03
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path)
-    for name, default in (("threads", 2), ("prompt", 512), ("tokens", 128), ("rounds", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--dtypes", type=lambda words: words.split(","))
+    parser.add_argument("--pin", action="store_true")
+    for name, default in (("threads", 2), ("prompt", 512), ("tokens", 128), ("rounds", 5)):
+        parser.add_argument(f"--{name}", type=positive, default=default)
     asked = parser.parse_args()
-    apart = 0
-    for file in asked.files:
-        apart += compare(file, asked)
+    # Compiled, or told of, before anything else takes time.
+    done = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise SystemExit(f"error: `{BENCH}` does not run")
+    pinned = ", pinned" if asked.pin else ""
+    print(f"{asked.model.name}, {asked.threads} threads{pinned}, {asked.rounds} rounds in turn")
+    print("tokens per second (medians), and the engine's divided by llama-bench's, round by round\n")
+    print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)
+    apart = [name for dtype in dtypes_of(asked) for name in compare(dtype, file_of(asked.model, dtype), asked)]
     if apart:
-        print(f"error: {apart} of {2 * len(asked.files)} differ by more than {WITHIN:.0%}", file=sys.stderr)
+        print(f"error: apart by more than {WITHIN:.0%}: {', '.join(apart)}", file=sys.stderr)
     return 1 if apart else 0
 
 
-def compare(file, asked) -> int:
-    """How many of the two figures are further apart than they may be."""
+def positive(word):
+    number = int(word)
+    if number < 1:
+        raise ValueError(word)
+    return number
+
+
+def dtypes_of(asked):
+    """None is the file as it is."""
+    if asked.dtypes is None and asked.model.suffix.lower() == ".gguf":
+        return [None]
+    return asked.dtypes or DTYPES.split(",")
+
+
+def file_of(model, dtype):
+    if dtype is None:
+        return model
+    if not PROGRAM.is_file():
+        raise SystemExit(f"error: no `{PROGRAM}`\nhint: cargo run --release -- setup llama-cpp")
+    print(f"the model in {dtype} ...", file=sys.stderr)
+    done = subprocess.run([str(PROGRAM), "convert", str(model), dtype], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+    return Path(done.stdout.splitlines()[-1])
+
+
+def compare(dtype, file, asked) -> list[str]:
+    """The figures that are further apart than they may be."""
     engine = Engine(file, asked)
     rates = {name: ([], []) for name in (f"pp{asked.prompt}", f"tg{asked.tokens}")}
     sides = [lambda: bench(file, asked), engine.measure]
@@ -44,21 +85,24 @@ def compare(file, asked) -> int:
             for name, rate in measured.items():
                 rates[name][side].append(rate)
             said = "  ".join(f"{name} {rate:.2f}" for name, rate in measured.items())
-            print(f"round {round + 1}: {('llama-bench', 'engine')[side]}: {said}", file=sys.stderr)
+            print(f"{dtype or file.name}, round {round + 1}, {('llama-bench', 'engine')[side]}: {said}", file=sys.stderr)
     engine.end()
-    print(f"{file.name}, {asked.threads} threads, {asked.rounds} rounds, tokens per second (median, every round)")
-    print(f"  {'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>8}")
-    apart = 0
+    apart = []
     for name, (theirs, ours) in rates.items():
-        ratio = statistics.median(ours) / statistics.median(theirs)
-        every = "  ".join(f"{one:.2f}/{other:.2f}" for one, other in zip(theirs, ours))
-        print(f"  {name:<8}{statistics.median(theirs):>12.2f}{statistics.median(ours):>10.2f}{ratio:>8.3f}   {every}")
-        apart += not 1 - WITHIN <= ratio <= 1 / (1 - WITHIN)
+        ratios = [own / other for other, own in zip(theirs, ours, strict=True)]
+        ratio, lowest, highest = statistics.median(ratios), min(ratios), max(ratios)
+        medians = f"{statistics.median(theirs):>12.2f}{statistics.median(ours):>10.2f}"
+        print(f"{dtype or '':<8}{name:<8}{medians}{ratio:>9.3f}   {lowest:>7.3f}{highest:>9.3f}", flush=True)
+        if not 1 - WITHIN <= ratio <= 1 / (1 - WITHIN):
+            apart.append(f"{dtype or file.name} {name}")
     return apart
 
 
 def bench(file, asked):
     command = [BENCH, "-m", file, "-t", asked.threads, "-p", asked.prompt, "-n", asked.tokens, "-r", 1, "-o", "jsonl"]
+    if asked.pin:
+        mask = sum(1 << processor for processor in cores_first()[: asked.threads])
+        command += ["--cpu-mask", hex(mask), "--cpu-strict", 1]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"error: llama-bench ended with {done.returncode}\n{done.stderr.strip()[-2000:]}")
@@ -75,7 +119,8 @@ class Engine:
         environment = {**os.environ, "PYTHONPATH": str(KIT)}
         pipe = subprocess.PIPE
         self.worker = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        told = self.ask({"type": "load", "model": str(file.resolve()), "threads": asked.threads})
+        load = {"type": "load", "model": str(file.resolve()), "threads": asked.threads, "options": {"pin": asked.pin}}
+        told = self.ask(load)
         random.seed(1)
         self.ids = [random.randrange(told["vocabulary_size"]) for _ in range(asked.prompt)]
         self.measure(tokens=8)
@@ -83,11 +128,13 @@ class Engine:
     def ask(self, request):
         self.worker.stdin.write(json.dumps(request) + "\n")
         self.worker.stdin.flush()
-        while (told := json.loads(self.worker.stdout.readline()))["type"] == "progress":
-            pass
-        if told["type"] == "failed":
-            raise SystemExit(f"error: the engine: {told['message']}")
-        return told
+        while line := self.worker.stdout.readline():
+            told = json.loads(line)
+            if told["type"] == "failed":
+                raise SystemExit(f"error: the engine: {told['message']}")
+            if told["type"] != "progress":
+                return told
+        raise SystemExit(f"error: the engine ended with {self.worker.wait()}")
 
     def measure(self, tokens=None):
         tokens = tokens or self.asked.tokens

@@ -12,6 +12,7 @@ use model_files::{ModelFolder, embedded};
 use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
+use support::agreement::{assert_agree, least_precise, of_floats};
 use support::engine::{Engine, alone, assert_is_ready, at_home, binary, in_tree, needs_driver};
 use support::record::Record;
 use support::{Outcome, Scratch, finish, root};
@@ -24,44 +25,41 @@ const TOLERANCE: f64 = 1e-3;
 // They agree.
 
 #[test]
-fn both_engines_give_the_same_greedy_tokens_for_short_and_long_prompts() {
+fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_and_reads_its_text() {
     let _alone = alone();
-    let mut engines = [CANDLE, PYTORCH].map(Engine::loaded);
-    for prompt in [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)] {
-        let [candle, pytorch] = engines.each_mut().map(|engine| engine.generate(&prompt));
-        assert_eq!(candle.len(), 48);
-        assert_eq!(candle, pytorch, "after a prompt of {} tokens", prompt.len());
-    }
-}
-
-#[test]
-fn both_engines_read_a_text_as_the_same_tokens() {
-    let _alone = alone();
-    let mut engines = [CANDLE, PYTORCH].map(Engine::loaded);
-    for text in ["Hello", "The old  keeper; naïve, 47 times.\n"] {
-        let request = Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() };
-        let [candle, pytorch] = engines.each_mut().map(|engine| engine.tokens(request.clone()));
-        assert_eq!(candle, pytorch, "{text:?}");
-    }
-}
-
-#[test]
-fn both_engines_give_the_same_log_probabilities_to_a_held_out_passage() {
-    let _alone = alone();
+    let prompts = [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)];
+    let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
     let passage = heldout(20_000, 300);
-    let [candle, pytorch] = [CANDLE, PYTORCH].map(|name| Engine::loaded(name).score(&passage));
-    assert_eq!((candle.len(), pytorch.len()), (passage.len() - 1, passage.len() - 1));
-    for (place, (one, other)) in candle.iter().zip(&pytorch).enumerate() {
-        let difference = (one.unwrap() - other.unwrap()).abs();
-        assert!(difference <= TOLERANCE, "token {}: {one:?} and {other:?}", place + 1);
-    }
+    let mut engines = on_processors().into_iter().map(|name| {
+        // One at a time: each has the memory to itself.
+        let mut engine = Engine::start(&name);
+        let loaded = engine.load(&embedded::folder().unwrap(), Some("f32"));
+        let facts = loaded.unwrap_or_else(|failed| panic!("{name}: {failed:?}")).facts;
+        assert_eq!(facts.compute_dtype.as_deref(), Some("f32"), "{name}");
+        let chosen = prompts.each_ref().map(|prompt| engine.generate(prompt));
+        let read = texts.map(|text| {
+            engine.tokens(Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() })
+        });
+        // Some keep keys and values in fewer bits than they compute in.
+        let bounds = of_floats(least_precise(&facts));
+        (name, chosen, read, engine.score(&passage), bounds)
+    });
+    let (_, expected, expected_read, expected_scores, _) = engines.next().unwrap();
+    assert!(expected.iter().all(|ids| ids.len() == 48) && expected_scores.len() == passage.len() - 1);
     // Agreement on nonsense would be no agreement: the model has learned this kind of text.
-    let mean = candle.iter().flatten().sum::<f64>() / candle.len() as f64;
+    let mean = expected_scores.iter().flatten().sum::<f64>() / expected_scores.len() as f64;
     assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
+    for (name, chosen, read, scores, bounds) in engines {
+        for (prompt, (chosen, expected)) in prompts.iter().zip(chosen.iter().zip(&expected)) {
+            assert_eq!(chosen, expected, "{name} after a prompt of {} tokens", prompt.len());
+        }
+        assert_eq!(read, expected_read, "{name}");
+        assert_agree(&expected_scores, &scores, bounds, &name);
+    }
 }
 
 #[test]
-fn both_engines_still_say_what_is_kept_beside_the_embedded_model() {
+fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
     let _alone = alone();
     [CANDLE, PYTORCH].into_iter().for_each(assert_is_ready);
     let arguments =
@@ -100,11 +98,11 @@ fn both_engines_still_say_what_is_kept_beside_the_embedded_model() {
 #[test]
 fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summary() {
     let _alone = alone();
-    for name in [CANDLE, PYTORCH] {
+    for name in on_processors() {
         let scratch = Scratch::new();
         let lines = scratch.join("lines");
         std::fs::write(&lines, "{\"prompt\":\"Hello\",\"iterations\":50}\n").unwrap();
-        let mut command = at_home(scratch.marked(binary(name)));
+        let mut command = at_home(scratch.marked(binary(&name)));
         command.env("ORCHESTRATE_THREADS", "1");
         let outcome = finish(command.stdin(std::fs::File::open(lines).unwrap()));
         assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(0), 1), "{name}: {outcome:?}");
@@ -138,8 +136,8 @@ fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
         b"[]",
         b"{\"type\":\"dance\"}",
     ];
-    for name in [CANDLE, PYTORCH] {
-        let mut engine = Engine::start(name);
+    for name in on_processors() {
+        let mut engine = Engine::start(&name);
         for line in broken {
             let start = String::from_utf8_lossy(&line[..line.len().min(60)]);
             let failed = engine.refusal(line);
@@ -158,9 +156,7 @@ fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
 #[test]
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
     let _alone = alone();
-    let names = in_tree();
-    let on_processors = names.iter().map(String::as_str).filter(|name| !needs_driver(name));
-    for engine in on_processors.chain(["tests/smallest-engine.py"]) {
+    for engine in on_processors().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
         let outcome = finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root()));
@@ -189,15 +185,15 @@ fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
 #[test]
 fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
     let _alone = alone();
-    assert_is_ready(CANDLE);
-    assert_is_ready(PYTORCH);
+    let names = on_processors();
+    names.iter().for_each(|name| assert_is_ready(name));
     let (outcome, record) = measure(&["--all", "--no-setup", "--blocks", "1", "--iterations", "2"], |_| {});
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for name in [CANDLE, PYTORCH] {
+    for name in &names {
         assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{}", outcome.stdout);
-        assert_eq!(record.failures_of(name), Vec::<&Value>::new());
+        assert_eq!(record.failures_of(name), Vec::<&Value>::new(), "{name}");
         // One cold start, then two samples of each of three prompt lengths, of prefill and of decode.
-        assert_eq!(record.samples_of(name).len(), 11);
+        assert_eq!(record.samples_of(name).len(), 11, "{name}");
     }
     assert_narrow(&outcome.stdout);
 }
@@ -272,6 +268,11 @@ fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(CANDLE).len()), (11, 11));
     assert_narrow(&outcome.stdout);
+}
+
+/// The engines in the tree that compute on the processor, the reference first.
+fn on_processors() -> Vec<String> {
+    in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
 }
 
 fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, Record) {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use support::engine::{alone, assert_is_ready, at_home, binary};
 use support::mistaken::{Copy, loads_another};
-use support::{Scratch, finish, root};
+use support::{Outcome, Scratch, finish, root};
 
 const ENGINE: &str = "candle";
 const WITNESS: &str = "pytorch-baseline";
@@ -51,17 +51,24 @@ impl Said {
 /// Measures one engine, given by its name or path, beside the witness.
 fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) -> Said {
     assert_is_ready(ENGINE);
+    let (outcome, report) = ran(scratch, &[engine], model, dtype);
+    let output = report["outputs"][0].clone();
+    assert!(output.is_object(), "{outcome:?}");
+    Said { output, code: outcome.code, report }
+}
+
+/// A run of these rows, beside the witness, and what it reports.
+fn ran(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
     assert_is_ready(WITNESS);
     let mut command = at_home(scratch.orchestrate());
-    command.args(["-e", engine, "--witness", WITNESS, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
+    command.args(rows.iter().flat_map(|row| ["-e", row]));
+    command.args(["--witness", WITNESS, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
     command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
     command.args(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
     command.arg("--results").arg(scratch.results()).current_dir(root());
     let outcome = finish(&mut command);
-    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
-    let output = report["outputs"][0].clone();
-    assert!(output.is_object(), "{outcome:?}");
-    Said { output, code: outcome.code, report }
+    let report = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    (outcome, report)
 }
 
 fn quantised(scratch: &Scratch, model: &Path, name: &str, dtype: &str) -> PathBuf {
@@ -95,6 +102,26 @@ fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
     for dtype in ["q8_0", "q4_0", "q4_k"] {
         let model = quantised(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
         measured(&scratch, ENGINE, &model, None).assert_right(dtype);
+    }
+}
+
+#[test]
+fn presets_that_choose_f32_are_exact_and_those_that_choose_fewer_bits_are_never_called_wrong() {
+    let _alone = alone();
+    ["lmrs", "llama-cpp"].into_iter().for_each(assert_is_ready);
+    let exact = ["lmrs:exact", "llama-cpp:f32"];
+    let lmrs = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
+    let llama_cpp = ["llama-cpp", "llama-cpp:q8_0", "llama-cpp:q4_0", "llama-cpp:q4_k"];
+    let rows = [&exact[..], &lmrs, &llama_cpp].concat();
+    let (outcome, report) = ran(&Scratch::new(), &rows, &embedded::folder().unwrap(), None);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outputs = report["outputs"].as_array().unwrap();
+    for row in rows {
+        let output = outputs.iter().find(|output| output["engine"] == row);
+        let output = output.unwrap_or_else(|| panic!("no `{row}` in {outputs:?}"));
+        let right = if exact.contains(&row) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
+        assert!(right.contains(&output["standing"].as_str().unwrap()), "{row}: {output}");
+        assert!(output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{row}: {output}");
     }
 }
 

@@ -84,7 +84,9 @@ fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
     let _alone = alone();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
-    engines.retain(|engine| engine.reads(Format::Gguf) && engine.scores() && engine.speaks_ids());
+    // One that does not tell which architectures it computes is held to its own library by its own tests.
+    let tells = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
+    engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.speaks_ids() && tells(it));
     let mut computed = vec![0; engines.len()];
     for shape in &tiny() {
         if !reference.claims(architecture_of(shape).name) {

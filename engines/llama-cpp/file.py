@@ -50,21 +50,45 @@ def converted(path, dtype, phases):
     if Path(path).is_dir():
         # A folder that is none is told of in this engine's words.
         read_json(Path(path) / "config.json")
+        if not (Path(path) / "tokenizer.json").is_file():
+            raise Failed("model", f"`{path}`: no `tokenizer.json`, and llama.cpp loads no model without its vocabulary")
     program = os.environ.get(PROGRAM)
     if not program:
         hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
         raise Failed("unavailable", f"`{path}` is to be converted, and `{PROGRAM}` names no program for it", hint)
     command = [program, "convert", str(path), *([dtype] if dtype else [])]
-    # What it says on stderr is read when it has ended: one line, or the trace of a fault.
+    line, said, code = ask(command, lambda fraction: phases.progress("conversion", fraction, dtype))
+    if code != 0 or not line.startswith("/"):
+        why = said.splitlines()[-1].removeprefix("error: ") if said else f"`{program}` ended with {code}, and named no file"
+        raise Failed("model", f"`{path}` cannot be converted to GGUF: {why}")
+    return Path(line)
+
+
+def ask(command, progress):
+    """Its last line, all that it said on stderr, and its exit status."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as asked:
+    # Paths are bytes; such as are no text come through like this.
+    words = {"encoding": "utf-8", "errors": "surrogateescape"}
+    try:
+        asked = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **words)
+    except OSError as error:
+        raise Failed("unavailable", f"`{command[0]}` ({PROGRAM}) cannot be started: {error.strerror or error}") from None
+    # What it says on stderr is read when it has ended: one line, or the trace of a fault.
+    with asked:
         line = ""
         for line in asked.stdout:
             line = line.rstrip("\n")
-            if not line.startswith("/"):
-                phases.progress("conversion", float(line), dtype)
+            fraction = fraction_of(line)
+            if fraction is not None:
+                progress(fraction)
         said = asked.stderr.read().strip()
-    if asked.returncode != 0 or not line.startswith("/"):
-        why = said.splitlines()[-1].removeprefix("error: ") if said else f"ended with {asked.returncode}"
-        raise Failed("model", f"`{path}` cannot be converted to GGUF: {why}")
-    return Path(line)
+    return line, said, asked.returncode
+
+
+def fraction_of(line):
+    """How far it is; None of a line that says something else."""
+    try:
+        fraction = float(line)
+    except ValueError:
+        return None
+    return fraction if 0 <= fraction <= 1 else None

@@ -1,7 +1,5 @@
 """A load, phase by phase: the file, the weights out of it, room for a request. Imports llama.cpp's library."""
 
-import os
-
 import llama_cpp.llama_cpp as bindings
 
 import library
@@ -9,6 +7,7 @@ from engine_kit import Failed
 from file import converted, gguf_in
 from model import LlamaModel
 from options import OWN
+from processors import physical_cores
 from room import Rooms
 from text import Text
 
@@ -99,15 +98,3 @@ def context(request, weights):
     if asked is not None and asked > most:
         raise Failed("context", f"`context_tokens`: {asked} is more than the {most} of model `{weights.file.name}`")
     return asked or most
-
-
-def physical_cores():
-    """As many threads as llama.cpp's own programs take: one for each core that this process may run on."""
-    cores = set()
-    for processor in os.sched_getaffinity(0):
-        try:
-            with open(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list") as siblings:
-                cores.add(siblings.read().strip())
-        except OSError:
-            cores.add(str(processor))
-    return len(cores)

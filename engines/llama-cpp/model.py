@@ -64,7 +64,7 @@ class LlamaModel(Model):
         return self._text.decode(ids)
 
     def facts(self):
-        return {**self._facts, "threads": self._rooms.one.threads()}
+        return dict(self._facts)
 
     def _stated(self):
         weights, room = self._weights, self._rooms.one
@@ -75,6 +75,7 @@ class LlamaModel(Model):
             "compute_dtype": COMPUTED_IN.get(dtype, "q8_k" if "_k" in dtype else "q8_0"),
             "kv_dtype": self._options.kv,
             "architecture": weights.metadata("general.architecture"),
+            "threads": room.threads(),
             "context_tokens": self._context_tokens,
             "use_cache": True,
             "prefix_cache": False,
@@ -88,6 +89,7 @@ class LlamaModel(Model):
             "pass_tokens": room.pass_tokens,
             "attention": self._options.attention,
             "repack": self._options.repack,
+            "pin": self._options.pin,
             "file": os.fspath(weights.file),
         }
         if self._text.bos_id is not None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from engine_kit import Failed, check_offered
 
-OPTIONS = ("library", "attention", "kv", "repack")
+OPTIONS = ("library", "attention", "kv", "repack", "pin")
 
 # llama.cpp's own default, a fused attention where it has one; always; never.
 ATTENTION = ["auto", "fused", "plain"]
@@ -24,6 +24,7 @@ def read_options(options):
         attention=_word(options, "attention", ATTENTION),
         kv=_word(options, "kv", KV),
         repack=_flag(options, "repack", True),
+        pin=_flag(options, "pin", False),
     )
     if said.kv == "q8_0" and said.attention == "plain":
         # llama.cpp turns its values in memory for a plain attention, and blocks cannot be turned.

@@ -9,6 +9,7 @@ import numpy
 
 import library
 from engine_kit import Failed
+from pool import Pool
 
 # As llama-bench has them: tokens of one call, and tokens of one pass through the layers within it.
 BATCH_TOKENS, PASS_TOKENS = 2048, 512
@@ -27,9 +28,13 @@ class Rooms:
 
     def __init__(self, weights, options, threads, context_tokens, asked_tokens):
         self._weights, self._options, self._most = weights, options, context_tokens
-        self._pool = Pool(threads)
+        self._pool = Pool(threads, options.pin)
         self._kept = {}
-        self.one = self.of(1, asked_tokens or min(FIRST_POSITIONS, context_tokens))
+        self.of(1, asked_tokens or min(FIRST_POSITIONS, context_tokens))
+
+    @property
+    def one(self):
+        return self._kept["one"]
 
     def of(self, sequences, positions):
         """A room that is empty and at least so large."""
@@ -39,8 +44,6 @@ class Rooms:
             # Dropped first, so that both are never there at once.
             self._kept[kind] = kept = None
             self._kept[kind] = kept = self._made(sequences, self._rounded(positions))
-            if kind == "one":
-                self.one = kept
         kept.clear()
         return kept
 
@@ -54,30 +57,6 @@ class Rooms:
 
     def _made(self, sequences, positions, every_logit=False):
         return Room(self._weights, self._options, self._pool, sequences, positions, every_logit)
-
-
-class Pool:
-    """ggml's pool of threads, with its defaults, as llama-bench makes one; without any, every call would start threads of its
-    own and end them. They wait for work by looking for it a while, and then asleep."""
-
-    def __init__(self, threads):
-        self.threads, self.handle = threads, None
-        functions = bindings._lib
-        # The structure is filled by ggml itself, so that only its size must be enough.
-        settings = ctypes.create_string_buffer(4096)
-        functions.ggml_threadpool_params_init(settings, ctypes.c_int(threads))
-        functions.ggml_threadpool_new.restype = ctypes.c_void_p
-        self.handle = functions.ggml_threadpool_new(settings)
-        if not self.handle:
-            raise Failed("internal", f"no pool of {threads} threads: {library.why('ggml does not say why')}")
-
-    def attach(self, context):
-        bindings._lib.llama_attach_threadpool(ctypes.c_void_p(context), ctypes.c_void_p(self.handle), None)
-
-    def __del__(self):
-        if self.handle:
-            bindings._lib.ggml_threadpool_free(ctypes.c_void_p(self.handle))
-            self.handle = None
 
 
 class Room:

@@ -9,7 +9,6 @@ from engine_kit import Failed
 from options import DTYPES, OPTIONS, OWN, read_options
 
 
-
 class LlamaCpp(engine_kit.Engine):
     options = OPTIONS
 

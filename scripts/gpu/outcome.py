@@ -74,6 +74,8 @@ def outcome(report, device, record, code=DONE):
 def is_excused(engine, fault, device):
     """What nobody could have carried here, or what is not asked of this device."""
     about = manifest(engine["name"])
+    if about and not serves(about, device) and fault["kind"] in ("unsupported", "unavailable"):
+        return True
     if fault["kind"] == "unsupported":
         # The engine as it comes is asked on its own account.
         return f"{engine['name']}:" in engine["label"]
@@ -84,6 +86,12 @@ def is_excused(engine, fault, device):
         return True
     # A rehearsal: the program for the processor is not packed.
     return device == "cpu" and fault["message"] == "not built"
+
+
+def serves(about, device):
+    """Whether a manifest speaks of this kind of device; every engine is for processors, but for one that needs a driver."""
+    family = device.split(":")[0]
+    return family == "cpu" or bool(re.search(rf"^\[devices\.{re.escape(family)}\b|^driver *=", about, re.M))
 
 
 def manifest(engine):

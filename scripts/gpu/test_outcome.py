@@ -9,8 +9,9 @@ import outcome
 
 MANIFESTS = {
     "compiled": 'binary = "compiled-engine"\n[devices.cuda]\nbinary = "compiled-cuda"\n',
-    "library": 'binary = "library-engine"\n[environment]\npython = "3.12"\n',
-    "vouching": 'binary = "vouching-engine"\nreference = true\n[environment]\npython = "3.12"\n',
+    "library": 'binary = "library-engine"\n[environment]\npython = "3.12"\n[needs]\ndriver = "nvidia"\n',
+    "vouching": 'binary = "vouching-engine"\nreference = true\n[environment]\npython = "3.12"\n[devices.cuda.needs]\n',
+    "processors": 'binary = "processors-engine"\n[needs]\nos = ["linux"]\n',
 }
 NO_DRIVER = {"kind": "unavailable", "message": "no NVIDIA driver found"}
 NOT_BUILT = {"kind": "unavailable", "message": "not built"}
@@ -72,6 +73,20 @@ class Outcome(unittest.TestCase):
             ],
         )
         self.assertEqual(code, outcome.FAILED)
+
+    def test_one_for_processors_alone_is_left_out_on_a_gpu_and_there_it_may_still_fail(self):
+        refused = {"kind": "unsupported", "message": "no device `cuda`"}
+        fell = {"kind": "exited", "message": "it fell over"}
+        for fault, device, code in [
+            (NOT_BUILT, "cuda", outcome.DONE),
+            (refused, "cuda:1", outcome.DONE),
+            (refused, "cpu", outcome.FAILED),
+            (fell, "cuda", outcome.FAILED),
+        ]:
+            found = report([case("near", 9)], [("processors", fault)], [output("near", "exact")])
+            lines, given = outcome.outcome(found, device, "r.jsonl", outcome.FAILED)
+            said = "left out" if code == outcome.DONE else "not measured"
+            self.assertEqual((lines[1], given), (f"  processors: {said}: {fault['message']}", code))
 
     def test_one_that_failed_in_a_part_and_was_shown_to_nobody_says_both(self):
         found = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no room"})])

@@ -4,7 +4,9 @@
 set(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 set(BUILD_SHARED_LIBS OFF)
 set(LLAMA_BUILD_COMMON ON)
+# It reaches no network, and nothing is fetched for it.
 set(LLAMA_OPENSSL OFF)
+set(LLAMA_USE_PREBUILT_UI OFF)
 
 foreach(name ggml-base ggml-cpu ggml llama)
     add_library(${name} SHARED IMPORTED GLOBAL)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use model_files::{Format, embedded};
+use model_files::Format;
 use protocol::{
     Facts, Failed, Generate, Generated, Hello, HelloFacts, IgnoreEos, Load, Message, Output, Request, Score,
 };
@@ -62,15 +62,6 @@ impl Engine {
     /// Every engine in the tree that computes on the processor, the reference first.
     pub fn all() -> Vec<Self> {
         in_tree().iter().filter(|name| !needs_driver(name)).map(|name| Self::start(name)).collect()
-    }
-
-    /// With the embedded model, in f32.
-    pub fn loaded(name: &str) -> Self {
-        let mut engine = Self::start(name);
-        let outcome = engine.load(&embedded::folder().unwrap(), Some("f32"));
-        let outcome = outcome.unwrap_or_else(|failed| panic!("{name}: {failed:?}"));
-        assert_eq!(outcome.facts.compute_dtype.as_deref(), Some("f32"), "{name}");
-        engine
     }
 
     /// Another model in place of the one that was there, with one thread.

@@ -30,6 +30,8 @@ fn main() -> ExitCode {
             ("library.py", include_str!("../library.py")),
             ("loading.py", include_str!("../loading.py")),
             ("model.py", include_str!("../model.py")),
+            ("pool.py", include_str!("../pool.py")),
+            ("processors.py", include_str!("../processors.py")),
             ("room.py", include_str!("../room.py")),
             ("text.py", include_str!("../text.py")),
         ],

@@ -56,6 +56,21 @@ class Loads(unittest.TestCase):
             self.assertEqual(len(generate(load(file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor")
+    def test_threads_that_are_pinned_stay_and_the_caller_is_let_go_with_the_model(self):
+        allowed = os.sched_getaffinity(0)
+        wanted = generate(load(), [[0, 5]], 8)
+        self.assertEqual(os.sched_getaffinity(0), allowed)
+        model = load(options={"pin": "true"})
+        self.assertTrue(model.facts()["pin"])
+        self.assertEqual(len(os.sched_getaffinity(0)), 1)
+        self.assertEqual(generate(model, [[0, 5]], 8), wanted)
+        del model
+        self.assertEqual(os.sched_getaffinity(0), allowed)
+        # More threads than processors share them.
+        self.assertEqual(generate(load(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), wanted)
+
+
 class Refusals(unittest.TestCase):
     def assert_refused(self, kind, said, call):
         with self.assertRaises(Failed) as raised:
@@ -92,7 +107,12 @@ class Refusals(unittest.TestCase):
     def test_a_folder_that_cannot_be_converted_says_why(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text('{"model_type": "llama"}')
+            self.assert_refused("model", "no `tokenizer.json`", lambda: load(folder))
+            (Path(folder) / "tokenizer.json").write_text("{}")
             self.assert_refused("model", "cannot be converted to GGUF", lambda: load(folder))
+
+    def test_more_threads_than_ggml_has_places_for_are_refused(self):
+        self.assert_refused("bad_request", "more than the 512", lambda: load(threads=1_000_000))
 
     def test_a_context_beyond_the_models_is_refused(self):
         self.assert_refused("context", "more than the 2048", lambda: load(context_tokens=4096))
@@ -102,6 +122,7 @@ class Refusals(unittest.TestCase):
             ({"kv": "f8"}, "unsupported", "`kv`"),
             ({"attention": 1}, "bad_request", "`attention`"),
             ({"repack": "perhaps"}, "bad_request", "`repack`"),
+            ({"pin": 1}, "bad_request", "`pin`"),
             ({"library": "/no/such/folder"}, "bad_request", "no `libllama.so`"),
             ({"kv": "q8_0", "attention": "plain"}, "unsupported", "fused"),
         ]

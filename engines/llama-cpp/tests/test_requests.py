@@ -2,12 +2,14 @@
 
 import math
 import unittest
+import unittest.mock
+import weakref
 from types import SimpleNamespace
 
 from support import EXACT, generate, load
 
 import room
-from engine_kit import Sampler
+from engine_kit import Failed, Sampler
 
 IDS = [0, 17, 42, 9]
 RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
@@ -87,6 +89,32 @@ class Requests(unittest.TestCase):
         generate(model, [IDS], 4, ignore_eos=True)
         self.assertIs(model._rooms.one, grown)
         self.assertEqual(model.facts()["context_tokens"], 2048)
+
+    def test_a_room_that_is_outgrown_is_gone_before_the_next_one_is_made(self):
+        self.addCleanup(setattr, room, "FIRST_POSITIONS", room.FIRST_POSITIONS)
+        room.FIRST_POSITIONS = 256
+        model = load(options=EXACT)
+        rooms, first = model._rooms, weakref.ref(model._rooms.one)
+        made = rooms._made
+
+        def making(*asked):
+            self.assertIsNone(first())
+            return made(*asked)
+
+        rooms._made = making
+        generate(model, [LONG], 2, ignore_eos=True)
+        self.assertEqual(rooms.one.positions, 1024)
+
+    def test_a_room_that_cannot_be_made_is_told_of_and_the_next_request_is_answered(self):
+        model = load(options=EXACT)
+        wanted = generate(model, [IDS], 4, ignore_eos=True)
+        rooms, made = model._rooms, model._rooms._made
+        rooms._made = unittest.mock.Mock(side_effect=Failed("out_of_memory", "no room"))
+        with self.assertRaises(Failed):
+            rooms.of(1, 4096)
+        rooms._made = made
+        self.assertEqual(model.facts()["threads"], 2)
+        self.assertEqual(generate(model, [IDS], 4, ignore_eos=True), wanted)
 
     def test_scores_are_the_logarithms_of_what_generating_chooses_from(self):
         ids = LONG[:40]

@@ -1,0 +1,68 @@
+"""ggml's pool of threads, and the processors that they may stay on."""
+
+import ctypes
+import os
+
+import llama_cpp.llama_cpp as bindings
+
+import library
+from engine_kit import Failed
+from processors import cores_first
+
+
+# Of ggml.h: it keeps a place for each, and looks at no more.
+MOST_THREADS = 512
+
+
+class Settings(ctypes.Structure):
+    """`ggml_threadpool_params` of ggml.h, which the bindings do not have; longer, so that a library of the user's own may have
+    more of them. ggml fills it."""
+
+    _fields_ = [
+        ("cpumask", ctypes.c_bool * MOST_THREADS),
+        ("n_threads", ctypes.c_int),
+        ("prio", ctypes.c_int),
+        ("poll", ctypes.c_uint32),
+        ("strict_cpu", ctypes.c_bool),
+        ("paused", ctypes.c_bool),
+        ("more", ctypes.c_char * 3072),
+    ]
+
+
+class Pool:
+    """With ggml's defaults, as llama-bench makes one; without any, every call would start threads of its own and end them. They
+    wait for work by looking for it a while, and then asleep. With `pin` each stays on a processor of its own, as by llama-bench's
+    `--cpu-mask` and `--cpu-strict 1`; the calling thread is one of them, and is let go when the pool is."""
+
+    def __init__(self, threads, pin):
+        self.threads, self.handle = threads, None
+        if threads > MOST_THREADS:
+            raise Failed("bad_request", f"`threads`: {threads} are more than the {MOST_THREADS} that ggml has places for")
+        self._allowed = os.sched_getaffinity(0) if pin else None
+        functions, settings = bindings._lib, Settings()
+        functions.ggml_threadpool_params_init(ctypes.byref(settings), ctypes.c_int(threads))
+        if pin:
+            self._give_each_its_own(settings)
+        functions.ggml_threadpool_new.restype = ctypes.c_void_p
+        self.handle = functions.ggml_threadpool_new(ctypes.byref(settings))
+        if not self.handle:
+            raise Failed("internal", f"no pool of {threads} threads: {library.why('ggml does not say why')}")
+
+    def _give_each_its_own(self, settings):
+        if settings.n_threads != self.threads:
+            message = "option `pin`: this library's settings of threads are not those of ggml 0.25"
+            raise Failed("unsupported", message, "--set pin=false")
+        for processor in cores_first()[: self.threads]:
+            if processor < MOST_THREADS:
+                settings.cpumask[processor] = True
+        settings.strict_cpu = True
+
+    def attach(self, context):
+        bindings._lib.llama_attach_threadpool(ctypes.c_void_p(context), ctypes.c_void_p(self.handle), None)
+
+    def __del__(self):
+        if self.handle:
+            bindings._lib.ggml_threadpool_free(ctypes.c_void_p(self.handle))
+            self.handle = None
+            if self._allowed is not None:
+                os.sched_setaffinity(0, self._allowed)
