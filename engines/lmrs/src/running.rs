@@ -6,7 +6,7 @@ use protocol::{Failed, FailureKind};
 
 use crate::kernels::attention::Stored;
 use crate::model::decoder::{Decoder, Found, Span, Wanted};
-use crate::network::{self, Answer, Network, Sequence};
+use crate::network::{self, Answer, Network, NoNumbers, Sequence};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
@@ -64,7 +64,7 @@ impl Running {
             given.push(network::Span { sequence: &mut *span.sequence, ids: span.ids });
         }
         let wanted = strongest(&kinds);
-        match self.network.forward(&mut self.ops, &mut given, wanted).or_fail(FailureKind::Internal)? {
+        match self.network.forward(&mut self.ops, &mut given, wanted).map_err(failed)? {
             Answer::Ids(ids) => {
                 let asked = kinds.iter().zip(ids).filter(|((kind, _), _)| *kind == Wanted::Largest);
                 found.ids.extend(asked.map(|(_, id)| id));
@@ -80,6 +80,12 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// Weights that lead nowhere are the model's fault; all else was checked before.
+fn failed(error: anyhow::Error) -> Failed {
+    let kind = if error.is::<NoNumbers>() { FailureKind::Model } else { FailureKind::Internal };
+    Failed::new(kind, format!("{error:#}"))
 }
 
 /// The least that answers all of them.
