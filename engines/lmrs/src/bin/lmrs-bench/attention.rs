@@ -1,6 +1,8 @@
 //! Attention of one head after another, of one token far back or of a whole prompt. Keys and values lie in so many layers that
 //! no cache holds them, as in a model, whose weights come in between.
 
+use std::rc::Rc;
+
 use anyhow::Result;
 use lmrs::attention::{Heads, Part, Space, attend};
 use lmrs::cache::Cache;
@@ -27,19 +29,31 @@ pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (heads, kv_heads, head_dim) in HEADS {
         for (tokens, depth) in PLACES {
+            let heads = Heads { heads, kv_heads, head_dim };
+            let layers = CACHE_BYTES / bytes(heads, depth);
+            let cache = Rc::new(filled(&shape(heads, layers, depth), depth)?);
             for &level in &asking.levels {
-                cases.push(case(Heads { heads, kv_heads, head_dim }, tokens, depth, level, asking.threads)?);
+                cases.push(case(heads, (tokens, depth), (Rc::clone(&cache), layers), level, asking.threads));
             }
         }
     }
     Ok(cases)
 }
 
-fn case(heads: Heads, tokens: usize, depth: usize, level: Level, threads: usize) -> Result<Case> {
+/// Of keys and values in a layer.
+fn bytes(heads: Heads, depth: usize) -> usize {
+    2 * depth * heads.kv_heads * heads.head_dim * Stored::F16.bytes()
+}
+
+fn case(
+    heads: Heads,
+    (tokens, depth): (usize, usize),
+    (cache, layers): (Rc<Cache>, usize),
+    level: Level,
+    threads: usize,
+) -> Case {
     let Heads { heads: all, kv_heads, head_dim } = heads;
-    let bytes = 2 * depth * kv_heads * head_dim * Stored::F16.bytes();
-    let shape = shape(heads, CACHE_BYTES / bytes, depth);
-    let cache = filled(&shape, depth)?;
+    let bytes = bytes(heads, depth);
     let mut queries = Rows::new(tokens, all * head_dim);
     for (at, number) in queries.all_mut().iter_mut().enumerate() {
         *number = (at % 11) as f32 / 11.0;
@@ -49,11 +63,11 @@ fn case(heads: Heads, tokens: usize, depth: usize, level: Level, threads: usize)
     let work = move || {
         let part = Part { cache: &cache, rows: 0..tokens, start: depth - tokens };
         attend(&ops, &mut space, heads, (layer, None), &[part], &queries, &mut out);
-        layer = (layer + 1) % shape.layers;
+        layer = (layer + 1) % layers;
     };
     // Each token sees itself and those before it; a product with keys and one with values.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
-    Ok(Case {
+    Case {
         what: [format!("attention at {depth}"), format!("{all}/{kv_heads}x{head_dim}")],
         tokens,
         level,
@@ -63,7 +77,7 @@ fn case(heads: Heads, tokens: usize, depth: usize, level: Level, threads: usize)
         pieces: if tokens > 1 { 1 } else { TURN_BYTES.div_ceil(bytes) },
         work: Box::new(work),
         turns: Vec::new(),
-    })
+    }
 }
 
 fn filled(shape: &Shape, depth: usize) -> Result<Cache> {
