@@ -30,31 +30,11 @@ fn main() -> Result<()> {
         arguments.get(at).map_or(Ok(usual), |text| text.parse()).context("a number")
     };
     let threads = number(2, 2)?;
-    let level = level(arguments.get(3).map_or("", String::as_str));
+    let level = arguments.get(3).map_or(Ok(Level::best()), |word| word.parse())?;
     match what {
         "decode" => decode(level, number(1, 1)?, threads),
         _ => prefill(level, number(1, 512)?, threads),
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn level(name: &str) -> Level {
-    match name {
-        "portable" => Level::Portable,
-        "avx2" => Level::Avx2,
-        "amx" => Level::Amx,
-        _ => Level::Avx512,
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn level(_: &str) -> Level {
-    Level::Neon
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn level(_: &str) -> Level {
-    Level::Portable
 }
 
 /// Any bytes, with scales that are finite: this measures time.

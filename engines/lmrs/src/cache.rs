@@ -11,9 +11,10 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use memmap2::{Advice, MmapMut, MmapOptions};
+use memmap2::{MmapMut, MmapOptions};
 
 use crate::kernels::attention::{Stored, TILE};
+use crate::large_pages::{self, LARGE_PAGE};
 use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
@@ -87,7 +88,7 @@ impl Cache {
         })?;
         // Blocks that are smaller than a large page would bring in many that are not used for long.
         if sizes.block_bytes() >= LARGE_PAGE {
-            let _ = memory.advise(Advice::HugePage);
+            large_pages::ask(&memory);
         }
         Ok(Self { sizes, memory, tokens: 0 })
     }
@@ -149,8 +150,6 @@ impl Cache {
         })
     }
 }
-
-const LARGE_PAGE: usize = 2 << 20;
 
 impl TileMut<'_> {
     pub fn head_dim(&self) -> usize {

@@ -19,6 +19,7 @@ pub mod attention;
 pub mod cache;
 pub mod engine;
 pub mod kernels;
+mod large_pages;
 pub mod lookup;
 pub mod matrix;
 pub mod memory;

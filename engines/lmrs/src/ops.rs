@@ -26,8 +26,8 @@ impl Ops {
     }
 
     /// The output whose product is the largest, the lowest of equals: what `multiply` and a search would give, without
-    /// writing the products down. `x` is one token. A NaN is never the largest; of NaNs alone it is 0.
-    pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> u32 {
+    /// writing the products down. `x` is one token. `None` where one is no number, or the largest is infinite.
+    pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
         self.scratch.largest(&self.pool, self.level, x, matrix)
     }
 }

@@ -65,7 +65,7 @@ impl Scratch {
         });
     }
 
-    pub fn largest(&mut self, pool: &Pool, level: Level, x: &[f32], matrix: &Matrix) -> u32 {
+    pub fn largest(&mut self, pool: &Pool, level: Level, x: &[f32], matrix: &Matrix) -> Option<u32> {
         assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
         let way = Way::of(level, matrix, 1);
         if way == Way::Panels {
@@ -102,7 +102,7 @@ impl Scratch {
             }
             best.lock().unwrap_or_else(PoisonError::into_inner).meet(found);
         });
-        best.into_inner().unwrap_or_else(PoisonError::into_inner).output
+        best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
     }
 
     /// In each form that one of these products wants.
@@ -225,11 +225,13 @@ const LOOKED_AT: usize = 64;
 struct Largest {
     number: f32,
     output: u32,
+    /// One that was seen is no number.
+    none: bool,
 }
 
 impl Default for Largest {
     fn default() -> Self {
-        Self { number: f32::NEG_INFINITY, output: 0 }
+        Self { number: f32::NEG_INFINITY, output: 0, none: false }
     }
 }
 
@@ -241,6 +243,7 @@ impl Largest {
             return;
         }
         for (number, output) in numbers.iter().zip(outputs) {
+            self.none |= number.is_nan();
             if *number > self.number {
                 (self.number, self.output) = (*number, output as u32);
             }
@@ -248,11 +251,24 @@ impl Largest {
     }
 
     fn meet(&mut self, other: Self) {
+        let none = self.none | other.none;
         let equal = other.number == self.number && other.output < self.output;
         if other.number > self.number || equal && other.number > f32::NEG_INFINITY {
             *self = other;
         }
+        self.none = none;
     }
+
+    fn among_numbers(self) -> Option<u32> {
+        (!self.none && self.number.is_finite()).then_some(self.output)
+    }
+}
+
+/// The output whose number is the largest, the lowest of equals; `None` where one is no number, or the largest is infinite.
+pub fn largest(numbers: &[f32]) -> Option<u32> {
+    let mut largest = Largest::default();
+    largest.look(numbers, 0..numbers.len());
+    largest.among_numbers()
 }
 
 /// Who works.
@@ -323,14 +339,28 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_is_the_lowest_of_equals_and_never_nan() {
+    fn the_largest_is_the_lowest_of_equals() {
         let mut largest = Largest::default();
-        largest.look(&[f32::NAN, 1.0, 1.0], 10..13);
-        assert_eq!(largest.output, 11);
-        let lower = Largest { number: 1.0, output: 4 };
+        largest.look(&[0.5, 1.0, 1.0], 10..13);
+        assert_eq!(largest.among_numbers(), Some(11));
+        let lower = Largest { number: 1.0, output: 4, none: false };
         largest.meet(lower);
-        largest.meet(Largest { number: 1.0, output: 5 });
+        largest.meet(Largest { number: 1.0, output: 5, none: false });
         largest.meet(Largest::default());
-        assert_eq!(largest.output, 4);
+        assert_eq!(largest.among_numbers(), Some(4));
+    }
+
+    #[test]
+    fn nothing_is_the_largest_where_one_is_no_number() {
+        for numbers in
+            [[f32::NAN; 3], [1.0, f32::NAN, 0.0], [f32::INFINITY, 1.0, 0.0], [f32::NEG_INFINITY; 3]]
+        {
+            assert_eq!(largest(&numbers), None, "{numbers:?}");
+            let mut met = Largest::default();
+            met.look(&numbers, 0..3);
+            met.meet(Largest { number: 0.5, output: 7, none: false });
+            assert!(met.among_numbers().is_none() || numbers == [f32::NEG_INFINITY; 3]);
+        }
+        assert_eq!(largest(&[f32::NEG_INFINITY, -1.0]), Some(1));
     }
 }

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
+use memmap2::{Mmap, MmapMut, MmapOptions};
+
+use crate::large_pages::{self, LARGE_PAGE};
 
 /// Memory that stays where it is and is only read from now on. Clones share it.
 #[derive(Debug, Clone)]
@@ -23,17 +25,13 @@ enum Pages {
 #[derive(Debug)]
 pub struct NewRegion(MmapMut);
 
-/// Where a large page may begin.
-const LARGE_PAGE: usize = 2 << 20;
-
 impl NewRegion {
     /// On large pages where the system gives them. No page is touched: whoever fills one has it near.
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
         let pages = pages.with_context(|| format!("no memory for {bytes} bytes"))?;
         if bytes >= LARGE_PAGE {
-            // Without them it is slower and no less right.
-            let _ = pages.advise(Advice::HugePage);
+            large_pages::ask(&pages);
         }
         Ok(Self(pages))
     }

@@ -7,7 +7,7 @@ use protocol::{Failed, FailureKind};
 use crate::kernels::attention::Stored;
 use crate::kernels::rows::DECODE_TOKENS;
 use crate::model::decoder::{Decoder, FEW, Found, Span, Wanted};
-use crate::network::{self, Answer, Network, Sequence};
+use crate::network::{self, Answer, Network, NoNumbers, Sequence};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
@@ -38,7 +38,7 @@ impl Decoder for Running {
             spans.iter_mut().map(|span| network::Span { sequence: &mut *span.sequence, ids: span.ids });
         let mut given: Vec<_> = given.collect();
         let wanted = strongest(&kinds);
-        match self.network.forward(&mut self.ops, &mut given, wanted).or_fail(FailureKind::Internal)? {
+        match self.network.forward(&mut self.ops, &mut given, wanted).map_err(failed)? {
             Answer::Ids(ids) => {
                 let asked = kinds.iter().zip(ids).filter(|((kind, _), _)| *kind == Wanted::Largest);
                 found.ids.extend(asked.map(|(_, id)| id));
@@ -62,12 +62,18 @@ impl Decoder for Running {
         each: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed> {
         let span = network::Span { sequence, ids };
-        self.network.forward_each(&mut self.ops, span, each).or_fail(FailureKind::Internal)
+        self.network.forward_each(&mut self.ops, span, each).map_err(failed)
     }
 
     fn truncate(&mut self, sequence: &mut Sequence, ids: usize) {
         sequence.truncate(ids);
     }
+}
+
+/// Weights that lead nowhere are the model's fault; all else was checked before.
+fn failed(error: anyhow::Error) -> Failed {
+    let kind = if error.is::<NoNumbers>() { FailureKind::Model } else { FailureKind::Internal };
+    Failed::new(kind, format!("{error:#}"))
 }
 
 /// The least that answers all of them.

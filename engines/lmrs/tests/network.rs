@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{Answer, CHUNK, Network, Sequence, Span, Wanted};
+use lmrs::network::{Answer, CHUNK, Network, NoNumbers, Sequence, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::rows::Rows;
@@ -300,4 +300,30 @@ fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
     assert_eq!(refused(&mut sequence, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
     assert_eq!(refused(&mut sequence, &[1, 320]), "id 320 is outside of the vocabulary of 320");
     assert_eq!(sequence.tokens(), 0);
+}
+
+/// In every way that ids or logits are asked for, one token and several.
+#[test]
+fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
+    let (_keep, path) = synthesised("llama", Dtype::F32);
+    let file = path.join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let end = bytes.len();
+    // The last weight of the file, whichever tensor it belongs to.
+    for none in [f32::NAN, f32::from_bits(0x7f80_0001)] {
+        bytes[end - 4..].copy_from_slice(&none.to_le_bytes());
+        std::fs::write(&file, &bytes).unwrap();
+        for level in Level::here() {
+            let mut ops = Ops::new(Pool::new(2), level);
+            let mut network = load(&path, Asked::Own, &ops);
+            for ids in [&[3][..], &[3, 4, 5]] {
+                for wanted in [Wanted::Largest, Wanted::Last, Wanted::All] {
+                    let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
+                    let mut spans = [Span { sequence: &mut sequence, ids }];
+                    let told = network.forward(&mut ops, &mut spans, wanted).unwrap_err();
+                    assert!(told.is::<NoNumbers>(), "{told} at {level}");
+                }
+            }
+        }
+    }
 }

@@ -10,5 +10,7 @@ pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
     let disk = nix::sys::statvfs::statvfs(there)
         .with_context(|| format!("cannot ask for the free space of `{}`", there.display()))?;
-    Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
+    // Blocks are counted in 32 bits on macOS.
+    let blocks = disk.blocks_available() as u64;
+    Ok(blocks.saturating_mul(disk.fragment_size()))
 }

@@ -1,5 +1,4 @@
 //! f32 in vectors of 128 bits.
-#![expect(unsafe_code, reason = "kernels need instructions that not every machine has")]
 
 use std::arch::aarch64::*;
 use std::hint::black_box;

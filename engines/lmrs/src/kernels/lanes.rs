@@ -1,4 +1,8 @@
 //! Sums and functions of many numbers at once, in plain Rust that the compiler turns into vectors.
+//!
+//! They belong to no level: the compiler uses what the build is for. It neither reorders nor fuses what is written here, so their
+//! bits are the same in every build and at every level; a test holds some of them. So are those of norms, rotations and
+//! activations, which are written in the same way, and of the portable level of every kernel.
 
 const LANES: usize = 16;
 
@@ -8,6 +12,11 @@ pub fn sum(x: &[f32]) -> f32 {
 
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     fold(x, |x| x * x)
+}
+
+/// Whether each is a number, and none is infinite.
+pub fn all_finite(x: &[f32]) -> bool {
+    fold(x, |x| x * 0.0) == 0.0
 }
 
 /// Sixteen sums side by side: as many at once as there are lanes, and less rounding than one after the other.
@@ -23,11 +32,12 @@ fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     sums.iter().sum::<f32>() + rest.iter().map(|x| each(*x)).sum::<f32>()
 }
 
-/// `e^x` to within two units of the last place, without a branch; beyond what f32 holds, the nearest that it holds.
+/// `e^x` to within two units of the last place, without a branch; beyond what f32 holds, the nearest that it holds. Of what is no
+/// number, no number.
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {
-    // In this order a number that is none stays none.
+    let none = x.is_nan();
     let x = if x > 88.37 { 88.37 } else { x };
     let x = if x < -87.33 { -87.33 } else { x };
     // Added to a number so large, what is left of `x / ln 2` is its whole part, in the last bits.
@@ -39,7 +49,9 @@ pub fn exp(x: f32) -> f32 {
         power = power * rest + coefficient;
     }
     power = power * rest * rest + rest + 1.0;
-    f32::from_bits(power.to_bits().wrapping_add(whole_bits.to_bits() << 23))
+    let exponential = f32::from_bits(power.to_bits().wrapping_add(whole_bits.to_bits() << 23));
+    // The last bits of one that is no number are any, and would make a number of it.
+    if none { f32::NAN } else { exponential }
 }
 
 /// `1 / (1 + e^-x)`.
@@ -60,7 +72,33 @@ mod tests {
             assert!((f64::from(exp(x)) / exact - 1.0).abs() < 3e-7, "{x}: {} and {exact}", exp(x));
         }
         assert!(exp(f32::NEG_INFINITY) < 2e-38 && exp(f32::INFINITY) > 1e38 && exp(0.0) == 1.0);
-        assert!(exp(f32::NAN).is_nan());
+        for bits in [0x7fc0_0000, 0x7fc0_0001, 0xffff_ffff, 0x7f80_0001, 0x7fd5_5555] {
+            assert!(exp(f32::from_bits(bits)).is_nan(), "{bits:x}");
+        }
+    }
+
+    /// Each differs from the last one's in its last bit, often enough.
+    #[test]
+    fn bits_are_the_same_in_every_build() {
+        let x: Vec<f32> = (0..10_000).map(|step| (step as f32).sqrt() - 50.0).collect();
+        let mixed = |y: &dyn Fn(f32) -> f32| {
+            x.iter().fold(0_u32, |bits, x| bits.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ y(*x).to_bits())
+        };
+        assert_eq!((mixed(&exp), mixed(&logistic)), (3_221_572_075, 1_817_889_143));
+        assert_eq!((sum(&x).to_bits(), sum_of_squares(&x).to_bits()), (1_210_234_398, 1_258_180_693));
+    }
+
+    #[test]
+    fn one_that_is_no_number_or_infinite_is_found_wherever_it_stands() {
+        let mut x = vec![f32::MAX; 50];
+        assert!(all_finite(&x) && all_finite(&[]));
+        for at in 0..x.len() {
+            for none in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                x[at] = none;
+                assert!(!all_finite(&x), "{none} at {at}");
+            }
+            x[at] = -0.0;
+        }
     }
 
     #[test]

@@ -15,9 +15,14 @@ mod machine;
 #[path = "level/x86.rs"]
 mod machine;
 
-/// What a processor can do, the least first. Each does what those before it do, faster.
+/// What a processor can do, as far as this machine can: there is no way to a level but `here`, `best` and its word, so that
+/// whoever holds one may run its instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub struct Level(Instructions);
+
+/// What the code of a level is compiled for, the least first. Each does what those before it do, faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instructions {
     Portable,
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -31,25 +36,32 @@ pub enum Level {
     Amx,
 }
 
-/// A level, its word, and whether this machine has it.
-type Entry = (Level, &'static str, fn() -> bool);
+/// What a level is, its word, and whether this machine has it.
+type Entry = (Instructions, &'static str, fn() -> bool);
 
 /// All words there are, also those of other processors.
 const WORDS: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
 
 impl Level {
+    /// What every machine has.
+    pub const PORTABLE: Self = Self(Instructions::Portable);
+
     /// The best of this machine.
     pub fn best() -> Self {
-        Self::here().last().copied().unwrap_or(Self::Portable)
+        Self::here().last().copied().unwrap_or(Self::PORTABLE)
     }
 
     /// Those of this machine, the least first.
     pub fn here() -> Vec<Self> {
-        machine::LEVELS.iter().filter(|(_, _, has)| has()).map(|(level, ..)| *level).collect()
+        machine::LEVELS.iter().filter(|(_, _, has)| has()).map(|(level, ..)| Self(*level)).collect()
+    }
+
+    pub fn instructions(self) -> Instructions {
+        self.0
     }
 
     pub fn word(self) -> &'static str {
-        machine::LEVELS.iter().find(|(level, ..)| *level == self).map_or(WORDS[0], |(_, word, _)| *word)
+        machine::LEVELS.iter().find(|(level, ..)| *level == self.0).map_or(WORDS[0], |(_, word, _)| *word)
     }
 }
 
@@ -86,7 +98,7 @@ mod tests {
         for level in Level::here() {
             assert_eq!(level.word().parse::<Level>().unwrap(), level);
         }
-        assert_eq!(Level::here()[0], Level::Portable);
+        assert_eq!(Level::here()[0], Level::PORTABLE);
         assert!(Level::here().is_sorted());
         assert_eq!(Level::best(), *Level::here().last().unwrap());
     }

@@ -1,11 +1,14 @@
 //! Arithmetic on slices, once for each level of what a processor can do. Knows no model and no thread.
 
 pub mod attention;
+#[cfg(test)]
+mod chance;
+mod half;
 pub mod lanes;
 pub mod level;
 pub mod outputs;
 pub mod panels;
 pub mod rows;
 
-pub use level::Level;
+pub use level::{Instructions, Level};
 pub use outputs::Outputs;

@@ -4,12 +4,16 @@
 mod pass;
 mod sequence;
 
+use std::fmt;
+
 use anyhow::{Result, ensure};
 
 use crate::activation::apply;
 use crate::attention::{self, Heads};
+use crate::kernels::lanes::all_finite;
 use crate::ops::Ops;
 use crate::pool::Pool;
+use crate::products;
 use crate::rope::Angles;
 use crate::rows::Rows;
 use crate::shape::Shape;
@@ -66,6 +70,18 @@ struct Room {
     attention: attention::Space,
 }
 
+/// Weights with a number that is none in them would give ids all the same.
+#[derive(Debug)]
+pub struct NoNumbers;
+
+impl fmt::Display for NoNumbers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("its weights lead to logits that are no numbers")
+    }
+}
+
+impl std::error::Error for NoNumbers {}
+
 impl Network {
     pub fn new(shape: Shape, weights: Weights) -> Self {
         Self { shape, weights, room: Room::default() }
@@ -108,7 +124,7 @@ impl Network {
             if wanted == Wanted::Largest && rows.len() == 1 {
                 room.normed.reshape(1, room.hidden.width);
                 weights.norm.apply(room.hidden.row(rows[0]), room.normed.row_mut(0));
-                let largest = ops.largest(room.normed.row(0), weights.head());
+                let largest = ops.largest(room.normed.row(0), weights.head()).ok_or(NoNumbers)?;
                 take(&ops.pool, &answer, &[largest]);
                 continue;
             }
@@ -119,8 +135,11 @@ impl Network {
                 }
                 ops.multiply(&room.normed, &mut [(weights.head(), &mut answer)]);
                 match wanted {
-                    Wanted::Largest => take(&ops.pool, &Rows::default(), &largest(&answer)),
-                    _ => take(&ops.pool, &answer, &[]),
+                    Wanted::Largest => take(&ops.pool, &Rows::default(), &largest(&answer)?),
+                    _ => {
+                        ensure!(all_finite(answer.all()), NoNumbers);
+                        take(&ops.pool, &answer, &[]);
+                    }
                 }
             }
         }
@@ -250,15 +269,7 @@ fn append(all: &mut Rows, more: &Rows) {
     all.all_mut()[held..].copy_from_slice(more.all());
 }
 
-fn largest(logits: &Rows) -> Vec<u32> {
-    let of_row = |row: usize| {
-        let mut best = 0;
-        for (id, logit) in logits.row(row).iter().enumerate() {
-            if *logit > logits.row(row)[best] {
-                best = id;
-            }
-        }
-        best as u32
-    };
-    (0..logits.tokens()).map(of_row).collect()
+/// After each token.
+fn largest(logits: &Rows) -> Result<Vec<u32>, NoNumbers> {
+    (0..logits.tokens()).map(|row| products::largest(logits.row(row)).ok_or(NoNumbers)).collect()
 }

@@ -1,6 +1,6 @@
 //! Which format each matrix gets: what was asked for, as far as its rows allow.
 
-use model_files::{Dtype, Part, Place};
+use model_files::{Dtype, Part};
 use protocol::{Failed, FailureKind};
 
 use crate::matrix::Format;
@@ -12,8 +12,6 @@ pub enum Asked {
     Own,
     Float(Dtype),
     Q8_0,
-    /// The matrix that makes the logits is Q8_0: at four bits it costs more than all the others, in what is lost, and llama.cpp
-    /// does not have it so either.
     Q4_0,
 }
 
@@ -44,13 +42,12 @@ impl Asked {
         part: &Part,
         stored: Dtype,
         inputs: u64,
-        is_head: bool,
     ) -> Result<(Dtype, Format), Failed> {
         let dtype = match self {
             Self::Own => stored,
             Self::Float(dtype) => dtype,
-            Self::Q4_0 if !is_head => Dtype::Q4_0,
-            Self::Q8_0 | Self::Q4_0 => Dtype::Q8_0,
+            Self::Q8_0 => Dtype::Q8_0,
+            Self::Q4_0 => Dtype::Q4_0,
         };
         if !stored.is_float() && !dtype.is_float() && dtype != stored {
             let (stored, dtype) = (stored.as_str(), dtype.as_str());
@@ -71,12 +68,8 @@ impl Asked {
         match self {
             Self::Own => None,
             Self::Float(dtype) => Some(dtype),
-            Self::Q8_0 | Self::Q4_0 => tied.then_some(Dtype::Q8_0),
+            Self::Q8_0 => tied.then_some(Dtype::Q8_0),
+            Self::Q4_0 => tied.then_some(Dtype::Q4_0),
         }
     }
-}
-
-/// Whether a part makes the logits.
-pub fn is_head(part: &Part) -> bool {
-    matches!(part.place, Place::Output | Place::Embedding)
 }

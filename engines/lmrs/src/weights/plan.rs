@@ -6,7 +6,7 @@ use model_files::{Dtype, Layout, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind};
 
 use super::files::{Files, model};
-use super::formats::{Asked, is_head};
+use super::formats::Asked;
 use super::roles::{Role, Roles, Stand};
 use super::{Layer, Linear, Table, Weights};
 use crate::matrix::{Format, Matrix};
@@ -66,11 +66,11 @@ impl Plan {
         for layer in 0..shape.layers {
             for role in Role::ALL {
                 if let Some(stand) = roles.stand(layer, role)? {
-                    plan.add(&parts, &stand, false)?;
+                    plan.add(&parts, &stand)?;
                 }
             }
         }
-        plan.add(&parts, &roles.output()?, true)?;
+        plan.add(&parts, &roles.output()?)?;
         plan.parts = parts;
         Ok(plan)
     }
@@ -151,12 +151,12 @@ impl Plan {
         })
     }
 
-    fn add(&mut self, parts: &[Part], stand: &Stand, is_output: bool) -> Result<(), Failed> {
+    fn add(&mut self, parts: &[Part], stand: &Stand) -> Result<(), Failed> {
         let part = stand.matrix;
         let inputs = part.rows_in(Layout::Gguf).1;
         let outputs = stand.rows.end - stand.rows.start;
         let stored = self.files.dtype(part)?;
-        let (dtype, format) = self.asked.of(part, stored, inputs, is_output || is_head(part))?;
+        let (dtype, format) = self.asked.of(part, stored, inputs)?;
         let (outputs, inputs) = (outputs as usize, inputs as usize);
         let mapped = match dtype == stored && !format.is_panels() {
             true => self.files.mapped(part, stand.rows.clone())?,

@@ -8,10 +8,10 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(not(target_arch = "x86_64"))]
-#[path = "portable_only.rs"]
+#[path = "other.rs"]
 mod levels;
 #[cfg(target_arch = "x86_64")]
-#[path = "x86_64.rs"]
+#[path = "x86.rs"]
 mod levels;
 mod portable;
 

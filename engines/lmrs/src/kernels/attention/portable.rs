@@ -88,13 +88,3 @@ fn across(mut lanes: [f32; LANES], with: impl Fn(f32, f32) -> f32) -> f32 {
     }
     lanes[0]
 }
-
-#[cfg(not(target_arch = "x86_64"))]
-pub fn accumulate_at(_: super::Level, a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
-    accumulate(a, b, depth, c, c_stride);
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub fn step_at(_: super::Level, state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
-    step(state, scores, seen)
-}

@@ -1,46 +1,18 @@
 //! Every level against the portable one, and that against the definition.
 
+use super::super::chance::Chance;
 use super::*;
-
-/// A small generator: the same numbers at every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.next() as usize % bound
-    }
-
-    fn number(&mut self) -> f32 {
-        self.next() as f32 / (1_u64 << 30) as f32 - 1.0
-    }
-
-    fn numbers(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.number()).collect()
-    }
-}
-
-fn levels() -> Vec<Level> {
-    #[cfg(target_arch = "x86_64")]
-    return vec![Level::Portable, Level::Avx2, Level::Avx512, Level::Amx];
-    #[cfg(not(target_arch = "x86_64"))]
-    return vec![Level::Portable];
-}
 
 #[test]
 fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
-    let mut random = Random(5);
+    let mut chance = Chance::new(5);
     for round in 0..300 {
         let stored = [Stored::F16, Stored::F32][round % 2];
-        let (rows, width, depth) = (1 + random.below(20), 16 * (1 + random.below(4)), 1 + random.below(80));
-        let (stride, c_stride) = (depth + random.below(5), width + random.below(7));
-        let a = random.numbers(rows * stride);
+        let (rows, width, depth) = (1 + chance.below(20), 16 * (1 + chance.below(4)), 1 + chance.below(80));
+        let (stride, c_stride) = (depth + chance.below(5), width + chance.below(7));
+        let a = chance.numbers(rows * stride);
         let (mut bytes, mut held) = (Vec::new(), Vec::new());
-        for row in random.numbers(depth * width).chunks(TILE) {
+        for row in chance.numbers(depth * width).chunks(TILE) {
             let mut narrowed = [0; 4 * TILE];
             let narrowed = stored.narrow(row, &mut narrowed);
             let mut wide = vec![0.0; row.len()];
@@ -48,8 +20,8 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
             bytes.extend_from_slice(narrowed);
             held.extend(wide);
         }
-        let before = random.numbers((rows - 1) * c_stride + width);
-        for level in levels() {
+        let before = chance.numbers((rows - 1) * c_stride + width);
+        for level in Level::here() {
             let mut c = before.clone();
             let left = Left { numbers: &a, stride, rows };
             let right = Numbers { bytes: &bytes, stored, width, ahead: 4096 * (round % 3) };
@@ -70,12 +42,12 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
 
 #[test]
 fn scores_in_tiles_become_the_weights_that_they_become_at_once() {
-    let mut random = Random(6);
-    for level in levels() {
+    let mut chance = Chance::new(6);
+    for level in Level::here() {
         for _ in 0..100 {
-            let tiles = 1 + random.below(5);
-            let seen = random.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + random.below(TILE * tiles / 2);
-            let scores: Vec<f32> = random.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
+            let tiles = 1 + chance.below(5);
+            let seen = chance.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + chance.below(TILE * tiles / 2);
+            let scores: Vec<f32> = chance.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
             let mut state = Softmax::BEGIN;
             let mut weights: Vec<f64> = Vec::new();
             for tile in 0..tiles {

@@ -2,9 +2,10 @@
 
 use std::arch::is_aarch64_feature_detected;
 
-use super::{Entry, Level};
+use super::{Entry, Instructions};
 
-pub const LEVELS: &[Entry] = &[(Level::Portable, "portable", || true), (Level::Neon, "neon", neon)];
+pub const LEVELS: &[Entry] =
+    &[(Instructions::Portable, "portable", || true), (Instructions::Neon, "neon", neon)];
 
 /// With dot products of eight bits: the first cores without them are from before 2017.
 fn neon() -> bool {

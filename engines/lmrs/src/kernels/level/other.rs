@@ -1,5 +1,5 @@
 //! A processor that nothing was written for.
 
-use super::{Entry, Level};
+use super::{Entry, Instructions};
 
-pub const LEVELS: &[Entry] = &[(Level::Portable, "portable", || true)];
+pub const LEVELS: &[Entry] = &[(Instructions::Portable, "portable", || true)];

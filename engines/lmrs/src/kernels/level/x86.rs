@@ -4,13 +4,13 @@
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::LazyLock;
 
-use super::{Entry, Level};
+use super::{Entry, Instructions};
 
 pub const LEVELS: &[Entry] = &[
-    (Level::Portable, "portable", || true),
-    (Level::Avx2, "avx2", avx2),
-    (Level::Avx512, "avx512", avx512),
-    (Level::Amx, "amx", amx),
+    (Instructions::Portable, "portable", || true),
+    (Instructions::Avx2, "avx2", avx2),
+    (Instructions::Avx512, "avx512", avx512),
+    (Instructions::Amx, "amx", amx),
 ];
 
 fn avx2() -> bool {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::input::{Block, Input, InputPart};
 use super::{neon, portable};
-use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
+use crate::kernels::{Instructions, Level};
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
@@ -15,14 +15,8 @@ pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
 }
 
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
-    match level {
-        Level::Portable => portable::multiply(matrix, panels, input, out),
-        Level::Neon => neon::multiply(matrix, panels, input, out),
+    match level.instructions() {
+        Instructions::Portable => portable::multiply(matrix, panels, input, out),
+        Instructions::Neon => neon::multiply(matrix, panels, input, out),
     }
-}
-
-/// What this processor has, but the portable level.
-#[cfg(test)]
-pub fn here() -> Vec<Level> {
-    vec![Level::Neon]
 }

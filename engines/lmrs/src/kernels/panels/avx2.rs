@@ -11,31 +11,17 @@ use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
-pub fn is_here() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-}
-
-pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
-    assert!(is_here(), "a processor with AVX2");
-    // SAFETY: the processor has what the function needs.
-    unsafe { fill(x, part) }
-}
-
 #[target_feature(enable = "avx2,fma,f16c")]
-fn fill(x: &Rows, part: InputPart<'_>) {
+pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
     part.fill(x, Block::of);
 }
 
+/// # Safety
+///
 /// `walk::check` has passed.
-pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
-    assert!(is_here(), "a processor with AVX2");
-    // SAFETY: the processor has what the function needs.
-    unsafe { walk_panels(matrix, panels, input, out) }
-}
-
 #[target_feature(enable = "avx2,fma,f16c")]
-fn walk_panels(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
-    // SAFETY: the processor has what the level needs; the shapes were checked.
+pub unsafe fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    // SAFETY: the processor has what the function is compiled for; the shapes were checked.
     unsafe { walk::multiply::<Avx2>(2, matrix, panels, input, out) }
 }
 

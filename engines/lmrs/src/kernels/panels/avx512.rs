@@ -12,21 +12,8 @@ use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
-pub fn is_here() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512vnni")
-}
-
-pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
-    assert!(is_here(), "a processor with AVX-512 VNNI");
-    // SAFETY: the processor has what the function needs.
-    unsafe { fill(x, part) }
-}
-
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn fill(x: &Rows, part: InputPart<'_>) {
+pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
     part.fill(x, |x| block(x));
 }
 
@@ -50,16 +37,18 @@ fn block(x: &[f32; BLOCK]) -> Block {
     Block::new(numbers, scale, steps.map(|steps| _mm512_reduce_add_epi32(steps)))
 }
 
+/// # Safety
+///
 /// `walk::check` has passed.
-pub fn multiply(places: usize, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
-    assert!(is_here(), "a processor with AVX-512 VNNI");
-    // SAFETY: the processor has what the function needs.
-    unsafe { walk_panels(places, matrix, panels, input, out) }
-}
-
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn walk_panels(places: usize, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
-    // SAFETY: the processor has what the level needs; the shapes were checked.
+pub unsafe fn multiply(
+    places: usize,
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
+    // SAFETY: the processor has what the function is compiled for; the shapes were checked.
     unsafe { walk::multiply::<Vnni>(places, matrix, panels, input, out) }
 }
 
@@ -108,11 +97,7 @@ impl Lanes for Vnni {
     unsafe fn dot(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
         unsafe {
             let quad = _mm512_set1_epi32(quad.cast::<i32>().read_unaligned());
-            let mut sums = _mm512_dpbusd_epi32(sums, numbers, quad);
-            // No instruction, but the compiler must keep these in order. It would rather have one sum after the other, which
-            // waits for each addition four times as long as it takes to begin another.
-            asm!("/* {0} */", inout(zmm_reg) sums, options(nomem, nostack, preserves_flags));
-            sums
+            in_order(_mm512_dpbusd_epi32(sums, numbers, quad))
         }
     }
 
@@ -165,4 +150,14 @@ impl Lanes for Vnni {
     unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, x: f32) -> __m512 {
         unsafe { _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(x)), sums) }
     }
+}
+
+/// No instruction, but the compiler must keep these in the order of the source. It would rather have one sum after the other,
+/// which waits for each addition four times as long as it takes to begin another.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn in_order(mut sums: __m512i) -> __m512i {
+    // SAFETY: it does nothing.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) sums, options(nomem, nostack, preserves_flags)) };
+    sums
 }

@@ -20,7 +20,6 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod half;
 mod input;
 mod lanes;
 #[cfg_attr(target_arch = "x86_64", path = "x86.rs")]

@@ -4,10 +4,10 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::half;
 use super::input::Input;
 use super::lanes::Lanes;
 use super::walk;
+use crate::kernels::half;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 

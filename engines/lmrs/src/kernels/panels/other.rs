@@ -16,8 +16,3 @@ pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
 pub fn multiply(_: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     portable::multiply(matrix, panels, input, out);
 }
-
-#[cfg(test)]
-pub fn here() -> Vec<Level> {
-    Vec::new()
-}

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::half;
 use super::input::{BLOCK, Block, Input};
+use crate::kernels::half;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::{Format, GROUP, Matrix, PANEL};
 

@@ -2,8 +2,9 @@
 
 use model_files::{Dtype, blocks};
 
-use super::{Input, levels, multiply, pack, prepare};
+use super::{Input, multiply, pack, prepare};
 use crate::kernels::Level;
+use crate::kernels::chance::Chance;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::{Format, Matrix, PANEL};
 use crate::region::NewRegion;
@@ -15,28 +16,6 @@ pub const FORMATS: [(Format, Dtype); 4] = [
     (Format::Q4K, Dtype::Q4K),
     (Format::Q6K, Dtype::Q6K),
 ];
-
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub fn bits(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 32) as u32
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        self.bits() as usize % limit
-    }
-
-    /// From -1 to 1.
-    pub fn number(&mut self) -> f32 {
-        self.bits() as f32 / (u32::MAX / 2) as f32 - 1.0
-    }
-}
 
 /// Any bytes that are blocks: every number and every scale that a file may have, but scales of a usual size.
 pub fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
@@ -115,8 +94,8 @@ fn the_portable_product_is_that_of_the_widened_weights() {
         let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
         let matrix = matrix(format, inputs, &rows);
         let mut input = Input::default();
-        prepare(Level::Portable, &activations(tokens, inputs, chance), &mut input);
-        let out = product(Level::Portable, &matrix, &input);
+        prepare(Level::PORTABLE, &activations(tokens, inputs, chance), &mut input);
+        let out = product(Level::PORTABLE, &matrix, &input);
         for token in 0..tokens {
             for (output, row) in rows.iter().enumerate() {
                 let (exact, magnitude) = expected(dtype, row, &input, token);
@@ -129,14 +108,14 @@ fn the_portable_product_is_that_of_the_widened_weights() {
 
 #[test]
 fn every_level_gives_what_the_portable_level_gives() {
-    for level in levels::here() {
+    for level in Level::here() {
         shapes(|format, dtype, outputs, inputs, tokens, chance| {
             let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
             let matrix = matrix(format, inputs, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, inputs, chance), &mut input);
             let (found, expected) =
-                (product(level, &matrix, &input), product(Level::Portable, &matrix, &input));
+                (product(level, &matrix, &input), product(Level::PORTABLE, &matrix, &input));
             for token in 0..tokens {
                 for (output, row) in rows.iter().enumerate() {
                     let (found, portable) = (found.row(token)[output], expected.row(token)[output]);
@@ -152,14 +131,14 @@ fn every_level_gives_what_the_portable_level_gives() {
 #[test]
 fn every_level_quantises_to_the_same_blocks() {
     let mut chance = Chance::new(2);
-    for level in levels::here() {
+    for level in Level::here() {
         for (tokens, inputs) in [(1, 32), (1, 2048), (2, 100), (12, 512), (31, 300)] {
             let mut x = activations(tokens, inputs, &mut chance);
             x.row_mut(0)[0] = 1e30;
             x.row_mut(tokens - 1)[inputs - 1] = -1e-42;
             let (mut found, mut expected) = (Input::default(), Input::default());
             prepare(level, &x, &mut found);
-            prepare(Level::Portable, &x, &mut expected);
+            prepare(Level::PORTABLE, &x, &mut expected);
             for (token, block) in
                 (0..tokens).flat_map(|token| (0..found.blocks_of_token()).map(move |block| (token, block)))
             {
@@ -178,7 +157,7 @@ fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
     let mut chance = Chance::new(3);
     let x = activations(3, 96, &mut chance);
     let mut input = Input::default();
-    prepare(Level::Portable, &x, &mut input);
+    prepare(Level::PORTABLE, &x, &mut input);
     for token in 0..3 {
         for (at, x) in x.row(token).chunks(32).enumerate() {
             let block = input.block(token, at);
@@ -196,7 +175,7 @@ fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
 #[test]
 fn some_panels_give_the_columns_that_all_of_them_give() {
     let mut chance = Chance::new(4);
-    for level in levels::here().into_iter().chain([Level::Portable]) {
+    for level in Level::here() {
         for tokens in [1, 4, 20] {
             let rows: Vec<_> = (0..90).map(|_| row(Dtype::Q8_0, 128, &mut chance)).collect();
             let matrix = matrix(Format::Q8_0, 128, &rows);
@@ -216,15 +195,38 @@ fn some_panels_give_the_columns_that_all_of_them_give() {
 fn parts_of_an_input_are_filled_as_the_whole_is() {
     let x = activations(50, 70, &mut Chance::new(5));
     let (mut whole, mut parted) = (Input::default(), Input::default());
-    prepare(Level::Portable, &x, &mut whole);
+    prepare(Level::PORTABLE, &x, &mut whole);
     parted.reshape(50, 70);
     let mut tokens = 0;
     for part in parted.parts(3) {
         tokens += part.tokens().len();
-        super::prepare_part(Level::Portable, &x, part);
+        super::prepare_part(Level::PORTABLE, &x, part);
     }
     assert_eq!(tokens, 50);
     for (token, block) in (0..50).flat_map(|token| (0..3).map(move |block| (token, block))) {
         assert_eq!(parted.block(token, block), whole.block(token, block));
+    }
+}
+
+#[test]
+fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
+    let mut chance = Chance::new(6);
+    for (format, dtype) in FORMATS {
+        let rows: Vec<_> = (0..37).map(|_| row(dtype, 512, &mut chance)).collect();
+        let (matrix, x) = (matrix(format, 512, &rows), activations(30, 512, &mut chance));
+        for level in Level::here() {
+            let some = |tokens: std::ops::Range<usize>| {
+                let mut some = Rows::new(tokens.len(), 512);
+                some.all_mut().copy_from_slice(&x.all()[tokens.start * 512..tokens.end * 512]);
+                let mut input = Input::default();
+                prepare(level, &some, &mut input);
+                product(level, &matrix, &input)
+            };
+            let all = some(0..30);
+            for tokens in [0..1, 3..5, 7..15, 2..30] {
+                let (part, first) = (some(tokens.clone()), tokens.start);
+                assert_eq!(part.all(), &all.all()[first * 37..tokens.end * 37], "{level} {format:?} {first}");
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::dots;
 use super::neon::Quarter;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
-use crate::kernels::{Level, Outputs};
+use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
 
@@ -28,7 +28,7 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
 
 /// Rows at once: with three tokens as many sums as there are registers for.
 pub fn rows(level: Level) -> usize {
-    if level == Level::Neon { 4 } else { 2 }
+    if level.instructions() == Instructions::Neon { 4 } else { 2 }
 }
 
 pub fn reads_apart(_: Level) -> bool {
@@ -36,11 +36,11 @@ pub fn reads_apart(_: Level) -> bool {
 }
 
 pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: every machine has the portable level, and every ARM of 64 bits these registers.
+    // SAFETY: whoever holds a level is on a machine that has it.
     unsafe {
-        match level {
-            Level::Portable => dots::dot::<Plain>(matrix, x, outs),
-            Level::Neon => dot_neon(matrix, x, outs),
+        match level.instructions() {
+            Instructions::Portable => dots::dot::<Plain>(matrix, x, outs),
+            Instructions::Neon => dot_neon(matrix, x, outs),
         }
     }
 }

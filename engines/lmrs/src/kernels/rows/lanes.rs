@@ -1,6 +1,8 @@
 //! Some numbers side by side: what a level is, to a product written over it.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
+use crate::kernels::half;
+
 /// A register of f32, which weights of any format are widened to, whose lanes are summed up side by side.
 ///
 /// Each method is one or two instructions of its level, inlined into a function that has the level's features. They take
@@ -65,7 +67,7 @@ impl Weight for F16 {
     }
 
     fn widen(bytes: &[u8]) -> f32 {
-        f32_from_f16(u16::from_le_bytes([bytes[0], bytes[1]]))
+        half::at(bytes, 0)
     }
 }
 
@@ -81,14 +83,4 @@ impl Weight for Bf16 {
     fn widen(bytes: &[u8]) -> f32 {
         f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16)
     }
-}
-
-/// By a multiplication, which puts subnormals right too: their exponents differ by 112.
-#[inline(always)]
-pub fn f32_from_f16(bits: u16) -> f32 {
-    let magnitude = u32::from(bits & 0x7fff) << 13;
-    let widened = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
-    // Infinities and NaNs keep all bits of an exponent set.
-    let infinite = if bits & 0x7c00 == 0x7c00 { 0xff << 23 } else { 0 };
-    f32::from_bits(widened.to_bits() | infinite | u32::from(bits & 0x8000) << 16)
 }

@@ -3,7 +3,8 @@
 
 use std::arch::aarch64::*;
 
-use super::lanes::{Lanes, f32_from_f16};
+use super::lanes::Lanes;
+use crate::kernels::half;
 
 #[derive(Clone, Copy)]
 pub struct Quarter(float32x4_t);
@@ -49,7 +50,7 @@ impl Lanes for Quarter {
         // SAFETY: as above. Conversions of f16 are not stable in Rust for ARM: the compiler makes of this what it can.
         unsafe {
             let bits = bits.cast::<[u16; 4]>().read_unaligned();
-            Self(vld1q_f32(bits.map(f32_from_f16).as_ptr()))
+            Self(vld1q_f32(bits.map(half::from_bits).as_ptr()))
         }
     }
 

@@ -1,7 +1,8 @@
 //! What the compiler makes of plain loops: the level that all others are held against.
 #![expect(unsafe_code, reason = "weights at any address")]
 
-use super::lanes::{Lanes, f32_from_f16};
+use super::lanes::Lanes;
+use crate::kernels::half;
 
 /// Sixteen, so that sums are taken in the order of AVX-512's.
 #[derive(Clone, Copy)]
@@ -47,7 +48,7 @@ impl Lanes for Plain {
     unsafe fn from_f16(bits: *const u8) -> Self {
         // SAFETY: the caller's promise.
         let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
-        Self(bits.map(|bits| f32_from_f16(u16::from_le(bits))))
+        Self(bits.map(|bits| half::from_bits(u16::from_le(bits))))
     }
 
     #[inline(always)]

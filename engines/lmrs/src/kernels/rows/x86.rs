@@ -8,37 +8,37 @@ use super::portable::Plain;
 use super::tiles::amx::Squares;
 use super::tiles::pairs::Pairs;
 use super::{dots, tiles};
-use crate::kernels::{Level, Outputs};
+use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
 
 pub fn has_tiles(level: Level) -> bool {
-    level >= Level::Avx512 && is_x86_feature_detected!("avx512bf16")
+    level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
 /// `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens (measured:
 /// notes/k2.md): so panels go this way only where there are tiles of AMX.
 pub fn takes_tiles(level: Level, format: Format) -> bool {
-    has_tiles(level) && (level == Level::Amx || !format.is_panels())
+    has_tiles(level) && (level.instructions() == Instructions::Amx || !format.is_panels())
 }
 
 /// Rows at once: with three tokens as many sums as there are registers for.
 pub fn rows(level: Level) -> usize {
-    if level >= Level::Avx512 { 4 } else { 2 }
+    if level.instructions() >= Instructions::Avx512 { 4 } else { 2 }
 }
 
 /// A Sapphire Rapids, which is what has AMX, reads memory faster at several places.
 pub fn reads_apart(level: Level) -> bool {
-    level == Level::Amx
+    level.instructions() == Instructions::Amx
 }
 
 pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: every machine has the portable level, and this one those that `Level` was found to be.
+    // SAFETY: whoever holds a level is on a machine that has it.
     unsafe {
-        match level {
-            Level::Portable => dots::dot::<Plain>(matrix, x, outs),
-            Level::Avx2 => dot_avx2(matrix, x, outs),
-            Level::Avx512 | Level::Amx => dot_avx512(matrix, x, outs),
+        match level.instructions() {
+            Instructions::Portable => dots::dot::<Plain>(matrix, x, outs),
+            Instructions::Avx2 => dot_avx2(matrix, x, outs),
+            Instructions::Avx512 | Instructions::Amx => dot_avx512(matrix, x, outs),
         }
     }
 }
@@ -49,10 +49,10 @@ pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
 }
 
 pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above; and this machine has tiles where that is its level.
+    // SAFETY: as above; the same for tiles of AMX.
     unsafe {
-        match level {
-            Level::Amx => tile_amx(matrix, packed, out),
+        match level.instructions() {
+            Instructions::Amx => tile_amx(matrix, packed, out),
             _ => tile_bf16(matrix, packed, out),
         }
     }

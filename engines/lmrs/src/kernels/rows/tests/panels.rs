@@ -5,7 +5,8 @@ use model_files::{Dtype, blocks};
 
 use super::super::tiles::bf16_from_f32;
 use super::super::{self as rows, DECODE_TOKENS, Packed, TOKENS};
-use crate::kernels::panels::tests::{Chance, FORMATS, activations, matrix, row};
+use crate::kernels::chance::Chance;
+use crate::kernels::panels::tests::{FORMATS, activations, matrix, row};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::ops::Ops;

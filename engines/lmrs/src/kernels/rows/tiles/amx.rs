@@ -217,10 +217,11 @@ unsafe fn add_two(operands: &Operands) {
 #[cfg(test)]
 mod tests {
     use super::super::super::packed::Packed;
-    use super::super::super::tests::{self, Random};
+    use super::super::super::tests;
     use super::super::{multiply, pack};
     use super::*;
     use crate::kernels::Outputs;
+    use crate::kernels::chance::Chance;
     use crate::matrix::{Format, Matrix};
     use crate::rows::Rows;
 
@@ -274,9 +275,9 @@ mod tests {
 
     #[test]
     fn operands_are_laid_out_as_the_instruction_reads_them() {
-        let mut random = Random::new(8);
+        let mut chance = Chance::new(8);
         for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
-            let (matrix, x) = (random.matrix(Format::Bf16, outputs, inputs), random.rows(tokens, inputs));
+            let (matrix, x) = (chance.matrix(Format::Bf16, outputs, inputs), chance.rows(tokens, inputs));
             let out = modelled(&matrix, &x);
             tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
         }

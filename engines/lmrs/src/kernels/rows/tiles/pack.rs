@@ -65,12 +65,12 @@ pub fn bf16_from_f32(number: f32) -> u16 {
 mod tests {
     use model_files::{Dtype, blocks};
 
-    use super::super::super::tests::Random;
     use super::bf16_from_f32;
+    use crate::kernels::chance::Chance;
 
     #[test]
     fn numbers_are_rounded_to_bf16_as_the_format_says() {
-        for number in Random::new(7).rows(100, 100).all() {
+        for number in &Chance::new(7).numbers(10_000) {
             let mut expected = [0; 2];
             blocks::narrow(Dtype::BF16, &[*number], &mut expected).unwrap();
             assert_eq!(bf16_from_f32(*number), u16::from_le_bytes(expected));

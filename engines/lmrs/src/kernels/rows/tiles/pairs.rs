@@ -148,3 +148,40 @@ pub unsafe fn transpose(block: &mut Block) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Packed, TOKENS, has_tiles, pack};
+    use super::super::pack::bf16_from_f32;
+    use crate::kernels::Level;
+    use crate::kernels::chance::Chance;
+
+    /// Odd numbers of tokens and inputs, one of each, and whole groups.
+    #[test]
+    fn every_pair_stands_where_tiles_look_for_it_and_all_else_is_zero() {
+        let mut chance = Chance::new(31);
+        for level in Level::here().into_iter().filter(|level| has_tiles(*level)) {
+            for (tokens, inputs) in [(1, 1), (16, 32), (17, 33), (40, 131), (3, 512)] {
+                let x = chance.rows(tokens, inputs);
+                let mut packed = Packed::default();
+                packed.reshape(tokens, inputs);
+                for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+                    pack(level, &x, group * TOKENS, lines.into_inner().unwrap());
+                }
+                for group in 0..packed.groups() {
+                    for (step, line) in packed.lines(group..group + 1).iter().enumerate() {
+                        for (place, pair) in line.0.iter().enumerate() {
+                            let token = group * TOKENS + place;
+                            let half = |input: usize| match token < tokens && input < inputs {
+                                true => u32::from(bf16_from_f32(x.row(token)[input])),
+                                false => 0,
+                            };
+                            let expected = half(2 * step) | half(2 * step + 1) << 16;
+                            assert_eq!(*pair, expected, "{level} {tokens} x {inputs}: {token}, {step}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -15,10 +15,10 @@
 
 use std::ops::Range;
 
-use super::super::lanes::f32_from_f16;
 use super::super::packed::Line;
 use super::pack::Block;
 use super::tile::Tile;
+use crate::kernels::half;
 use crate::matrix::{Format, GROUP, Matrix, PANEL};
 
 /// Inputs that share a scale in every format.
@@ -146,8 +146,8 @@ fn line(bytes: &[u8], at: usize) -> Line {
 
 #[inline(always)]
 fn halves(bytes: &[u8]) -> [f32; PANEL] {
-    let halves = bytes[..2 * PANEL].as_chunks::<2>().0;
-    std::array::from_fn(|output| f32_from_f16(u16::from_le_bytes(halves[output])))
+    let bytes = &bytes[..2 * PANEL];
+    std::array::from_fn(|output| half::at(bytes, output))
 }
 
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! f16, one at a time.
 
 /// Exact, subnormals too.
+#[inline(always)]
 pub fn from_bits(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let magnitude = u32::from(bits & 0x7fff) << 13;
@@ -11,6 +12,7 @@ pub fn from_bits(bits: u16) -> f32 {
     f32::from_bits(sign | if bits & 0x7c00 == 0x7c00 { special } else { finite })
 }
 
+#[inline(always)]
 pub fn at(bytes: &[u8], index: usize) -> f32 {
     from_bits(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]))
 }

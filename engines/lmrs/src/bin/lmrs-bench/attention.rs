@@ -1,0 +1,114 @@
+//! Attention of one head after another, of one token far back or of a whole prompt. Keys and values lie in so many layers that
+//! no cache holds them, as in a model, whose weights come in between.
+
+use std::rc::Rc;
+
+use anyhow::Result;
+use lmrs::attention::{Heads, Part, Space, attend};
+use lmrs::cache::Cache;
+use lmrs::kernels::Level;
+use lmrs::kernels::attention::{Stored, TILE};
+use lmrs::ops::Ops;
+use lmrs::pool::Pool;
+use lmrs::rows::Rows;
+use lmrs::shape::{Activation, Shape};
+
+use crate::Case;
+use crate::asking::Asking;
+
+/// `(tokens, depth)`: the last tokens of so many.
+const PLACES: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 512)];
+/// `(heads, heads of keys, dimensions)` of llama-3.2-1b and qwen2.5-0.5b.
+const HEADS: [(usize, usize, usize); 2] = [(32, 8, 64), (14, 2, 64)];
+/// Keys and values of all layers: beyond any cache that this was tried on.
+const CACHE_BYTES: usize = 128 << 20;
+/// Of keys and values in one turn of one token, at least.
+const TURN_BYTES: usize = 16 << 20;
+
+pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for (heads, kv_heads, head_dim) in HEADS {
+        for (tokens, depth) in PLACES {
+            let heads = Heads { heads, kv_heads, head_dim };
+            let layers = CACHE_BYTES / bytes(heads, depth);
+            let cache = Rc::new(filled(&shape(heads, layers, depth), depth)?);
+            for &level in &asking.levels {
+                cases.push(case(heads, (tokens, depth), (Rc::clone(&cache), layers), level, asking.threads));
+            }
+        }
+    }
+    Ok(cases)
+}
+
+/// Of keys and values in a layer.
+fn bytes(heads: Heads, depth: usize) -> usize {
+    2 * depth * heads.kv_heads * heads.head_dim * Stored::F16.bytes()
+}
+
+fn case(
+    heads: Heads,
+    (tokens, depth): (usize, usize),
+    (cache, layers): (Rc<Cache>, usize),
+    level: Level,
+    threads: usize,
+) -> Case {
+    let Heads { heads: all, kv_heads, head_dim } = heads;
+    let bytes = bytes(heads, depth);
+    let mut queries = Rows::new(tokens, all * head_dim);
+    for (at, number) in queries.all_mut().iter_mut().enumerate() {
+        *number = (at % 11) as f32 / 11.0;
+    }
+    let ops = Ops::new(Pool::new(threads), level);
+    let (mut out, mut space, mut layer) = (Rows::default(), Space::default(), 0);
+    let work = move || {
+        let part = Part { cache: &cache, rows: 0..tokens, start: depth - tokens };
+        attend(&ops, &mut space, heads, (layer, None), &[part], &queries, &mut out);
+        layer = (layer + 1) % layers;
+    };
+    // Each token sees itself and those before it; a product with keys and one with values.
+    let pairs = tokens * (2 * depth - tokens + 1) / 2;
+    Case {
+        what: [format!("attention at {depth}"), format!("{all}/{kv_heads}x{head_dim}")],
+        tokens,
+        level,
+        units: &["f32_fma"],
+        bytes: bytes as f64,
+        operations: 4.0 * (pairs * all * head_dim) as f64,
+        pieces: if tokens > 1 { 1 } else { TURN_BYTES.div_ceil(bytes) },
+        work: Box::new(work),
+        turns: Vec::new(),
+    }
+}
+
+fn filled(shape: &Shape, depth: usize) -> Result<Cache> {
+    let mut cache = Cache::new(shape, depth, Stored::F16)?;
+    let numbers: Vec<f32> = (0..shape.head_dim).map(|dim| (dim * 7 % 5) as f32 - 2.0).collect();
+    for layer in 0..shape.layers {
+        for (_, _, mut tile) in cache.tiles_mut(layer, 0..depth.div_ceil(TILE)) {
+            (0..TILE).for_each(|position| tile.write(position, &numbers, &numbers));
+        }
+    }
+    cache.grow(depth);
+    Ok(cache)
+}
+
+fn shape(heads: Heads, layers: usize, context: usize) -> Shape {
+    Shape {
+        architecture: "llama",
+        vocabulary: 1,
+        hidden: 1,
+        inner: 1,
+        layers,
+        heads: heads.heads,
+        kv_heads: heads.kv_heads,
+        head_dim: heads.head_dim,
+        context,
+        norms_centre: false,
+        norm_epsilon: 0.0,
+        rotation: None,
+        activation: Activation::Silu,
+        windows: vec![None; layers],
+        embedding_scale: 1.0,
+        tied: true,
+    }
+}

@@ -1,0 +1,111 @@
+//! Products of activations with weights. Weights lie in so many copies that no cache holds them.
+#![expect(unsafe_code, reason = "a file of our own as memory")]
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use lmrs::kernels::Level;
+use lmrs::matrix::{Format, Matrix};
+use lmrs::ops::Ops;
+use lmrs::pool::Pool;
+use lmrs::region::{NewRegion, Region};
+use lmrs::rows::Rows;
+
+use crate::Case;
+use crate::asking::Asking;
+
+/// All copies of a matrix: beyond any cache that this was tried on.
+const WEIGHTS_BYTES: usize = 256 << 20;
+/// Of weights in one turn of a decode, at least.
+const TURN_BYTES: usize = 64 << 20;
+
+pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
+    let weights = Weights::new(asking)?;
+    let mut cases = Vec::new();
+    for &(name, format) in &asking.formats {
+        for &(outputs, inputs) in &asking.shapes {
+            for &tokens in &asking.tokens {
+                for &level in &asking.levels {
+                    let what = [name.to_string(), format!("{outputs}x{inputs}")];
+                    let matrices = weights.matrices(format, outputs, inputs);
+                    cases.push(case(what, matrices, tokens, level, asking.threads));
+                }
+            }
+        }
+    }
+    Ok(cases)
+}
+
+fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, threads: usize) -> Case {
+    let Matrix { outputs, inputs, format, .. } = matrices[0];
+    let bytes = matrices[0].bytes();
+    let mut x = Rows::new(tokens, inputs);
+    for (at, number) in x.all_mut().iter_mut().enumerate() {
+        *number = (at * 7919 % 2003) as f32 / 1000.0 - 1.0;
+    }
+    let (mut ops, mut out, mut next) = (Ops::new(Pool::new(threads), level), Rows::default(), 0);
+    let work = move || {
+        ops.multiply(&x, &mut [(&matrices[next], &mut out)]);
+        next = (next + 1) % matrices.len();
+    };
+    Case {
+        what,
+        tokens,
+        level,
+        units: units(level, format),
+        bytes: bytes as f64,
+        operations: 2.0 * (tokens * outputs * inputs) as f64,
+        pieces: if tokens > 8 { 1 } else { TURN_BYTES.div_ceil(bytes) },
+        work: Box::new(work),
+        turns: Vec::new(),
+    }
+}
+
+/// Of a tile's rate, that with loads.
+fn units(level: Level, format: Format) -> &'static [&'static str] {
+    match (level.word(), format) {
+        ("amx", Format::F32 | Format::F16) | ("portable" | "avx2", _) => &["f32_fma"],
+        ("amx", _) => &["amx_bf16"],
+        ("avx512", Format::Bf16) => &["avx512_bf16", "f32_fma"],
+        ("avx512", format) if format.is_panels() => &["avx512_vnni", "f32_fma"],
+        _ => &["f32_fma"],
+    }
+}
+
+/// Memory that all matrices are made of: of whatever format, the same bytes.
+struct Weights(Region);
+
+impl Weights {
+    fn new(asking: &Asking) -> Result<Self> {
+        let largest = |&(outputs, inputs): &(usize, usize)| {
+            let bytes = |(_, format): &(&str, Format)| Matrix::bytes_for(*format, outputs, inputs);
+            asking.formats.iter().map(bytes).max().unwrap_or(0)
+        };
+        let bytes = asking.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);
+        let mut region = NewRegion::new(bytes)?;
+        for (at, bytes) in region.bytes_mut().chunks_mut(2).enumerate() {
+            // As bf16 0.5 to 2, as f16 2 and more, as scales no infinity.
+            let bits = (0x3f00 + (at * 31 % 256) as u16).to_le_bytes();
+            bytes.copy_from_slice(&bits[..bytes.len()]);
+        }
+        let region = region.finish();
+        if !asking.file {
+            return Ok(Self(region));
+        }
+        let path = std::env::temp_dir().join(format!("lmrs-bench-{}", std::process::id()));
+        let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+        std::fs::remove_file(&path)?;
+        file.write_all(region.bytes()).with_context(|| format!("writing `{}`", path.display()))?;
+        // SAFETY: the file has no name any more, so nobody else can change it.
+        Ok(Self(Region::of_file(unsafe { memmap2::Mmap::map(&file)? })))
+    }
+
+    /// As many as there is room for, one behind the other.
+    fn matrices(&self, format: Format, outputs: usize, inputs: usize) -> Vec<Matrix> {
+        let bytes = Matrix::bytes_for(format, outputs, inputs);
+        let copies = (self.0.bytes().len().min(WEIGHTS_BYTES) / bytes).max(1);
+        let matrix =
+            |copy| Matrix::new(format, outputs, inputs, self.0.part(copy * bytes..(copy + 1) * bytes));
+        (0..copies).map(matrix).collect()
+    }
+}

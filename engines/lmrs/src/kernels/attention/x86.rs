@@ -1,0 +1,30 @@
+//! Which code a level is, on x86.
+#![expect(unsafe_code, reason = "instructions of a level")]
+
+use std::ops::Range;
+
+use super::super::{Instructions, Level};
+use super::{Left, Numbers, Softmax, TILE, avx2, avx512, portable};
+
+pub fn accumulate(level: Level, a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
+    // SAFETY: whoever holds a level is on a machine that has it; the caller has checked that every row lies within its slice,
+    // which is what these read and write.
+    unsafe {
+        match level.instructions() {
+            Instructions::Portable => portable::accumulate(a, b, depth, c, c_stride),
+            Instructions::Avx2 => avx2::accumulate(a, b, depth, c, c_stride),
+            Instructions::Avx512 | Instructions::Amx => avx512::accumulate(a, b, depth, c, c_stride),
+        }
+    }
+}
+
+pub fn step(level: Level, state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
+    // SAFETY: whoever holds a level is on a machine that has it.
+    unsafe {
+        match level.instructions() {
+            Instructions::Portable => portable::step(state, scores, seen),
+            Instructions::Avx2 => avx2::step(state, scores, seen),
+            Instructions::Avx512 | Instructions::Amx => avx512::step(state, scores, seen),
+        }
+    }
+}
