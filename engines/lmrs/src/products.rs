@@ -238,8 +238,11 @@ impl Default for Largest {
 impl Largest {
     fn look(&mut self, numbers: &[f32], outputs: Range<usize>) {
         // Seldom is one of them larger, so that is found out first, many numbers at a time.
-        let larger = |number: &f32| *number > self.number;
-        if !numbers.chunks(LOOKED_AT).any(|numbers| numbers.iter().fold(false, |any, number| any | larger(number))) {
+        let counts = |number: &f32| *number > self.number || number.is_nan();
+        if !numbers
+            .chunks(LOOKED_AT)
+            .any(|numbers| numbers.iter().fold(false, |any, number| any | counts(number)))
+        {
             return;
         }
         for (number, output) in numbers.iter().zip(outputs) {

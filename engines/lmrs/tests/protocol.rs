@@ -5,8 +5,7 @@ use std::path::Path;
 
 use engine_kit::protocol::{Failed, FailureKind, Generated, Id, Loaded, Message, Scored, parse_message};
 use lmrs::kernels::Level;
-use lmrs::kernels::rows::{Kind, packing};
-use lmrs::matrix::Format;
+use lmrs::kernels::rows::has_tiles;
 use serde_json::json;
 
 /// The answers to these lines, but for progress and hello.
@@ -70,7 +69,7 @@ const PROMPT: &str = r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens
 
 #[test]
 fn a_load_states_what_is_in_effect() {
-    let rounds = packing(Level::best(), Format::Bf16) == Kind::Pairs;
+    let rounds = has_tiles(Level::best());
     let bf16 = if rounds { "bf16" } else { "f32" };
     let cases = [
         ("bf16", 16, bf16, "f16"),

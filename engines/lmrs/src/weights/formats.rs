@@ -37,12 +37,7 @@ impl Asked {
     }
 
     /// The dtype that a matrix is encoded in, and the format that it is kept in.
-    pub fn of(
-        self,
-        part: &Part,
-        stored: Dtype,
-        inputs: u64,
-    ) -> Result<(Dtype, Format), Failed> {
+    pub fn of(self, part: &Part, stored: Dtype, inputs: u64) -> Result<(Dtype, Format), Failed> {
         let dtype = match self {
             Self::Own => stored,
             Self::Float(dtype) => dtype,

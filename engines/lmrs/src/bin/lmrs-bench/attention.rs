@@ -94,7 +94,6 @@ fn filled(shape: &Shape, depth: usize) -> Result<Cache> {
 
 fn shape(heads: Heads, layers: usize, context: usize) -> Shape {
     Shape {
-        architecture: "llama",
         vocabulary: 1,
         hidden: 1,
         inner: 1,

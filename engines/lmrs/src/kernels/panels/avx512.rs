@@ -23,7 +23,8 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 fn block(x: &[f32; BLOCK]) -> Block {
     // SAFETY: 16 numbers lie at each of both places.
     let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
-    let magnitudes = halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
+    let magnitudes =
+        halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
     let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitudes[0], magnitudes[1]));
     let (scale, inverse) = Block::steps(f32::from_bits(largest.cast_unsigned()));
     let steps = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));

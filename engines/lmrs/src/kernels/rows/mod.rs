@@ -62,7 +62,10 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
 pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
-    assert!(outs.len() == stretches(level, matrix, tokens) && !matrix.format.is_panels(), "how `dot` is called");
+    assert!(
+        outs.len() == stretches(level, matrix, tokens) && !matrix.format.is_panels(),
+        "how `dot` is called"
+    );
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));
     assert!(outs.iter().all(|out| out.outputs().end <= matrix.outputs), "outputs of the matrix");
