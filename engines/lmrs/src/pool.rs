@@ -2,9 +2,9 @@
 //! which return when all of it is done. Knows nothing of what the work is.
 //!
 //! ```text
-//! run:     work and the count of shares left are written down, then the generation is raised: that is the starting gun
+//! run:     the work is written down, then the generation is raised: that is the starting gun
 //! worker:  spins on the generation, takes its own share, then any that nobody has taken yet
-//! caller:  takes share 0, then any that nobody has taken yet, then spins until none is left
+//! caller:  takes share 0, then any that nobody has taken yet, then spins until all are done
 //! idle:    who has spun for a millisecond parks, and is woken by the next run
 //! ```
 //!
@@ -14,11 +14,13 @@
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
 mod processors;
+mod shares;
 #[cfg(test)]
 mod tests;
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -26,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use processors::Pinned;
+use shares::Shares;
 
 /// So many threads, kept for the life of the pool.
 #[derive(Debug)]
@@ -40,21 +43,33 @@ pub struct Pool {
 
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// What the caller writes and the workers read. The generation and the count of shares left are polled by different threads,
-/// so each has a cache line to itself.
+/// What the caller and the workers tell each other. A line of a cache takes a while to change hands, so what one thread
+/// writes and others read stands in as few of them as may be: two for each run of two threads.
 #[derive(Debug)]
 struct Shared {
-    generation: Line<AtomicU64>,
-    left: Line<AtomicUsize>,
-    work: Line<UnsafeCell<Option<*const Work<'static>>>>,
-    /// For each share the last generation in which it was taken.
-    taken: Box<[Line<AtomicU64>]>,
+    call: Line<Call>,
+    shares: Box<[Line<Share>]>,
     ending: AtomicBool,
     /// Workers that are parked, or about to be.
     parked: AtomicUsize,
     door: Mutex<()>,
     knock: Condvar,
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// What the caller writes and the workers read.
+#[derive(Debug, Default)]
+struct Call {
+    generation: AtomicU64,
+    work: UnsafeCell<Option<*const Work<'static>>>,
+}
+
+/// What is written by whoever takes a share.
+#[derive(Debug, Default)]
+struct Share {
+    /// The last generation in which it was taken, and in which it was done.
+    taken: AtomicU64,
+    done: AtomicU64,
 }
 
 /// Two lines of 64 bytes, since processors fetch them in pairs.
@@ -110,7 +125,7 @@ impl Pool {
 
     /// As many as there are, which is not always as many as were asked for.
     pub fn threads(&self) -> usize {
-        self.shared.taken.len()
+        self.shared.shares.len()
     }
 
     /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
@@ -125,20 +140,22 @@ impl Pool {
         self.shared.run(work);
     }
 
-    /// Calls `work(index, thread)` once for each index below `count`. Whoever is free takes the next few indices, so that work
-    /// of uneven size ends everywhere at once.
+    /// Calls `work(index, thread)` once for each index below `count`.
     pub fn share(&self, count: usize, work: &(dyn Fn(usize, usize) + Sync)) {
+        self.share_ranges(count, count, &|range, thread| range.for_each(|index| work(index, thread)));
+    }
+
+    /// Calls `work(range, thread)` for ranges of at most so many neighbours, which together are all numbers below `count`.
+    /// They get smaller towards the end, so that work of uneven size ends everywhere at once.
+    pub fn share_ranges(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>, usize) + Sync)) {
+        let most = most.max(1);
         if count <= 1 || self.threads() == 1 {
-            return (0..count).for_each(|index| work(index, 0));
+            return (0..count).step_by(most).for_each(|first| work(first..count.min(first + most), 0));
         }
-        let (next, at_once) = (AtomicUsize::new(0), (count / (self.threads() * 16)).max(1));
+        let shares = Shares::new(count, self.threads());
         self.run(&|thread| {
-            loop {
-                let first = next.fetch_add(at_once, Ordering::Relaxed);
-                if first >= count {
-                    return;
-                }
-                (first..(first + at_once).min(count)).for_each(|index| work(index, thread));
+            while let Some(range) = shares.take(thread, most) {
+                work(range, thread);
             }
         });
     }
@@ -158,10 +175,8 @@ impl Drop for Pool {
 impl Shared {
     fn new(threads: usize) -> Self {
         Self {
-            generation: Line::default(),
-            left: Line::default(),
-            work: Line(UnsafeCell::new(None)),
-            taken: (0..threads).map(|_| Line::default()).collect(),
+            call: Line::default(),
+            shares: (0..threads).map(|_| Line::default()).collect(),
             ending: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
             door: Mutex::default(),
@@ -177,16 +192,17 @@ impl Shared {
         // pointer but for a share of this generation, so it is not used after the borrow ends.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         // SAFETY: no share of an earlier generation is under way, and none of this one can be taken yet: see `take`.
-        unsafe { *self.work.0.get() = Some(work) };
-        self.left.0.store(self.taken.len(), Ordering::Relaxed);
+        unsafe { *self.call.0.work.get() = Some(work) };
         let generation = self.raise();
         self.work_from(0, generation);
         let mut looks = 0_u32;
-        while self.left.0.load(Ordering::Acquire) > 0 {
-            std::hint::spin_loop();
-            looks = looks.saturating_add(1);
-            if looks >= PATIENCE {
-                std::thread::yield_now();
+        for share in &self.shares {
+            while share.0.done.load(Ordering::Acquire) != generation {
+                std::hint::spin_loop();
+                looks = looks.saturating_add(1);
+                if looks >= PATIENCE {
+                    std::thread::yield_now();
+                }
             }
         }
         if let Some(panicked) = lock(&self.panicked).take() {
@@ -198,7 +214,7 @@ impl Shared {
     fn raise(&self) -> u64 {
         // Sequentially consistent, as is what a worker does before it parks: either it sees the new generation or it is
         // seen here.
-        let generation = self.generation.0.fetch_add(1, Ordering::SeqCst) + 1;
+        let generation = self.call.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if self.parked.load(Ordering::SeqCst) > 0 {
             let _door = lock(&self.door);
             self.knock.notify_all();
@@ -223,7 +239,7 @@ impl Shared {
         let began = Instant::now();
         loop {
             for _ in 0..LOOKS {
-                let generation = self.generation.0.load(Ordering::Acquire);
+                let generation = self.call.0.generation.load(Ordering::Acquire);
                 if generation != seen {
                     return generation;
                 }
@@ -235,28 +251,28 @@ impl Shared {
         }
         let mut door = lock(&self.door);
         self.parked.fetch_add(1, Ordering::SeqCst);
-        while self.generation.0.load(Ordering::SeqCst) == seen {
+        while self.call.0.generation.load(Ordering::SeqCst) == seen {
             door = self.knock.wait(door).unwrap_or_else(PoisonError::into_inner);
         }
         self.parked.fetch_sub(1, Ordering::SeqCst);
-        self.generation.0.load(Ordering::Acquire)
+        self.call.0.generation.load(Ordering::Acquire)
     }
 
     /// Does this share, and then every other that nobody has taken.
     fn work_from(&self, share: usize, generation: u64) {
-        let shares = self.taken.len();
+        let shares = self.shares.len();
         for share in (share..shares).chain(0..share) {
             if !self.take(share, generation) {
                 continue;
             }
             // SAFETY: this share of this generation was taken, so `run` waits for it: the pointer is that generation's and
             // what it points to is still borrowed.
-            let work = unsafe { (*self.work.0.get()).map(|work| &*work) };
+            let work = unsafe { (*self.call.0.work.get()).map(|work| &*work) };
             let done = catch_unwind(AssertUnwindSafe(|| work.map(|work| work(share))));
             if let Err(panic) = done {
                 lock(&self.panicked).get_or_insert(panic);
             }
-            self.left.0.fetch_sub(1, Ordering::Release);
+            self.shares[share].0.done.store(generation, Ordering::Release);
         }
     }
 
@@ -264,7 +280,7 @@ impl Shared {
     /// generation before this one means that this one is under way, and taking it keeps it so. Whoever comes late, with an
     /// old generation in hand, finds the share taken in that one or a later, and leaves it alone.
     fn take(&self, share: usize, generation: u64) -> bool {
-        let taken = &self.taken[share].0;
+        let taken = &self.shares[share].0.taken;
         taken.load(Ordering::Relaxed) == generation - 1
             && taken
                 .compare_exchange(generation - 1, generation, Ordering::Acquire, Ordering::Relaxed)

@@ -1,0 +1,91 @@
+//! The search for the largest of many numbers, some of them at a time.
+
+use std::ops::Range;
+
+/// Numbers that are compared side by side.
+const LOOKED_AT: usize = 64;
+
+/// The largest number seen, and the lowest output that has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Largest {
+    number: f32,
+    output: u32,
+    /// One that was seen is no number.
+    none: bool,
+}
+
+impl Default for Largest {
+    fn default() -> Self {
+        Self { number: f32::NEG_INFINITY, output: 0, none: false }
+    }
+}
+
+impl Largest {
+    pub fn look(&mut self, numbers: &[f32], outputs: Range<usize>) {
+        // Seldom is one of them larger, so that is found out first, many numbers at a time.
+        let counts = |number: &f32| *number > self.number || number.is_nan();
+        if !numbers
+            .chunks(LOOKED_AT)
+            .any(|numbers| numbers.iter().fold(false, |any, number| any | counts(number)))
+        {
+            return;
+        }
+        for (number, output) in numbers.iter().zip(outputs) {
+            self.none |= number.is_nan();
+            if *number > self.number {
+                (self.number, self.output) = (*number, output as u32);
+            }
+        }
+    }
+
+    pub fn meet(&mut self, other: Self) {
+        let none = self.none | other.none;
+        let equal = other.number == self.number && other.output < self.output;
+        if other.number > self.number || equal && other.number > f32::NEG_INFINITY {
+            *self = other;
+        }
+        self.none = none;
+    }
+
+    pub fn among_numbers(self) -> Option<u32> {
+        (!self.none && self.number.is_finite()).then_some(self.output)
+    }
+}
+
+/// The output whose number is the largest, the lowest of equals; `None` where one is no number, or the largest is infinite.
+pub fn largest(numbers: &[f32]) -> Option<u32> {
+    let mut largest = Largest::default();
+    largest.look(numbers, 0..numbers.len());
+    largest.among_numbers()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_is_the_lowest_of_equals() {
+        let mut largest = Largest::default();
+        largest.look(&[0.5, 1.0, 1.0], 10..13);
+        assert_eq!(largest.among_numbers(), Some(11));
+        let lower = Largest { number: 1.0, output: 4, none: false };
+        largest.meet(lower);
+        largest.meet(Largest { number: 1.0, output: 5, none: false });
+        largest.meet(Largest::default());
+        assert_eq!(largest.among_numbers(), Some(4));
+    }
+
+    #[test]
+    fn nothing_is_the_largest_where_one_is_no_number() {
+        for numbers in
+            [[f32::NAN; 3], [1.0, f32::NAN, 0.0], [f32::INFINITY, 1.0, 0.0], [f32::NEG_INFINITY; 3]]
+        {
+            assert_eq!(largest(&numbers), None, "{numbers:?}");
+            let mut met = Largest::default();
+            met.look(&numbers, 0..3);
+            met.meet(Largest { number: 0.5, output: 7, none: false });
+            assert!(met.among_numbers().is_none() || numbers == [f32::NEG_INFINITY; 3]);
+        }
+        assert_eq!(largest(&[f32::NEG_INFINITY, -1.0]), Some(1));
+    }
+}

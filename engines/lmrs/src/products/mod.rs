@@ -1,0 +1,165 @@
+//! Products shared out over the threads, in small pieces: a thread that loses its core for a while leaves the rest of its
+//! share to the others.
+#![expect(unsafe_code, reason = "threads write disjoint columns of the same rows")]
+
+mod largest;
+mod work;
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crate::kernels::rows::{Packed, TOKENS};
+use crate::kernels::{Level, Outputs, panels, rows};
+use crate::matrix::Matrix;
+use crate::pool::Pool;
+use crate::rows::Rows;
+use crate::share::share_if;
+use largest::Largest;
+pub use largest::largest;
+use work::{Way, Work, panel_outputs, plan, stretch};
+
+/// Below so many bytes of weights, times tokens, waking the others takes longer than what they save.
+const WORTH_SHARING: usize = 64 << 10;
+/// Pieces for each thread into which tokens are divided when they are quantised.
+const PIECES: usize = 4;
+
+/// Activations in the forms that kernels want, and their memory.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pairs: Packed,
+    panels: panels::Input,
+    token: Rows,
+}
+
+impl Scratch {
+    pub fn multiply(&mut self, pool: &Pool, level: Level, x: &Rows, products: &mut [(&Matrix, &mut Rows)]) {
+        let tokens = x.tokens();
+        for (matrix, out) in &mut *products {
+            assert_eq!(matrix.inputs, x.width, "activations and the inputs of a matrix");
+            out.reshape(tokens, matrix.outputs);
+        }
+        if tokens == 0 {
+            return;
+        }
+        let bytes: usize = products.iter().map(|(matrix, _)| matrix.bytes()).sum();
+        let team = Team { pool, level, alone: bytes * tokens < WORTH_SHARING };
+        let works = plan(level, tokens, products);
+        self.prepare(&team, x, &works);
+        let units = works.last().map_or(0, Work::end);
+        let most = works.iter().map(Work::most).max().unwrap_or(1);
+        team.share(units, most, &|units| {
+            for work in &works {
+                for places in work.places(&units) {
+                    // SAFETY: each unit is given to one thread, once.
+                    unsafe { self.work(level, x, work, places) };
+                }
+            }
+        });
+    }
+
+    /// `None` where one of them is no number, or the largest is infinite.
+    pub fn largest(&mut self, pool: &Pool, level: Level, x: &[f32], matrix: &Matrix) -> Option<u32> {
+        assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
+        let way = Way::of(level, matrix, 1);
+        if way == Way::Panels {
+            self.token.reshape(1, x.len());
+            self.token.row_mut(0).copy_from_slice(x);
+            panels::prepare(level, &self.token, &mut self.panels);
+        }
+        let ((unit, taken), all) = (way.units(matrix, 1), way.places(matrix));
+        let best = Mutex::new(Largest::default());
+        let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
+        team.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
+            let places = units.start * unit..(units.end * unit).min(all);
+            let mut found = Largest::default();
+            match way {
+                Way::Dots(stretches) => {
+                    let mut numbers = vec![0.0; stretches * places.len()];
+                    let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
+                    let parts = numbers.chunks_mut(places.len()).zip(ranges.clone());
+                    let mut outs: Vec<_> = parts
+                        .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
+                        .collect();
+                    rows::dot(level, matrix, x, &mut outs);
+                    for (numbers, range) in numbers.chunks(places.len()).zip(ranges) {
+                        found.look(&numbers[..range.len()], range);
+                    }
+                }
+                Way::Panels | Way::Tiles => {
+                    let outputs = panel_outputs(matrix, &places);
+                    let mut numbers = vec![0.0; outputs.len()];
+                    let mut out = Outputs::of(&mut numbers, outputs.clone());
+                    panels::multiply(level, matrix, places, &self.panels, &mut out);
+                    found.look(&numbers, outputs);
+                }
+            }
+            best.lock().unwrap_or_else(PoisonError::into_inner).meet(found);
+        });
+        best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
+    }
+
+    /// In each form that one of these products wants.
+    fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
+        if works.iter().any(|work| work.way == Way::Panels) {
+            self.panels.reshape(x.tokens(), x.width);
+            let parts = self.panels.parts(PIECES * team.pool.threads());
+            share_if(!team.alone && x.tokens() > 1, team.pool, parts, |_, part| {
+                panels::prepare_part(team.level, x, part);
+            });
+        }
+        if works.iter().any(|work| work.way == Way::Tiles) {
+            self.pairs.reshape(x.tokens(), x.width);
+            let groups = self.pairs.groups_mut();
+            team.share(groups.len(), 1, &|range| {
+                for group in range {
+                    let mut lines = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
+                    rows::pack(team.level, x, group * TOKENS, &mut lines);
+                }
+            });
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody else works at these places.
+    unsafe fn work(&self, level: Level, x: &Rows, work: &Work, places: Range<usize>) {
+        let matrix = work.matrix;
+        match work.way {
+            Way::Panels => {
+                // SAFETY: pieces have no place in common, and places no output. So below.
+                let mut out = unsafe { work.out.take(panel_outputs(matrix, &places)) };
+                panels::multiply(level, matrix, places, &self.panels, &mut out);
+            }
+            Way::Dots(stretches) => {
+                let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
+                // SAFETY: as above.
+                let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
+                rows::dot(level, matrix, x.all(), &mut outs);
+            }
+            Way::Tiles => {
+                // SAFETY: as above.
+                let mut out = unsafe { work.out.take(places) };
+                rows::tile(level, matrix, &self.pairs, &mut out);
+            }
+        }
+    }
+}
+
+/// Who works.
+struct Team<'a> {
+    pool: &'a Pool,
+    level: Level,
+    /// The caller does all of it.
+    alone: bool,
+}
+
+impl Team<'_> {
+    /// Each number below `count` once, on whichever thread, at most so many at a time.
+    fn share(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+        if self.alone {
+            work(0..count);
+        } else {
+            self.pool.share_ranges(count, most, &|range, _| work(range));
+        }
+    }
+}
