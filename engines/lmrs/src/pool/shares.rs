@@ -14,7 +14,7 @@ struct Share {
 }
 
 /// Of what a share has left so much is taken at a time: much at first, and little at the end, when the others wait.
-const PART: usize = 4;
+const PART: usize = 2;
 
 impl Shares {
     pub fn new(limit: usize, threads: usize) -> Self {
