@@ -51,7 +51,7 @@ pub const DECODE_TOKENS: usize = 8;
 const FROM_MEMORY: usize = 4 << 20;
 
 /// How many far-apart places are read at once. Several rows at once share what is read of the tokens; but a single token's
-/// rows are read from memory, which on most processors gives most to who walks on. (Measured: the README.)
+/// rows are read from memory, which on most processors gives most to who walks on. (Measured: `MEASURED.md`.)
 pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     let walks_on = tokens == 1 && matrix.bytes() >= FROM_MEMORY && !machine::reads_apart(level);
     if walks_on { 1 } else { machine::rows(level) }

@@ -16,8 +16,8 @@ pub fn has_tiles(level: Level) -> bool {
     level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
-/// `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens (measured:
-/// notes/k2.md): so panels go this way only where there are tiles of AMX.
+/// `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens: so panels go
+/// this way only where there are tiles of AMX. (Measured: `MEASURED.md`.)
 pub fn takes_tiles(level: Level, format: Format) -> bool {
     has_tiles(level) && (level.instructions() == Instructions::Amx || !format.is_panels())
 }
