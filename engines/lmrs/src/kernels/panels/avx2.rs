@@ -22,7 +22,7 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     // SAFETY: the processor has what the function is compiled for; the shapes were checked.
-    unsafe { walk::multiply::<Avx2>(2, matrix, panels, input, out) }
+    unsafe { walk::multiply::<Avx2>(1, matrix, panels, input, out) }
 }
 
 struct Avx2;

@@ -59,8 +59,7 @@ pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     levels::prepare_part(level, x, part);
 }
 
-/// The outputs of these panels, `16 * panels.start ..` and so on, which are just the columns of `out`. The longer the range,
-/// the more places of memory are read at once: a thread should be given all of its panels, or many, in one call.
+/// The outputs of these panels, `16 * panels.start ..` and so on, which are just the columns of `out`.
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     walk::check(matrix, &panels, input, out);
     levels::multiply(level, matrix, panels, input, out);

@@ -14,7 +14,7 @@ use crate::matrix::Matrix;
 /// `walk::check` has passed.
 pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     // SAFETY: every 64-bit Arm processor that Rust knows has NEON; the shapes were checked.
-    unsafe { walk::multiply::<Neon>(2, matrix, panels, input, out) }
+    unsafe { walk::multiply::<Neon>(1, matrix, panels, input, out) }
 }
 
 struct Neon;

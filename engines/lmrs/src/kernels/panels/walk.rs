@@ -1,7 +1,8 @@
 //! In which order panels and tokens are visited.
 //!
-//! Few tokens: memory is what takes time. It gives more where it is read at several places, so a range of panels is divided
-//! into as many parts, and a panel of each is read at once, line by line in turn.
+//! Few tokens: memory is what takes time. Most processors read fastest who walks on from panel to panel; for those that give
+//! more where they are read at several places, a range of panels is divided into eight parts, and a panel of each is read at
+//! once, line by line in turn.
 //!
 //! Many tokens: arithmetic is what takes time. As many panels as fit into the second-level cache are multiplied with all
 //! tokens before the next ones are read.
@@ -28,7 +29,7 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
-/// `places` is how many panels at once are best for one token, where there are registers for them.
+/// `places` is how many panels at once are best for one token, where there are registers for them: 8 or 1.
 ///
 /// # Safety
 /// The processor has what `L` needs, and `check` has passed.
@@ -95,7 +96,7 @@ struct Walk<'a, N> {
 }
 
 impl<N: Numbers> Walk<'_, N> {
-    /// All panels of the range: as many at once as registers allow, the rest by fewer.
+    /// All panels of the range: eight at once where that is wanted, the rest one after the other.
     #[inline(always)]
     unsafe fn few<L: Lanes>(
         &self,

@@ -1,7 +1,8 @@
 //! Rows of weights dotted with the activations of a few tokens.
 //!
-//! With few tokens each number of a matrix is used once or a few times, so memory sets the pace. One pass reads some rows from
-//! places far apart and the activations once for all of them. Many tokens pass over the same rows group by group.
+//! With few tokens each number of a matrix is used once or a few times, so memory sets the pace: a single token's rows are read
+//! one after the other. Several tokens share what is read of a few rows, and these what is read of the tokens. Many tokens pass
+//! over the same rows group by group.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::ops::Range;
