@@ -1,10 +1,14 @@
 //! What x86 processors can do.
-#![expect(unsafe_code, reason = "a system call that no crate of the tree has")]
+#![expect(
+    unsafe_code,
+    reason = "a system call that no crate of the tree has, and instructions that are tried"
+)]
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::LazyLock;
 
 use super::{Entry, Instructions};
+use crate::kernels::rows::tiles_are_right;
 
 pub const LEVELS: &[Entry] = &[
     (Instructions::Portable, "portable", || true),
@@ -31,7 +35,10 @@ fn amx() -> bool {
     static AMX: LazyLock<bool> = LazyLock::new(|| {
         let level = avx512() && is_x86_feature_detected!("avx512bf16");
         // Leaf 7 is there where the highest leaf is no lower.
-        level && __cpuid(0).eax >= 7 && tiles_by(__cpuid_count(7, 0).edx) && system::may_use_tiles()
+        let has =
+            level && __cpuid(0).eax >= 7 && tiles_by(__cpuid_count(7, 0).edx) && system::may_use_tiles();
+        // SAFETY: it has them, and may use them. They are tried all the same.
+        has && unsafe { tiles_are_right() }
     });
     *AMX
 }

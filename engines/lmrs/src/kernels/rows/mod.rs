@@ -42,6 +42,8 @@ use super::{Level, Outputs};
 use crate::matrix::{Format, Matrix, PANEL};
 use crate::rows::Rows;
 
+#[cfg(target_arch = "x86_64")]
+pub use machine::tiles_are_right;
 pub use packed::{Packed, TOKENS};
 
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.

@@ -12,6 +12,14 @@ use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
 
+/// # Safety
+///
+/// The machine has tiles, and this process may use them.
+pub unsafe fn tiles_are_right() -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { tiles::works::<Squares>() }
+}
+
 pub fn has_tiles(level: Level) -> bool {
     level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16")
 }

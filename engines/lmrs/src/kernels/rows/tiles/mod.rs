@@ -8,12 +8,13 @@
 //!         the sums to their places, with outputs side by side; what earlier steps gave is there already
 //! ```
 //!
-//! `pack` makes the lines, `widened` rows of panels; `pairs` and `amx` are tiles, and `tile` says what one is.
+//! `pack` makes the lines, `widened` rows of panels; `pairs` and `amx` are tiles, `tile` says what one is, and `proof` whether it is right.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
 mod pack;
 pub mod pairs;
+mod proof;
 mod tile;
 mod widened;
 
@@ -23,6 +24,7 @@ use std::ops::Range;
 #[cfg(test)]
 pub use pack::bf16_from_f32;
 pub use pack::pack;
+pub use proof::works;
 
 use super::packed::{Line, PAIR, Packed, TOKENS};
 use crate::kernels::Outputs;
