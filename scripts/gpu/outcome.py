@@ -71,10 +71,15 @@ def outcome(report, device, record, code=DONE):
     return lines, FAILED if failed else DONE
 
 
+NO_DRIVER = "no NVIDIA driver found"
+
+
 def is_excused(engine, fault, device):
     """What nobody could have carried here, or what is not asked of this device."""
     about = manifest(engine["name"])
-    if about and not serves(about, device) and fault["kind"] in ("unsupported", "unavailable"):
+    # A machine without a driver is every engine's trouble.
+    asked = fault["kind"] in ("unsupported", "unavailable") and fault["message"] != NO_DRIVER
+    if about and asked and not serves(about, device):
         return True
     if fault["kind"] == "unsupported":
         # The engine as it comes is asked on its own account.
