@@ -110,9 +110,10 @@ impl Plan {
     /// Matrices over the files and over `own`, which `read` has filled, now or some other time.
     pub fn weights(&self, shape: &Shape, own: &Region) -> Result<Weights, Failed> {
         let roles = Roles::new(shape, &self.parts);
-        let norm = |name: &str| {
-            let weight = self.files.numbers(roles.need(&format!("{name}.weight"))?)?;
-            let bias = roles.find(&format!("{name}.bias")).filter(|_| shape.norms_centre);
+        let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
+        let norm = |name: &str, width: usize| {
+            let weight = self.files.numbers(roles.need(&format!("{name}.weight"), 1, width)?)?;
+            let bias = roles.find(&format!("{name}.bias"), 1, width)?.filter(|_| shape.norms_centre);
             let bias = bias.map(|bias| self.files.numbers(bias)).transpose()?;
             Ok::<_, Failed>(Norm { weight, bias, epsilon: shape.norm_epsilon })
         };
@@ -121,32 +122,33 @@ impl Plan {
             let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} lacks a matrix")));
             let norm_of_heads = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
-                roles.find(&format!("{name}.weight")).map(|_| norm(&name)).transpose()
+                let there = roles.find(&format!("{name}.weight"), 1, head_dim)?;
+                there.map(|_| norm(&name, head_dim)).transpose()
             };
             Ok(Layer {
-                attention_norm: norm(&format!("blk.{layer}.attn_norm"))?,
+                attention_norm: norm(&format!("blk.{layer}.attn_norm"), hidden)?,
                 queries: need(Role::Queries)?,
                 keys: need(Role::Keys)?,
                 values: need(Role::Values)?,
                 query_norm: norm_of_heads("attn_q_norm")?,
                 key_norm: norm_of_heads("attn_k_norm")?,
                 attention_output: need(Role::AttentionOutput)?,
-                feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"))?,
+                feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"), hidden)?,
                 gate: linear(Role::Gate)?,
                 up: need(Role::Up)?,
                 down: need(Role::Down)?,
             })
         };
-        let positions = roles.find("position_embd.weight").map(|part| {
-            let mut rows = Rows::new(part.shape[0] as usize, part.shape[1] as usize);
+        let positions = roles.find("position_embd.weight", context, hidden)?.map(|part| {
+            let mut rows = Rows::new(context, hidden);
             rows.all_mut().copy_from_slice(&self.files.numbers(part)?);
             Ok::<_, Failed>(rows)
         });
         Ok(Weights {
-            embedding: self.embedding(roles.need("token_embd.weight")?, shape.tied)?,
+            embedding: self.embedding(roles.need("token_embd.weight", vocabulary, hidden)?, shape.tied)?,
             positions: positions.transpose()?,
             layers: (0..shape.layers).map(layer).collect::<Result<_, Failed>>()?,
-            norm: norm("output_norm")?,
+            norm: norm("output_norm", hidden)?,
             output: self.matrix(&roles.output()?, own)?,
         })
     }
