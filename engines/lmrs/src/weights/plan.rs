@@ -1,6 +1,6 @@
 //! What a load will do, from headers alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use model_files::{Dtype, Layout, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind};
@@ -230,14 +230,13 @@ impl Plan {
     }
 }
 
-/// A GGUF has no tensors but those of its network; one that is not known here would be left out of what is computed.
+/// What stands where parts of the network stand and is not known here would be left out of what is computed: a bias that the
+/// config denies. A GGUF has nothing else; beside a folder's network there may be others, which nobody asked for.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
-    if folder.format != model_files::Format::Gguf {
-        return Ok(());
-    }
-    let known: std::collections::HashSet<&str> = parts.iter().map(|part| part.gguf.as_str()).collect();
-    let unknown = |name: &&str| !known.contains(name) && *name != "rope_freqs.weight";
-    match folder.tensors.iter().map(|tensor| tensor.name.as_str()).find(unknown) {
+    let whole = folder.format == model_files::Format::Gguf;
+    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).collect();
+    let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
+    match names.find(|name| whole || places.contains(place(name))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
             let what = format!("`{folder}` has a tensor `{name}`, which is not computed here");
@@ -245,6 +244,16 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
         }
         None => Ok(()),
     }
+}
+
+/// The layer that a tensor's name names, `model.layers.3`, or outside of all layers what it belongs to, `lm_head`.
+fn place(name: &str) -> &str {
+    let name = name.strip_prefix("transformer.").unwrap_or(name);
+    let dots = || name.match_indices('.').map(|(at, _)| at);
+    let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = dots().zip(dots().skip(1)).find(|(from, to)| is_number(from + 1, *to));
+    let end = numbered.map(|(_, end)| end).or_else(|| name.rfind('.'));
+    &name[..end.unwrap_or(name.len())]
 }
 
 /// Whether a part is stored with its columns as rows, so that only all of it can be read.
