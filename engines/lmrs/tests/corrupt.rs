@@ -207,6 +207,9 @@ fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong()
             json!(0),
             json!(1),
             json!(3),
+            json!(5),
+            json!(7),
+            json!(13),
             json!(-1),
             json!(u32::MAX),
             json!(1_u64 << 40),
@@ -225,6 +228,49 @@ fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong()
             }
         }
     }
+}
+
+/// Each whole number of a GGUF's metadata stands behind its key and the number of its type.
+#[test]
+fn whatever_the_metadata_of_a_gguf_says_it_is_loaded_or_refused() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in ["llama", "gpt2", "phi3", "qwen2"] {
+        let model = gguf(name, Dtype::Q8_0);
+        let folder = ModelFolder::open(&model.path).unwrap();
+        let numbers = folder.config.raw.as_object().unwrap().iter().filter(|(_, value)| value.is_u64());
+        for (key, _) in numbers.filter(|(key, _)| key.starts_with(name)) {
+            let begins = [&(key.len() as u64).to_le_bytes()[..], key.as_bytes()].concat();
+            let at = model.whole.windows(begins.len()).position(|bytes| bytes == begins).unwrap();
+            let at = at + begins.len() + 4;
+            for lie in [0, 1, 3, 5, 7, 13, 32, 1 << 31, u32::MAX] {
+                let mut bytes = model.whole.clone();
+                bytes[at..at + 4].copy_from_slice(&lie.to_le_bytes());
+                std::fs::write(&model.weights, bytes).unwrap();
+                loaded(&model.path, &format!("{name} with `{key}` {lie}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn heads_that_do_not_make_up_the_matrices_are_told_by_the_name_of_their_number() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let model = synthesised("gpt2");
+    let path = model.path.join("config.json");
+    let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    // It is 64 wide.
+    for heads in [5, 7, 13] {
+        let mut lying = config.clone();
+        lying["n_head"] = json!(heads);
+        std::fs::write(&path, lying.to_string()).unwrap();
+        let told = loaded(&model.path, "heads").unwrap();
+        assert!(told.message.contains("`n_head`"), "{told:?}");
+    }
+    let mut lying = config;
+    lying["num_key_value_heads"] = json!(2);
+    std::fs::write(&path, lying.to_string()).unwrap();
+    let told = loaded(&model.path, "heads of keys").unwrap();
+    assert!(told.message.contains("2 heads of keys and values"), "{told:?}");
 }
 
 #[test]

@@ -32,11 +32,15 @@ fn load(path: &Path, asked: Asked) -> Result<(), Failed> {
 /// With a field of its config changed.
 fn refusal(name: &str, field: &str, value: Value) -> Failed {
     let (_keep, path) = synthesised(name);
+    say(&path, field, value);
+    load(&path, Asked::Own).unwrap_err()
+}
+
+fn say(path: &Path, field: &str, value: Value) {
     let config = path.join("config.json");
     let mut fields: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
     fields[field] = value;
     std::fs::write(&config, fields.to_string()).unwrap();
-    load(&path, Asked::Own).unwrap_err()
 }
 
 #[test]
@@ -49,6 +53,8 @@ fn a_field_that_changes_what_is_computed_and_is_not_known_is_named() {
         ("gpt2", "scale_attn_by_inverse_layer_idx", json!(true)),
         ("gpt2", "activation_function", json!("gelu")),
         ("qwen2", "layer_types", json!(["full_attention", "linear_attention"])),
+        ("llama", "layer_types", json!(["full_attention", "sliding_attention"])),
+        ("mistral-window", "layer_types", json!(["full_attention", "sliding_attention"])),
         ("gemma", "final_logit_softcapping", json!(30.0)),
     ];
     for (name, field, value) in cases {
@@ -64,14 +70,115 @@ fn a_number_that_makes_no_sense_is_told_with_its_file() {
         ("llama", "rms_norm_eps", json!(-1.0)),
         ("llama", "max_position_embeddings", json!(u32::MAX)),
         ("mistral", "sliding_window", json!("wide")),
+        ("qwen2-window", "max_window_layers", json!(1.5)),
+        ("qwen2-window", "max_window_layers", json!(-5)),
+        ("qwen2-window", "layer_types", json!("x")),
+        ("qwen2-window", "layer_types", json!(["full_attention"])),
         ("llama", "partial_rotary_factor", json!(7)),
         ("llama", "intermediate_size", Value::Null),
+        ("llama", "rms_norm_eps", json!(1e300)),
+        ("llama", "rope_theta", json!("500000")),
+        ("llama", "rope_theta", json!([])),
+        ("llama", "rope_theta", json!(1e-300)),
+        ("llama", "rope_scaling", json!({"rope_type": "linear", "factor": 1e-40})),
+        ("llama", "attention_bias", json!("true")),
+        ("llama", "tie_word_embeddings", json!(1)),
+        ("gpt2", "n_positions", json!(u32::MAX)),
     ];
     for (name, field, value) in cases {
         let told = refusal(name, field, value);
         assert_eq!(told.kind, FailureKind::Model, "{field}: {told:?}");
-        assert!(told.message.contains("config.json"), "{told:?}");
+        assert!(told.message.contains("config.json") && told.message.contains(field), "{told:?}");
     }
+}
+
+/// What qwen2 means by fields that its config leaves out: a window of 4096 tokens, from layer 28 on.
+#[test]
+fn windows_that_a_config_does_not_describe_are_what_transformers_takes_them_for() {
+    let (_keep, path) = synthesised("qwen2-window");
+    let windows = |field, value| {
+        say(&path, field, value);
+        Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().windows
+    };
+    assert_eq!(windows("max_window_layers", Value::Null), [None, None]);
+    assert_eq!(windows("max_window_layers", json!(0)), [Some(17), Some(17)]);
+    assert_eq!(windows("max_window_layers", json!(1)), [None, Some(17)]);
+    let config = path.join("config.json");
+    let mut fields: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    fields.as_object_mut().unwrap().remove("sliding_window");
+    std::fs::write(&config, fields.to_string()).unwrap();
+    assert_eq!(windows("max_window_layers", json!(1)), [None, Some(4096)]);
+    assert_eq!(windows("layer_types", json!(["sliding_attention", "full_attention"])), [Some(4096), None]);
+}
+
+/// transformers from its fifth version on has what stands in `rope_parameters` go before.
+#[test]
+fn the_base_of_rotation_is_read_where_all_else_that_concerns_it_stands() {
+    let (_keep, path) = synthesised("llama");
+    let rotation = |field, value| {
+        say(&path, field, value);
+        Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation.unwrap()
+    };
+    let as_it_was = rotation("rope_parameters", Value::Null);
+    let other = rotation("rope_parameters", json!({"rope_type": "default", "rope_theta": 5e5}));
+    assert_ne!(other, as_it_was);
+    assert_eq!(rotation("rope_scaling", json!({})), other);
+    assert_eq!(rotation("rope_theta", Value::Null), other);
+    assert_eq!(rotation("rope_parameters", json!({"rope_theta": 1e4})), as_it_was);
+}
+
+#[test]
+fn biases_that_a_file_has_and_its_config_denies_are_refused() {
+    let (_keep, path) = synthesised("llama-linear-biased");
+    say(&path, "attention_bias", json!(false));
+    let told = load(&path, Asked::Own).unwrap_err();
+    assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
+    assert!(told.message.contains("_proj.bias"), "{told:?}");
+}
+
+#[test]
+fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
+    let (_keep, path) = synthesised("llama");
+    let weights = path.join("model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let with = |name: &str| {
+        let mut tensors: Value = serde_json::from_slice(&whole[8..header]).unwrap();
+        let at = whole.len() - header;
+        tensors[name] = json!({"dtype": "F32", "shape": [1], "data_offsets": [at, at + 4]});
+        let tensors = tensors.to_string();
+        let length = (tensors.len() as u64).to_le_bytes();
+        let bytes = [&length, tensors.as_bytes(), &whole[header..], &[0; 4]].concat();
+        std::fs::write(&weights, bytes).unwrap();
+        load(&path, Asked::Own)
+    };
+    for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", "model.layers.0.rotary_emb.inv_freq"]
+    {
+        assert_eq!(with(name), Ok(()), "{name}");
+    }
+    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"] {
+        let told = with(name).unwrap_err();
+        assert!(told.message.contains(name), "{told:?}");
+    }
+}
+
+#[test]
+fn blocks_that_nothing_here_reads_are_told_with_their_tensor_and_a_remedy() {
+    let (_keep, path) = synthesised("llama");
+    let out = path.with_extension("gguf");
+    let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
+    model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let mut bytes = std::fs::read(&out).unwrap();
+    // Behind a matrix's name: how many dimensions, each of them, the type; IQ4_NL has as many bytes as Q4_0.
+    let name = b"blk.0.attn_q.weight";
+    let at = bytes.windows(name.len()).position(|found| found == name).unwrap() + name.len() + 4 + 16;
+    assert_eq!(bytes[at], 2);
+    bytes[at] = 20;
+    std::fs::write(&out, bytes).unwrap();
+    let told = load(&out, Asked::Own).unwrap_err();
+    assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
+    assert!(told.message.contains("model.gguf`: tensor `blk.0.attn_q.weight` is IQ4_NL"), "{told:?}");
+    assert!(told.hint.unwrap().starts_with("llama-quantize "));
 }
 
 #[test]
@@ -92,8 +199,10 @@ fn a_size_of_nothing_is_told_by_its_name() {
     }
     let told = refusal("gpt2", "n_inner", json!(0));
     assert!(told.message.contains("`n_inner` is 0"), "{told:?}");
-    let told = refusal("llama", "max_position_embeddings", json!(0));
-    assert!(told.message.contains("`max_position_embeddings`"), "{told:?}");
+    for (name, field) in [("llama", "max_position_embeddings"), ("gpt2", "n_positions")] {
+        let told = refusal(name, field, json!(0));
+        assert!(told.message.contains(&format!("`{field}` is 0")), "{told:?}");
+    }
 }
 
 #[test]

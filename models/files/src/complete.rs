@@ -1,13 +1,17 @@
 //! Are all tensors there that a config asks for, each in its shape?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::architecture::{Architecture, Layout, Part, rope};
+use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
+use crate::shown::shown;
 use crate::weights::find;
-use crate::{Format, ModelFolder, Tensor, detect};
+use crate::{Dtype, Format, ModelFolder, Tensor, detect};
+
+/// Ends of the names of tensors that follow from a config.
+const COMPUTED: [&str; 4] = [rope::FACTORS, ".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
 
 impl ModelFolder {
     /// The parts that the model consists of, each of which is there in the shape that the config gives it.
@@ -50,6 +54,37 @@ impl ModelFolder {
             );
         }
         Ok(parts)
+    }
+
+    /// Tensors that are no part of the network as its config describes it, and do not follow from it either.
+    pub fn unasked(&self, parts: &[Part]) -> Vec<&Tensor> {
+        let known = self.names_of(parts);
+        let is_unasked = |tensor: &&Tensor| {
+            // Checkpoints carry what follows from the config too, and an output that is the embedding once more.
+            let follows = COMPUTED.iter().any(|end| tensor.name.ends_with(end));
+            let tied = self.config.tie_word_embeddings && tensor.name == "lm_head.weight";
+            !(follows || tied || known.contains(&tensor.name))
+        };
+        self.tensors.iter().filter(is_unasked).collect()
+    }
+
+    /// A part whose numbers are of a kind that nothing here reads, and words for that.
+    pub fn unread(&self, parts: &[Part]) -> Option<String> {
+        let mut others = self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
+        others.peek()?;
+        let known = self.names_of(parts);
+        others.find(|tensor| known.contains(&tensor.name)).map(|tensor| self.unreadable(tensor))
+    }
+
+    pub(crate) fn unreadable(&self, tensor: &Tensor) -> String {
+        let (path, name) = (self.weights[tensor.file].display(), shown(&tensor.name));
+        format!("`{path}`: tensor `{name}` is {}, which cannot be read here", tensor.dtype)
+    }
+
+    /// Every name that a tensor of these parts may have here.
+    fn names_of(&self, parts: &[Part]) -> HashSet<String> {
+        let names = parts.iter().map(|part| part.name_in(Layout::of(self.format)));
+        names.flat_map(|name| [Some(name.to_string()), longer_name(name)]).flatten().collect()
     }
 
     /// What the config was read from, for messages.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, rope};
 use crate::shown::shown;
 use crate::{detect, gguf};
 
@@ -71,8 +71,7 @@ impl Config {
 
     fn read(architecture: String, raw: Value, generation: &Value) -> Result<Self> {
         let Value::Object(top) = &raw else { bail!("expected an object") };
-        // Models of several modalities keep their language model's numbers one level down.
-        let fields = top.get("text_config").and_then(Value::as_object).unwrap_or(top);
+        let fields = of_language_model(top);
         let number = |names: &[&str]| find_u32(fields, names);
         let need = |names: &[&str]| {
             positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
@@ -81,8 +80,7 @@ impl Config {
             (need(&["hidden_size", "n_embd"])?, need(&["num_attention_heads", "n_head"])?);
         let given_ids =
             |name| generation.get(name).filter(|value| !value.is_null()).or_else(|| fields.get(name));
-        let rope = fields.get("rope_parameters").and_then(|rope| rope.get("rope_theta"));
-        let flag = |name: &str| fields.get(name).and_then(Value::as_bool);
+        let flag = |name: &str| find_flag(fields, name);
         let unsaid = Architecture::named(&architecture);
         let tied = unsaid.is_some_and(|architecture| architecture.tied);
         let head_size = number(&["head_dim"])?.or(unsaid.and_then(|architecture| architecture.head_dim));
@@ -96,7 +94,7 @@ impl Config {
             intermediate_size: number(&["intermediate_size", "n_inner"])?,
             vocabulary_size: need(&["vocab_size"])?,
             context_tokens: number(&["max_position_embeddings", "n_positions", "n_ctx"])?,
-            rope_theta: theta("rope_theta", fields.get("rope_theta").or(rope).and_then(Value::as_f64))?,
+            rope_theta: theta("rope_theta", find_theta(fields)?)?,
             bos_id: given_ids("bos_token_id")
                 .map(|value| ids("bos_token_id", value))
                 .transpose()?
@@ -105,12 +103,17 @@ impl Config {
                 .map(|value| ids("eos_token_id", value))
                 .transpose()?
                 .unwrap_or_default(),
-            tie_word_embeddings: flag("tie_word_embeddings").unwrap_or(tied),
-            attention_bias: flag("attention_bias").unwrap_or(false),
-            mlp_bias: flag("mlp_bias").unwrap_or(false),
+            tie_word_embeddings: flag("tie_word_embeddings")?.unwrap_or(tied),
+            attention_bias: flag("attention_bias")?.unwrap_or(false),
+            mlp_bias: flag("mlp_bias")?.unwrap_or(false),
             torch_dtype: text(fields, "torch_dtype").or_else(|| text(fields, "dtype")),
             raw,
         })
+    }
+
+    /// Those of config.json that describe the language model.
+    pub(crate) fn fields(&self) -> Option<&Map<String, Value>> {
+        self.raw.as_object().map(of_language_model)
     }
 
     pub(crate) fn from_gguf(header: &gguf::Header) -> Result<Self> {
@@ -137,7 +140,11 @@ impl Config {
         };
         let rope_theta = match metadata.get(&format!("{architecture}.rope.freq_base")) {
             Some(gguf::Value::Float(given)) => Some(*given),
-            _ => None,
+            Some(other) => {
+                let found = shown(&format!("{other:?}"));
+                bail!("metadata `{named}.rope.freq_base`: expected a number with a fraction, found {found}")
+            }
+            None => None,
         };
         Ok(Self {
             architecture: architecture.clone(),
@@ -162,6 +169,11 @@ impl Config {
             raw: Value::Object(metadata.iter().map(|(key, value)| (key.clone(), json(value))).collect()),
         })
     }
+}
+
+/// Models of several modalities keep their language model's numbers one level down.
+fn of_language_model(top: &Map<String, Value>) -> &Map<String, Value> {
+    top.get("text_config").and_then(Value::as_object).unwrap_or(top)
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {
@@ -193,6 +205,23 @@ fn head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Res
         return Ok(hidden_size / heads);
     };
     positive(name, given)
+}
+
+fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
+    let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
+    let flag = value.as_bool();
+    flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", shown_value(value)))
+}
+
+/// Newer configs keep it with all else that concerns rotation, and what stands there goes before.
+fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
+    let found = rope::rule(fields).into_iter().chain([fields]).find_map(|fields| {
+        let theta = fields.get("rope_theta")?;
+        (!theta.is_null()).then_some(theta)
+    });
+    let Some(value) = found else { return Ok(None) };
+    let number = value.as_f64();
+    number.map(Some).with_context(|| format!("`rope_theta`: expected a number, found {}", shown_value(value)))
 }
 
 fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {

@@ -1,12 +1,10 @@
 //! A model in another format or dtype. Exact where the dtype is the same: names, orders and metadata are translated,
 //! numbers are not touched.
 
-use std::collections::HashSet;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
+use crate::architecture::{Architecture, Layout, Part, rope};
 use crate::shown::shown;
 use crate::weights::FileWeights;
 use crate::write::model::{self, Content, Goal, Written};
@@ -25,35 +23,25 @@ pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written
     Ok(written)
 }
 
-/// Tensors that are no part of the network as its config describes it. The formats have no place for them.
+/// The formats have no place for what is no part of the network.
 fn left_out(model: &ModelFolder, parts: &[Part]) -> Option<String> {
-    let layout = Layout::of(model.format);
-    let names = parts.iter().map(|part| part.name_in(layout));
-    let known: HashSet<String> =
-        names.flat_map(|name| [Some(name.to_string()), longer_name(name)]).flatten().collect();
-    let is_left_out = |name: &str| {
-        // Checkpoints carry what follows from the config too, and an output that is the embedding once more.
-        let follows = COMPUTED.iter().any(|end| name.ends_with(end));
-        let tied = model.config.tie_word_embeddings && name == "lm_head.weight";
-        !(follows || tied || known.contains(name))
-    };
-    let names: Vec<_> =
-        model.tensors.iter().map(|tensor| tensor.name.as_str()).filter(|name| is_left_out(name)).collect();
-    let first = names.first()?;
-    let count = match names.len() {
+    let unasked = model.unasked(parts);
+    let first = unasked.first()?;
+    let count = match unasked.len() {
         1 => "1 tensor".to_string(),
         several => format!("{several} tensors"),
     };
-    Some(format!("left out: {count} that the config does not ask for, such as `{}`", shown(first)))
+    Some(format!("left out: {count} that the config does not ask for, such as `{}`", shown(&first.name)))
 }
-
-const COMPUTED: [&str; 4] = [rope::FACTORS, ".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
 
 /// The dtype that the model's matrices have, where all of them have one.
 pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     let most = model.dtypes().into_iter().max_by_key(|(_, bytes)| *bytes);
     let (name, _) = most.with_context(|| format!("model `{}` has no tensors", model.name))?;
-    Dtype::named(name).with_context(|| format!("`{name}` cannot be read here"))
+    Dtype::named(name).with_context(|| {
+        let tensor = model.tensors.iter().find(|tensor| tensor.dtype == name);
+        tensor.map_or_else(String::new, |tensor| model.unreadable(tensor))
+    })
 }
 
 fn dtype_in(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {

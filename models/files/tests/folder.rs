@@ -110,6 +110,12 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
         ("num_key_value_heads", json!(3), "`num_key_value_heads` is 3, of 2 attention heads"),
         ("num_attention_heads", json!(5), "5 attention heads cannot share a hidden size of 4"),
         ("rope_theta", json!(-1.5), "`rope_theta` is -1.5"),
+        ("rope_theta", json!("500000"), "`rope_theta`: expected a number, found `\"500000\"`"),
+        ("rope_theta", json!([]), "`rope_theta`: expected a number, found a list"),
+        ("rope_parameters", json!({"rope_theta": "1"}), "`rope_theta`: expected a number, found `\"1\"`"),
+        ("attention_bias", json!("true"), "`attention_bias`: expected true or false, found `\"true\"`"),
+        ("mlp_bias", json!(0), "`mlp_bias`: expected true or false, found `0`"),
+        ("tie_word_embeddings", json!({}), "`tie_word_embeddings`: expected true or false, found an object"),
         ("vocab_size", json!([1, 2]), "`vocab_size`: expected a whole number of 32 bits, found a list"),
     ] {
         let mut config = tiny::config();
@@ -118,6 +124,23 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
         write_json(&path.join("config.json"), &config);
         let refused = refusal(&path);
         assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+}
+
+/// transformers reads them in this order from its fifth version on.
+#[test]
+fn the_base_of_rotation_in_the_object_for_it_goes_before_the_one_beside_it() {
+    let path = model("theta");
+    for (name, rule, theta) in [
+        ("rope_parameters", json!({"rope_theta": 5e5}), 5e5),
+        ("rope_scaling", json!({"rope_theta": 5e5}), 5e5),
+        ("rope_parameters", json!({"rope_type": "default"}), 1e4),
+        ("rope_scaling", json!({}), 1e4),
+    ] {
+        let mut config = tiny::config();
+        config[name] = rule;
+        write_json(&path.join("config.json"), &config);
+        assert_eq!(ModelFolder::open(&path).unwrap().config.rope_theta, Some(theta), "{config}");
     }
 }
 

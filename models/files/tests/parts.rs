@@ -56,6 +56,21 @@ fn a_model_that_has_all_of_them_tells_its_parts_in_the_order_of_the_network() {
 }
 
 #[test]
+fn heads_of_gpt2_that_do_not_make_up_its_hidden_size_are_refused_by_their_name() {
+    let whole = tensors_of(&gpt2());
+    for (field, value, says) in [
+        ("n_head", 3, "`n_head` is 3: so many heads of 1 do not make up `n_embd`, 4"),
+        ("head_dim", 4, "`n_head` is 2: so many heads of 4 do not make up `n_embd`, 4"),
+        ("num_key_value_heads", 1, "1 heads of keys and values: GPT-2 has as many as `n_head`, 2"),
+    ] {
+        let mut config = gpt2();
+        config[field] = json!(value);
+        let refused = refusal(&write("gpt2-heads", &config, &whole));
+        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+}
+
+#[test]
 fn a_tensor_that_is_lost_is_named_with_the_config_that_asks_for_it() {
     let mut tensors = tensors_of(&tiny::config());
     tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");

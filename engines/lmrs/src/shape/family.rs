@@ -9,6 +9,8 @@ pub struct Family {
     pub name: &'static str,
     /// LayerNorm with biases in place of RMSNorm.
     pub norms_centre: bool,
+    /// What a config.json without the field means. A GGUF always has it.
+    pub norm_epsilon_unsaid: f64,
     pub learned_positions: bool,
     /// The embedding is multiplied by the root of the hidden size.
     pub scales_embedding: bool,
@@ -26,13 +28,18 @@ pub enum Windows {
     All {
         unsaid: Option<usize>,
     },
-    /// Where `use_sliding_window` is on, those from `max_window_layers` on.
-    SomeLayers,
+    /// Where `use_sliding_window` is on, those from `max_window_layers` on; `first_unsaid` is what a config without that
+    /// field means.
+    SomeLayers {
+        unsaid: Option<usize>,
+        first_unsaid: usize,
+    },
 }
 
 const LLAMA: Family = Family {
     name: "llama",
     norms_centre: false,
+    norm_epsilon_unsaid: 1e-6,
     learned_positions: false,
     scales_embedding: false,
     activation: Activation::Silu,
@@ -40,16 +47,19 @@ const LLAMA: Family = Family {
     windows: Windows::None,
 };
 
+const QWEN: Windows = Windows::SomeLayers { unsaid: Some(4096), first_unsaid: 28 };
+
 pub static FAMILIES: [Family; 7] = [
     LLAMA,
     // The first release has a window, and its configs need not say it.
     Family { name: "mistral", windows: Windows::All { unsaid: Some(4096) }, ..LLAMA },
-    Family { name: "qwen2", windows: Windows::SomeLayers, ..LLAMA },
-    Family { name: "qwen3", windows: Windows::SomeLayers, ..LLAMA },
-    Family { name: "phi3", windows: Windows::All { unsaid: None }, ..LLAMA },
+    Family { name: "qwen2", windows: QWEN, ..LLAMA },
+    Family { name: "qwen3", windows: QWEN, ..LLAMA },
+    Family { name: "phi3", norm_epsilon_unsaid: 1e-5, windows: Windows::All { unsaid: None }, ..LLAMA },
     Family {
         name: "gpt2",
         norms_centre: true,
+        norm_epsilon_unsaid: 1e-5,
         learned_positions: true,
         activation: Activation::GeluTanh,
         inner_unsaid: Some(4),

@@ -61,20 +61,24 @@ impl Fields<'_> {
         }
     }
 
-    pub fn norm_epsilon(&self, centred: bool) -> Result<f32, Failed> {
-        let (name, gguf, unsaid) = match centred {
-            true => ("layer_norm_epsilon", "attention.layer_norm_epsilon", 1e-5),
-            false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6),
+    pub fn norm_epsilon(&self, family: &Family) -> Result<f32, Failed> {
+        let (name, gguf) = match family.norms_centre {
+            true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
+            false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
         let found = match self.folder.format {
-            Format::Safetensors => self.number(name)?,
-            Format::Gguf => self.metadata(gguf).and_then(Value::as_f64),
+            Format::Safetensors => self.number(name)?.unwrap_or(family.norm_epsilon_unsaid),
+            Format::Gguf => {
+                let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
+                let fault = || self.fault(format!("`{gguf}`: expected a number, found {found}"));
+                found.as_f64().ok_or_else(fault)?
+            }
         };
-        let epsilon = found.unwrap_or(unsaid);
+        let epsilon = found as f32;
         if epsilon.is_finite() && epsilon >= 0.0 {
-            return Ok(epsilon as f32);
+            return Ok(epsilon);
         }
-        Err(self.fault(format!("`{name}` is {epsilon}")))
+        Err(self.fault(format!("`{}` is {found}", self.name(name, gguf))))
     }
 
     pub fn activation(&self, family: &Family) -> Result<Activation, Failed> {
@@ -113,7 +117,13 @@ impl Fields<'_> {
 
     /// For each layer whether it looks through the window, where a config lists them.
     pub fn layer_types(&self) -> Result<Option<Vec<bool>>, Failed> {
-        let Some(Value::Array(kinds)) = self.get("layer_types") else { return Ok(None) };
+        let kinds = match self.get("layer_types") {
+            None => return Ok(None),
+            Some(Value::Array(kinds)) => kinds,
+            Some(found) => {
+                return Err(self.fault(format!("`layer_types`: expected a list, found {found}")));
+            }
+        };
         let slides = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(false),
             Some("sliding_attention") => Ok(true),
@@ -125,6 +135,14 @@ impl Fields<'_> {
     pub fn flag(&self, name: &str) -> Result<bool, Failed> {
         let fault = |found| self.fault(format!("`{name}`: expected true or false, found {found}"));
         self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| fault(found)))
+    }
+
+    /// The number of a layer; one beyond the last is none of them.
+    pub fn layer(&self, name: &str) -> Result<Option<usize>, Failed> {
+        let fault = |found| self.fault(format!("`{name}`: expected a number of layers, found {found}"));
+        let Some(found) = self.get(name) else { return Ok(None) };
+        let layer = found.as_u64().ok_or_else(|| fault(found))?;
+        Ok(Some(usize::try_from(layer).unwrap_or(usize::MAX)))
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>, Failed> {
@@ -166,14 +184,22 @@ impl Fields<'_> {
         }
     }
 
-    /// A size that cannot be 0, by the name that this file has for it.
-    pub fn nothing(&self, name: &str, or: &str, gguf: &str) -> Failed {
-        let name = match self.folder.format {
-            Format::Safetensors if self.get(or).is_some() => or,
+    /// A size that cannot be 0.
+    pub fn nothing(&self, name: &str, gguf: &str) -> Failed {
+        self.fault(format!("`{}` is 0", self.name(name, gguf)))
+    }
+
+    /// Of names for one thing that which this config uses, or the first.
+    pub fn first_of<'a>(&self, names: &[&'a str]) -> &'a str {
+        names.iter().copied().find(|name| self.get(name).is_some()).unwrap_or(names[0])
+    }
+
+    /// The name that this file's format has for it.
+    pub fn name<'a>(&self, name: &'a str, gguf: &'a str) -> &'a str {
+        match self.folder.format {
             Format::Safetensors => name,
             Format::Gguf => gguf,
-        };
-        self.fault(format!("`{name}` is 0"))
+        }
     }
 
     fn said(&self, name: &str) -> Option<&Value> {

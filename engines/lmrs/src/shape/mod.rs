@@ -9,7 +9,7 @@ mod fields;
 mod positions;
 
 use engine_kit::OrFail;
-use model_files::{Config, ModelFolder};
+use model_files::{Config, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 
 use crate::rope::Rotation;
@@ -58,21 +58,21 @@ impl Shape {
         let family = Family::of(folder)?;
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } = folder.config;
         fields.refuse_what_nobody_computes()?;
-        let context = folder.config.context_tokens.filter(|&tokens| tokens > 0);
-        let context = context.ok_or_else(|| fields.missing("max_position_embeddings", "context_length"))?;
-        if context > MAX_CONTEXT {
-            return Err(fields.fault(format!("a context of {context} tokens is not believed")));
-        }
+        let context = context(&fields, family)?;
         let inner = match (folder.config.intermediate_size, family.inner_unsaid) {
             (Some(inner), _) => inner,
             (None, Some(times)) => hidden_size.saturating_mul(times),
             (None, None) => return Err(fields.missing("intermediate_size", "feed_forward_length")),
         };
         if inner == 0 {
-            return Err(fields.nothing("intermediate_size", "n_inner", "feed_forward_length"));
+            let name = fields.first_of(&["intermediate_size", "n_inner"]);
+            return Err(fields.nothing(name, "feed_forward_length"));
         }
         // From here on memory is taken for layers and dimensions, so files must have tensors for so many.
-        folder.parts().or_fail(FailureKind::Model)?;
+        let parts = folder.parts().or_fail(FailureKind::Model)?;
+        if let Some(what) = folder.unread(&parts) {
+            return Err(unread(folder, what));
+        }
         Ok(Self {
             vocabulary: vocabulary_size as usize,
             hidden: hidden_size as usize,
@@ -83,7 +83,7 @@ impl Shape {
             head_dim: head_dim as usize,
             context: context as usize,
             norms_centre: family.norms_centre,
-            norm_epsilon: fields.norm_epsilon(family.norms_centre)?,
+            norm_epsilon: fields.norm_epsilon(family)?,
             rotation: if family.learned_positions { None } else { Some(positions::rotation(&fields)?) },
             activation: fields.activation(family)?,
             windows: windows(&fields, family)?,
@@ -93,25 +93,55 @@ impl Shape {
     }
 }
 
+/// Numbers of a kind that nothing here reads.
+fn unread(folder: &ModelFolder, what: String) -> Failed {
+    let failed = Failed::new(FailureKind::Unsupported, what);
+    match (folder.format, folder.weights.first()) {
+        (Format::Gguf, Some(path)) => {
+            let path = path.display();
+            failed.hint(format!("llama-quantize --allow-requantize '{path}' '{path}'.q8_0.gguf q8_0"))
+        }
+        _ => failed.hint("have the model in f32, f16 or bf16, or as a GGUF"),
+    }
+}
+
+fn context(fields: &Fields, family: &Family) -> Result<u32, Failed> {
+    let usual = if family.learned_positions { "n_positions" } else { "max_position_embeddings" };
+    let (name, gguf) = (fields.first_of(&[usual, "n_positions", "n_ctx"]), "context_length");
+    match fields.folder.config.context_tokens {
+        None => Err(fields.missing(name, gguf)),
+        Some(0) => Err(fields.nothing(name, gguf)),
+        Some(tokens @ ..=MAX_CONTEXT) => Ok(tokens),
+        Some(tokens) => {
+            let name = fields.name(name, gguf);
+            Err(fields.fault(format!("`{name}`: a context of {tokens} tokens is not believed")))
+        }
+    }
+}
+
 /// Layer by layer, as transformers reads the fields.
 fn windows(fields: &Fields, family: &Family) -> Result<Vec<Option<usize>>, Failed> {
     let layers = fields.folder.config.layers as usize;
-    let window = match family.windows {
-        Windows::None => None,
-        Windows::All { unsaid } => fields.window(unsaid)?,
-        Windows::SomeLayers if fields.flag("use_sliding_window")? => fields.window(None)?,
-        Windows::SomeLayers => None,
-    };
-    let first = match family.windows {
-        Windows::SomeLayers => fields.number("max_window_layers")?.map_or(0, |layer| layer as usize),
-        _ => 0,
-    };
-    match fields.layer_types()? {
-        Some(slide) if slide.len() == layers => {
-            Ok(slide.into_iter().map(|slides| window.filter(|_| slides)).collect())
+    let (window, first) = match family.windows {
+        Windows::None => (None, 0),
+        Windows::All { unsaid } => (fields.window(unsaid)?, 0),
+        Windows::SomeLayers { unsaid, first_unsaid } => {
+            let first = fields.layer("max_window_layers")?.unwrap_or(first_unsaid);
+            let window = if fields.flag("use_sliding_window")? { fields.window(unsaid)? } else { None };
+            (window, first)
         }
-        Some(slide) => Err(fields.fault(format!("`layer_types` names {} layers of {layers}", slide.len()))),
-        None => Ok((0..layers).map(|layer| window.filter(|_| layer >= first)).collect()),
+    };
+    let told = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
+    let Some(slide) = fields.layer_types()? else { return Ok(told) };
+    if slide.len() != layers {
+        return Err(fields.fault(format!("`layer_types` names {} layers of {layers}", slide.len())));
+    }
+    let some = matches!(family.windows, Windows::SomeLayers { .. }) && window.is_some();
+    // Elsewhere the list decides nothing, and what it says must be what is done.
+    match slide.iter().find(|slides| !some && **slides != window.is_some()) {
+        Some(true) => Err(fields.unknown("layer_types", &"sliding_attention".into())),
+        Some(false) => Err(fields.unknown("layer_types", &"full_attention".into())),
+        None => Ok(slide.into_iter().map(|slides| window.filter(|_| slides)).collect()),
     }
 }
 

@@ -15,11 +15,22 @@ pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     let theta = config.rope_theta.unwrap_or(10_000.0);
     let rotated = rotated(fields)?;
     let mut rotation = Rotation::new(theta, rotated);
+    expect_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
     match fields.folder.format {
         Format::Safetensors => scale_by_rule(fields, &mut rotation)?,
         Format::Gguf => scale_by_metadata(fields, &mut rotation)?,
     }
+    expect_angles(fields, &rotation, fields.name("rope_scaling", "rope.scaling"))?;
     Ok(rotation)
+}
+
+/// Refuses a base or a factor so small that no number is large enough for the angle of the last position.
+fn expect_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
+    let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
+    match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
+        true => Ok(()),
+        false => Err(fields.fault(format!("`{name}` turns positions by angles that are no numbers"))),
+    }
 }
 
 /// How many dimensions of each head turn.
@@ -27,7 +38,7 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
     let head = fields.folder.config.head_dim as usize;
     let rotated = match fields.folder.format {
         Format::Safetensors => {
-            let part = fields.get("partial_rotary_factor").or_else(|| rope(fields, "partial_rotary_factor"));
+            let part = rope(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
             let part = part.map_or(Some(1.0), Value::as_f64);
             part.map(|part| (part * head as f64) as usize)
         }
@@ -43,8 +54,16 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
 
 fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
     for name in ["rope_scaling", "rope_parameters"] {
-        if let Some(found) = fields.get(name).filter(|found| !found.is_object()) {
-            return Err(fields.fault(format!("`{name}`: expected an object, found {found}")));
+        match fields.get(name).map(|found| (found, found.as_object())) {
+            None => {}
+            Some((found, None)) => {
+                return Err(fields.fault(format!("`{name}`: expected an object, found {found}")));
+            }
+            // A rule for each kind of layer.
+            Some((found, Some(rule))) if rule.values().any(Value::is_object) => {
+                return Err(fields.unknown(name, found));
+            }
+            Some(_) => {}
         }
     }
     let Some(kind) = rope(fields, "rope_type").or_else(|| rope(fields, "type")) else { return Ok(()) };
@@ -68,10 +87,10 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     Ok(())
 }
 
-/// Newer configs keep all that concerns rotation in `rope_parameters`.
+/// Newer configs keep all that concerns rotation in `rope_parameters`. An empty object says nothing.
 fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
-    let rope = fields.get("rope_scaling").or_else(|| fields.get("rope_parameters"))?;
-    rope.get(name).filter(|value| !value.is_null())
+    let said = |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
+    said("rope_scaling").or_else(|| said("rope_parameters"))?.get(name).filter(|value| !value.is_null())
 }
 
 fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {

@@ -1,6 +1,6 @@
 //! What a load will do, from headers alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use model_files::{Dtype, Layout, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind};
@@ -110,9 +110,10 @@ impl Plan {
     /// Matrices over the files and over `own`, which `read` has filled, now or some other time.
     pub fn weights(&self, shape: &Shape, own: &Region) -> Result<Weights, Failed> {
         let roles = Roles::new(shape, &self.parts);
-        let norm = |name: &str| {
-            let weight = self.files.numbers(roles.need(&format!("{name}.weight"))?)?;
-            let bias = roles.find(&format!("{name}.bias")).filter(|_| shape.norms_centre);
+        let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
+        let norm = |name: &str, width: usize| {
+            let weight = self.files.numbers(roles.need(&format!("{name}.weight"), 1, width)?)?;
+            let bias = roles.find(&format!("{name}.bias"), 1, width)?.filter(|_| shape.norms_centre);
             let bias = bias.map(|bias| self.files.numbers(bias)).transpose()?;
             Ok::<_, Failed>(Norm { weight, bias, epsilon: shape.norm_epsilon })
         };
@@ -121,32 +122,33 @@ impl Plan {
             let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} lacks a matrix")));
             let norm_of_heads = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
-                roles.find(&format!("{name}.weight")).map(|_| norm(&name)).transpose()
+                let there = roles.find(&format!("{name}.weight"), 1, head_dim)?;
+                there.map(|_| norm(&name, head_dim)).transpose()
             };
             Ok(Layer {
-                attention_norm: norm(&format!("blk.{layer}.attn_norm"))?,
+                attention_norm: norm(&format!("blk.{layer}.attn_norm"), hidden)?,
                 queries: need(Role::Queries)?,
                 keys: need(Role::Keys)?,
                 values: need(Role::Values)?,
                 query_norm: norm_of_heads("attn_q_norm")?,
                 key_norm: norm_of_heads("attn_k_norm")?,
                 attention_output: need(Role::AttentionOutput)?,
-                feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"))?,
+                feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"), hidden)?,
                 gate: linear(Role::Gate)?,
                 up: need(Role::Up)?,
                 down: need(Role::Down)?,
             })
         };
-        let positions = roles.find("position_embd.weight").map(|part| {
-            let mut rows = Rows::new(part.shape[0] as usize, part.shape[1] as usize);
+        let positions = roles.find("position_embd.weight", context, hidden)?.map(|part| {
+            let mut rows = Rows::new(context, hidden);
             rows.all_mut().copy_from_slice(&self.files.numbers(part)?);
             Ok::<_, Failed>(rows)
         });
         Ok(Weights {
-            embedding: self.embedding(roles.need("token_embd.weight")?, shape.tied)?,
+            embedding: self.embedding(roles.need("token_embd.weight", vocabulary, hidden)?, shape.tied)?,
             positions: positions.transpose()?,
             layers: (0..shape.layers).map(layer).collect::<Result<_, Failed>>()?,
-            norm: norm("output_norm")?,
+            norm: norm("output_norm", hidden)?,
             output: self.matrix(&roles.output()?, own)?,
         })
     }
@@ -228,14 +230,13 @@ impl Plan {
     }
 }
 
-/// A GGUF has no tensors but those of its network; one that is not known here would be left out of what is computed.
+/// What stands where parts of the network stand and is not known here would be left out of what is computed: a bias that the
+/// config denies. A GGUF has nothing else; beside a folder's network there may be others, which nobody asked for.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
-    if folder.format != model_files::Format::Gguf {
-        return Ok(());
-    }
-    let known: std::collections::HashSet<&str> = parts.iter().map(|part| part.gguf.as_str()).collect();
-    let unknown = |name: &&str| !known.contains(name) && *name != "rope_freqs.weight";
-    match folder.tensors.iter().map(|tensor| tensor.name.as_str()).find(unknown) {
+    let whole = folder.format == model_files::Format::Gguf;
+    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).collect();
+    let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
+    match names.find(|name| whole || places.contains(place(name))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
             let what = format!("`{folder}` has a tensor `{name}`, which is not computed here");
@@ -243,6 +244,16 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
         }
         None => Ok(()),
     }
+}
+
+/// The layer that a tensor's name names, `model.layers.3`, or outside of all layers what it belongs to, `lm_head`.
+fn place(name: &str) -> &str {
+    let name = name.strip_prefix("transformer.").unwrap_or(name);
+    let dots = || name.match_indices('.').map(|(at, _)| at);
+    let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = dots().zip(dots().skip(1)).find(|(from, to)| is_number(from + 1, *to));
+    let end = numbered.map(|(_, end)| end).or_else(|| name.rfind('.'));
+    &name[..end.unwrap_or(name.len())]
 }
 
 /// Whether a part is stored with its columns as rows, so that only all of it can be read.

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use model_files::{Layout, Part};
-use protocol::{Failed, FailureKind};
+use protocol::Failed;
 
+use super::files::model;
 use crate::shape::Shape;
 
 /// The parts of a model by the names that GGUF has for them.
@@ -45,72 +46,70 @@ impl<'a> Roles<'a> {
         Self { shape, parts: parts.iter().map(|part| (part.gguf.as_str(), part)).collect() }
     }
 
-    pub fn find(&self, name: &str) -> Option<&'a Part> {
-        self.parts.get(name).copied()
+    /// A part of so many rows and columns, a vector being one row; another size than the network's is an error, not a part.
+    pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
+        let Some(part) = self.parts.get(name) else { return Ok(None) };
+        let (found, size) = (part.rows_in(Layout::Gguf), (rows as u64, columns as u64));
+        if found == size {
+            return Ok(Some(part));
+        }
+        let what = format!(
+            "tensor `{name}` has {} rows of {}, and the sizes of its config lead to {rows} of {columns}",
+            found.0, found.1
+        );
+        Err(model(what))
     }
 
-    pub fn need(&self, name: &str) -> Result<&'a Part, Failed> {
-        let missing = || Failed::new(FailureKind::Model, format!("tensor `{name}` is missing"));
-        self.find(name).ok_or_else(missing)
-    }
-
-    pub fn of_layer(&self, layer: usize, name: &str) -> Option<&'a Part> {
-        self.find(&format!("blk.{layer}.{name}"))
+    pub fn need(&self, name: &str, rows: usize, columns: usize) -> Result<&'a Part, Failed> {
+        self.find(name, rows, columns)?.ok_or_else(|| model(format!("tensor `{name}` is missing")))
     }
 
     /// `None` where the network goes without.
     pub fn stand(&self, layer: usize, role: Role) -> Result<Option<Stand<'a>>, Failed> {
-        let Shape { heads, kv_heads, head_dim, inner, .. } = *self.shape;
+        let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let fused = |name, range| self.some_of(layer, name, range);
-        let whole = |name| self.whole(layer, name);
-        let has = |name: &str| self.of_layer(layer, &format!("{name}.weight")).is_some();
-        let gated = has("ffn_gate");
-        let both = self.of_layer(layer, "ffn_up.weight").is_some_and(|up| outputs(up) == 2 * inner as u64);
+        let whole = |name, outputs, inputs| self.whole(layer, name, outputs, inputs);
+        let of_three = |rows| self.some_of(layer, "attn_qkv", queries + 2 * keys, rows);
+        let of_two = |rows| self.some_of(layer, "ffn_up", 2 * inner, rows);
+        let part = |name: &str| self.parts.get(format!("blk.{layer}.{name}.weight").as_str());
+        let gated = part("ffn_gate").is_some();
+        let both = part("ffn_up").is_some_and(|up| up.rows_in(Layout::Gguf).0 == 2 * inner as u64);
         let found = match role {
-            Role::Queries if has("attn_q") => whole("attn_q"),
-            Role::Queries => fused("attn_qkv", 0..queries),
-            Role::Keys if has("attn_k") => whole("attn_k"),
-            Role::Keys => fused("attn_qkv", queries..queries + keys),
-            Role::Values if has("attn_v") => whole("attn_v"),
-            Role::Values => fused("attn_qkv", queries + keys..queries + 2 * keys),
-            Role::AttentionOutput => whole("attn_output"),
-            Role::Gate if gated => whole("ffn_gate"),
-            Role::Gate if both => fused("ffn_up", 0..inner),
+            Role::Queries if part("attn_q").is_some() => whole("attn_q", queries, hidden),
+            Role::Queries => of_three(0..queries),
+            Role::Keys if part("attn_k").is_some() => whole("attn_k", keys, hidden),
+            Role::Keys => of_three(queries..queries + keys),
+            Role::Values if part("attn_v").is_some() => whole("attn_v", keys, hidden),
+            Role::Values => of_three(queries + keys..queries + 2 * keys),
+            Role::AttentionOutput => whole("attn_output", hidden, queries),
+            Role::Gate if gated => whole("ffn_gate", inner, hidden),
+            Role::Gate if both => of_two(0..inner),
             Role::Gate => return Ok(None),
-            Role::Up if both && !gated => fused("ffn_up", inner..2 * inner),
-            Role::Up => whole("ffn_up"),
-            Role::Down => whole("ffn_down"),
+            Role::Up if both && !gated => of_two(inner..2 * inner),
+            Role::Up => whole("ffn_up", inner, hidden),
+            Role::Down => whole("ffn_down", hidden, inner),
         };
         found.map(Some)
     }
 
     pub fn output(&self) -> Result<Stand<'a>, Failed> {
-        let matrix = match self.find("output.weight") {
+        let Shape { vocabulary, hidden, .. } = *self.shape;
+        let matrix = match self.find("output.weight", vocabulary, hidden)? {
             Some(own) => own,
-            None => self.need("token_embd.weight")?,
+            None => self.need("token_embd.weight", vocabulary, hidden)?,
         };
-        Ok(Stand { matrix, rows: 0..outputs(matrix), bias: None })
+        Ok(Stand { matrix, rows: 0..vocabulary as u64, bias: None })
     }
 
-    fn whole(&self, layer: usize, name: &str) -> Result<Stand<'a>, Failed> {
-        let matrix = self.need(&format!("blk.{layer}.{name}.weight"))?;
-        let bias = self.of_layer(layer, &format!("{name}.bias"));
-        Ok(Stand { matrix, rows: 0..outputs(matrix), bias })
+    fn whole(&self, layer: usize, name: &str, outputs: usize, inputs: usize) -> Result<Stand<'a>, Failed> {
+        let matrix = self.need(&format!("blk.{layer}.{name}.weight"), outputs, inputs)?;
+        let bias = self.find(&format!("blk.{layer}.{name}.bias"), 1, outputs)?;
+        Ok(Stand { matrix, rows: 0..outputs as u64, bias })
     }
 
-    fn some_of(&self, layer: usize, name: &str, rows: Range<usize>) -> Result<Stand<'a>, Failed> {
-        let whole = self.whole(layer, name)?;
-        let rows = rows.start as u64..rows.end as u64;
-        if rows.end > whole.rows.end {
-            let what =
-                format!("tensor `blk.{layer}.{name}.weight` has {} rows of {}", whole.rows.end, rows.end);
-            return Err(Failed::new(FailureKind::Model, what));
-        }
-        Ok(Stand { rows, ..whole })
+    /// Some rows of a matrix whose inputs are the hidden state.
+    fn some_of(&self, layer: usize, name: &str, all: usize, rows: Range<usize>) -> Result<Stand<'a>, Failed> {
+        let whole = self.whole(layer, name, all, self.shape.hidden)?;
+        Ok(Stand { rows: rows.start as u64..rows.end as u64, ..whole })
     }
-}
-
-fn outputs(part: &Part) -> u64 {
-    part.rows_in(Layout::Gguf).0
 }

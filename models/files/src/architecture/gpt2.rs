@@ -1,8 +1,8 @@
 //! GPT-2: learned positions, LayerNorm with biases, matrices stored as inputs by outputs, output tied to the embedding.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::{Order, Part, Parts, Place, names};
+use super::{Layout, Order, Part, Parts, Place, names};
 use crate::Config;
 
 /// The name that some checkpoints have for a tensor of GPT-2. The names of no other architecture begin so.
@@ -13,6 +13,7 @@ pub(crate) fn longer_name(name: &str) -> Option<String> {
 
 pub(super) fn parts(config: &Config) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
+    expect_heads_to_fill(config)?;
     let context = config.context_tokens.context("`n_positions` is missing")?;
     let inner = config.intermediate_size.unwrap_or(hidden.saturating_mul(4));
     let mut parts = Parts::new();
@@ -39,4 +40,22 @@ pub(super) fn parts(config: &Config) -> Result<Vec<Part>> {
     parts.norm(names("ln_f.weight", "output_norm.weight"), hidden);
     parts.norm_bias(names("ln_f.bias", "output_norm.bias"), hidden);
     Ok(parts.into_list())
+}
+
+/// Queries, keys and values are three equal thirds of one matrix, each of them all heads side by side.
+fn expect_heads_to_fill(config: &Config) -> Result<()> {
+    let Config { hidden_size, heads, kv_heads, head_dim, .. } = *config;
+    let (size, count) = match config.layout() {
+        Layout::HuggingFace => ("n_embd", "n_head"),
+        Layout::Gguf => ("embedding_length", "attention.head_count"),
+    };
+    ensure!(
+        u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size),
+        "`{count}` is {heads}: so many heads of {head_dim} do not make up `{size}`, {hidden_size}"
+    );
+    ensure!(
+        kv_heads == heads,
+        "{kv_heads} heads of keys and values: GPT-2 has as many as `{count}`, {heads}"
+    );
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! A config as config.json says it and as GGUF's metadata says it. One table for each family of architectures; what a
 //! table does not name is not carried over, so every field that changes what is computed must be in one, or refused.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, Layout, rope};
@@ -68,9 +68,7 @@ pub(super) const GPT2: &[Key] = &[
 impl Architecture {
     /// The metadata that GGUF wants of a config.json, the tokenizer's apart.
     pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
-        // Models of several modalities keep their language model's numbers one level down.
-        let raw = config.raw.get("text_config").unwrap_or(&config.raw);
-        let raw = raw.as_object().context("expected an object")?;
+        let raw = config.fields().context("expected an object")?;
         self.refuse_what_gguf_lacks(config, raw)?;
         let mut said: Vec<(String, MetadataValue)> =
             vec![("general.architecture".into(), MetadataValue::Text(self.gguf.into()))];
@@ -153,8 +151,19 @@ impl Architecture {
             "`attention_bias` is `true`, which GGUF's `{}` does not have",
             self.gguf
         );
-        let partial = raw.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
-        ensure!(partial == 1.0, "`partial_rotary_factor` {partial}: only whole heads are written");
+        let partial = [rope::rule(raw), Some(raw)].into_iter().flatten();
+        let partial =
+            partial.filter_map(|fields| fields.get("partial_rotary_factor")).find(|part| !part.is_null());
+        if let Some(partial) = partial.filter(|part| part.as_f64() != Some(1.0)) {
+            bail!("`partial_rotary_factor` {partial}: only whole heads are written");
+        }
+        let (heads, head_dim, hidden) = (config.heads, config.head_dim, config.hidden_size);
+        ensure!(
+            self.keys.iter().any(|key| key.gguf == "attention.key_length")
+                || u64::from(heads) * u64::from(head_dim) == u64::from(hidden),
+            "`head_dim` is {head_dim}, and GGUF's `{}` has no other than the hidden size over the heads, {hidden} / {heads}",
+            self.gguf
+        );
         let window = raw.get("sliding_window").and_then(Value::as_u64);
         let windowed = raw.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
         let context = config.context_tokens.map_or(0, u64::from);
@@ -178,6 +187,7 @@ fn field(config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option
         "n_inner" => {
             Some(f64::from(config.intermediate_size.unwrap_or(config.hidden_size.saturating_mul(4))))
         }
+        "rms_norm_eps" if config.architecture == "phi3" => Some(1e-5),
         "rms_norm_eps" => Some(1e-6),
         "layer_norm_epsilon" => Some(1e-5),
         _ => None,
@@ -204,5 +214,34 @@ impl Config {
     /// Which side's names `raw` and `architecture` have.
     pub fn layout(&self) -> Layout {
         if self.raw.get("general.architecture").is_some() { Layout::Gguf } else { Layout::HuggingFace }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(field: &str, value: Value) -> Option<String> {
+        let mut config = json!({
+            "model_type": "phi3", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+            "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 16
+        });
+        config[field] = value;
+        let config = Config::from_json(config, &Value::Null).unwrap();
+        let architecture = Architecture::named("phi3").unwrap();
+        architecture.to_gguf(&config).err().map(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_gguf_has_no_word_for_is_refused_by_its_name() {
+        assert_eq!(refused("head_dim", json!(16)), None);
+        assert!(refused("head_dim", json!(32)).unwrap().starts_with("`head_dim` is 32, and GGUF's `phi3`"));
+        for (field, value) in [
+            ("partial_rotary_factor", json!(0.5)),
+            ("partial_rotary_factor", json!("all")),
+            ("rope_parameters", json!({"rope_type": "default", "partial_rotary_factor": 0.5})),
+        ] {
+            assert!(refused(field, value).unwrap().starts_with("`partial_rotary_factor` "));
+        }
     }
 }

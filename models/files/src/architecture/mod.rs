@@ -151,8 +151,8 @@ impl Architecture {
             heads.is_multiple_of(kv_heads),
             "{heads} heads do not divide into {kv_heads} key-value heads"
         );
-        ensure!(config.head_dim.is_multiple_of(2), "heads of {}: rotation needs pairs", config.head_dim);
         let parts = (self.parts)(config)?;
+        ensure!(config.head_dim.is_multiple_of(2), "heads of {}: rotation needs pairs", config.head_dim);
         let empty = parts.iter().find(|part| part.shape.contains(&0));
         ensure!(empty.is_none(), "`{}` would have no numbers", empty.map_or("", |part| &part.name));
         Ok(parts)

@@ -3,7 +3,7 @@
 //! config.json names a rule and its numbers. GGUF has names for some rules; Llama 3's it has as a tensor of factors.
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::metadata::shortest;
 use crate::Config;
@@ -40,7 +40,7 @@ impl Llama3 {
 
 /// What GGUF says in metadata, and refuses what it has no word for.
 pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
-    let Some((kind, rule)) = rule(config) else { return Ok(Vec::new()) };
+    let Some((kind, rule)) = scaling(config) else { return Ok(Vec::new()) };
     let own = |name: &str, value| (format!("{prefix}.rope.scaling.{name}"), value);
     let number = |name: &str| {
         let value = rule.get(name).and_then(Value::as_f64);
@@ -67,7 +67,7 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
 
 /// The rule of Llama 3, where a config.json has it.
 pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
-    let Some(("llama3", rule)) = rule(config) else { return Ok(None) };
+    let Some(("llama3", rule)) = scaling(config) else { return Ok(None) };
     let number = |name: &str| {
         let value = rule.get(name).and_then(Value::as_f64).filter(|value| *value > 0.0 && value.is_finite());
         value.with_context(|| format!("rope scaling `llama3`: `{name}` is missing or no number above 0"))
@@ -128,11 +128,16 @@ fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     }))
 }
 
+/// What a config says of rotation, in one object or in the other. An empty one says nothing.
+pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let mut said =
+        ["rope_scaling", "rope_parameters"].iter().filter_map(|name| fields.get(*name)?.as_object());
+    said.find(|rule| !rule.is_empty())
+}
+
 /// The rule's name and its numbers, unless positions are left as they are.
-fn rule(config: &Config) -> Option<(&str, &Value)> {
-    let rule = ["rope_scaling", "rope_parameters"]
-        .iter()
-        .find_map(|name| config.raw.get(name).filter(|value| value.is_object()))?;
+fn scaling(config: &Config) -> Option<(&str, &Map<String, Value>)> {
+    let rule = rule(config.fields()?)?;
     let kind = rule.get("rope_type").or_else(|| rule.get("type"))?.as_str()?;
     (kind != "default").then_some((kind, rule))
 }
