@@ -1,12 +1,13 @@
 //! The program itself, asked through its pipes about the embedded model.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine_kit::protocol::{Failed, FailureKind, Generated, Id, Loaded, Message, Scored, parse_message};
 use lmrs::kernels::Level;
 use lmrs::kernels::rows::has_tiles;
-use serde_json::json;
+use model_files::{Dtype, Format, Goal, ModelFolder};
+use serde_json::{Value, json};
 
 /// The answers to these lines, but for progress and hello.
 fn ask_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
@@ -91,6 +92,83 @@ fn a_load_states_what_is_in_effect() {
         );
         assert!(facts.libraries.contains_key("kernels") && !facts.libraries.contains_key("prompt-lookup"));
     }
+}
+
+/// A tiny llama in bf16, of this width and this inner width.
+fn tiny_llama(folder: &Path, hidden: u32, inner: u32) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/configs/llama.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
+    let heads = json!(hidden / 16);
+    let fields = [
+        ("hidden_size", json!(hidden)),
+        ("intermediate_size", json!(inner)),
+        ("num_attention_heads", heads.clone()),
+        ("num_key_value_heads", heads),
+    ];
+    fields.into_iter().for_each(|(name, value)| config[name] = value);
+    let (path, out) = (folder.join("config.json"), folder.join("model"));
+    std::fs::write(&path, config.to_string()).unwrap();
+    let shape = model_files::Shape::of_config(&path).unwrap();
+    let goal = Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: out.clone() };
+    model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
+    out
+}
+
+fn load_of(model: &Path, dtype: Option<&str>) -> String {
+    json!({"type": "load", "model": model, "threads": 1, "dtype": dtype}).to_string()
+}
+
+#[test]
+fn a_load_states_what_most_of_its_weights_are_held_as_whatever_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    // Of rows of 48 and of 64 numbers only the latter have blocks, and those are the fewer.
+    let model = tiny_llama(folder.path(), 48, 64);
+    let answers = ask(&[&load_of(&model, Some("q8_0"))]);
+    let facts = &loaded(&answers[0]).facts;
+    assert_eq!(facts.weights_dtype.as_deref(), Some("bf16"));
+    assert_eq!(facts.compute_dtype.as_deref(), Some("q8_0"), "some are");
+}
+
+#[test]
+fn blocks_that_no_matrix_can_take_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny_llama(folder.path(), 48, 80);
+    for dtype in ["q8_0", "q4_0"] {
+        let told = refused(&[&load_of(&model, Some(dtype))]);
+        assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
+        assert!(told.message.contains("48, 48 and 80 numbers"), "{told:?}");
+        assert!(told.hint.unwrap().contains("`dtype`"));
+    }
+    assert_eq!(loaded(&ask(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(), Some("bf16"));
+}
+
+/// A GGUF of Q8_0, whose blocks are called Q5_0: those are smaller, so that every tensor lies within the file. All are zero.
+fn gguf_of_q5_0(folder: &Path) -> PathBuf {
+    let (model, path) = (tiny_llama(folder, 64, 96), folder.join("model.gguf"));
+    let goal = Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: path.clone() };
+    model_files::convert(&ModelFolder::open(&model).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    for tensor in &ModelFolder::open(&path).unwrap().tensors {
+        let name = tensor.name.as_bytes();
+        let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len();
+        // After the name the number of dimensions, the dimensions, and the type.
+        let kind = at + 4 + 8 * usize::from(bytes[at]);
+        if bytes[kind] == 8 {
+            bytes[kind] = 6;
+            bytes[tensor.offset as usize..][..tensor.bytes as usize].fill(0);
+        }
+    }
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn blocks_that_are_widened_are_stated_as_what_they_become() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = gguf_of_q5_0(folder.path());
+    assert_eq!(model_files::own_dtype(&ModelFolder::open(&model).unwrap()).unwrap(), Dtype::Q5_0);
+    let answers = ask(&[&load_of(&model, None)]);
+    assert_eq!(loaded(&answers[0]).facts.weights_dtype.as_deref(), Some("f16"));
 }
 
 #[test]
