@@ -258,6 +258,57 @@ fn the_ids_of_a_request_do_not_depend_on_what_else_is_under_way() {
     }
 }
 
+/// A model that knows all ids but one: its row of the embedding has no numbers.
+fn model_that_lacks(id: usize, folder: &Path) -> PathBuf {
+    let model = tiny_llama(folder, 64, 96);
+    let opened = ModelFolder::open(&model).unwrap();
+    let embedding = opened.tensors.iter().find(|tensor| tensor.name.contains("embed_tokens")).unwrap();
+    let path = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let row = &mut bytes[embedding.offset as usize + id * 128..][..128];
+    row.fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    model
+}
+
+#[test]
+fn a_request_whose_logits_are_no_numbers_fails_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let lacking = 319;
+    let model = load_of(&model_that_lacks(lacking, folder.path()), None);
+    let warm = r#","sampling":{"temperature":1.0,"top_k":9,"seed":4}"#;
+    let request = |id: usize, (length, last, sampling): (usize, usize, &str)| {
+        let ids: Vec<usize> = (0..length).map(|at| (at * 7 + last) % 300).chain([last]).collect();
+        format!(r#"{{"id":{id},"prompt_ids":{ids:?},"max_new_tokens":12,"ignore_eos":true{sampling}}}"#)
+    };
+    let good = [(2, 8, ""), (30, 9, warm), (300, 10, ""), (0, 11, "")];
+    let bad = [(3, lacking, ""), (20, lacking, warm)];
+    let alone = |id: usize| ids(&ask(&[&model, &request(id, good[id])])[1]);
+    let alone: Vec<_> = (0..good.len()).map(alone).collect();
+    let of = |first: usize| (0..good.len()).map(move |id| request(first + id, good[id]));
+    let mut lines: Vec<String> = [model.clone()].into_iter().chain(of(0)).collect();
+    lines.insert(2, request(91, bad[0]));
+    lines.insert(4, request(92, bad[1]));
+    // What comes later gets the memory of those that have failed.
+    lines.extend(of(10).chain(of(20)));
+    let answers = ask(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut failed = Vec::new();
+    for answer in &answers[1..] {
+        match answer {
+            Message::Failed(answer) => {
+                assert_eq!(answer.kind, FailureKind::Model, "{answer:?}");
+                failed.push(answer.id.clone().unwrap());
+            }
+            answer => {
+                let Some(Id::Number(id)) = generated(answer).id else { panic!("{answer:?}") };
+                assert_eq!(ids(answer), alone[id as usize % 10], "{id} beside those that fail");
+            }
+        }
+    }
+    failed.sort_by_key(|id| format!("{id:?}"));
+    assert_eq!((failed, answers.len()), (vec![Id::Number(91), Id::Number(92)], lines.len()));
+}
+
 /// A file of zeros that takes no room on the disk: four layers of 825 GB.
 #[cfg(target_os = "linux")]
 #[test]
