@@ -52,6 +52,7 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_on_a_long_text() {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "figures, for who asks with `--nocapture`")]
 fn assert_cost(ratio: f64, asked: Asked, level: Level, bound: f64) {
     let percent = (ratio - 1.0) * 100.0;
     println!("{level} {asked:?}: {percent:+.4} %");
