@@ -27,7 +27,7 @@ use step::Pace;
 
 /// Rows of prompts that go through the network at once where nobody waits for the next token. A request is cancelled between two
 /// such steps.
-const AT_ONCE: usize = 256;
+pub(crate) const AT_ONCE: usize = 256;
 
 /// The network, and what belongs to the requests under way.
 pub struct LoadedModel<D: Decoder> {
