@@ -47,7 +47,8 @@ pub trait Slots {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
     /// Advances every admitted request by one token (its prefill counts as the first): `tokens[slot].push(sequence, id)`.
-    /// `tokens` holds `None` for free slots.
+    /// `tokens` holds `None` for free slots. A request that fails by itself is told to its `Tokens::fail`; an `Err` ends all of
+    /// them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
     /// Forgets a request that is done, cancelled or failed. Comes once for every slot that was admitted.

@@ -119,7 +119,7 @@ impl<E: Engine> Server<E> {
     fn harvest(&mut self) {
         let mut ended = Vec::new();
         for slot in 0..self.overlap.runs.len() {
-            let over = |tokens: &Tokens| tokens.all_done() || tokens.misused() || tokens.is_cancelled();
+            let over = |tokens: &Tokens| tokens.all_done() || tokens.has_failed() || tokens.is_cancelled();
             if !self.overlap.tokens[slot].as_ref().is_some_and(over) {
                 continue;
             }

@@ -26,7 +26,7 @@ pub struct Tokens {
     stream: Option<Stream>,
     planted: Planted,
     sequences: Vec<Track>,
-    misuse: Option<String>,
+    failed: Option<Failed>,
 }
 
 /// What ends a sequence.
@@ -73,7 +73,7 @@ impl Tokens {
             finish: None,
         };
         let (planted, sequences) = (Planted::default(), prompts.iter().map(track).collect());
-        Self { clock, start_ns, ending, stream, planted, sequences, misuse: None }
+        Self { clock, start_ns, ending, stream, planted, sequences, failed: None }
     }
 
     /// Lets that time pass before each token of a sequence but the first.
@@ -95,12 +95,11 @@ impl Tokens {
         let mut ns = self.clock.ns();
         let Some(track) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();
-            self.misuse
-                .get_or_insert_with(|| format!("a token for sequence {sequence}, and there are {count}"));
+            self.fail(internal(format!("a token for sequence {sequence}, and there are {count}")));
             return Flow::Done;
         };
         if track.finish.is_some() {
-            self.misuse.get_or_insert_with(|| format!("a token for sequence {sequence} after it was done"));
+            self.fail(internal(format!("a token for sequence {sequence} after it was done")));
             return Flow::Done;
         }
         // No token is made in no time; a clock coarser than the engine is quick must not say so.
@@ -156,17 +155,20 @@ impl Tokens {
         }
     }
 
-    pub(crate) fn misused(&self) -> bool {
-        self.misuse.is_some()
+    /// This request has failed, and those that overlap with it go on: a `step` that fails as a whole ends all of them.
+    pub fn fail(&mut self, failed: Failed) {
+        self.failed.get_or_insert(failed);
     }
 
-    /// Closes the iteration: every sequence is done, or the request was cancelled, or the engine broke its promise.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Closes the iteration: every sequence is done, or the request was cancelled or has failed, or the engine broke its promise.
     pub(crate) fn finish(self) -> Result<Iteration, Failed> {
         let end_ns = self.clock.ns();
-        let internal =
-            |message: String| Failed::new(FailureKind::Internal, format!("the engine gave {message}"));
-        if let Some(misuse) = self.misuse {
-            return Err(internal(misuse));
+        if let Some(failed) = self.failed {
+            return Err(failed);
         }
         let cancelled = self.ending.cancelled.load(Ordering::Relaxed);
         let mut sequences = Vec::with_capacity(self.sequences.len());
@@ -187,6 +189,11 @@ impl Tokens {
         }
         Ok(Iteration { start_ns: self.start_ns, end_ns, sequences })
     }
+}
+
+/// The engine broke its promise.
+fn internal(given: String) -> Failed {
+    Failed::new(FailureKind::Internal, format!("the engine gave {given}"))
 }
 
 impl Stream {

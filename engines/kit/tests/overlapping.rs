@@ -4,7 +4,7 @@
 mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message};
-use toy::{CANCELS_SEVEN, ENDS, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment};
+use toy::{CANCELS_SEVEN, ENDS, FAILS_ALONE, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment};
 
 fn answers(messages: &[Message]) -> Vec<(Option<Id>, Result<&Generated, FailureKind>)> {
     let answer = |message: &'_ Message| match message {
@@ -167,6 +167,19 @@ fn a_step_that_fails_or_panics_answers_everyone_once_and_the_engine_lives_on() {
         assert_eq!(third.loaded.is_some(), first == PANICS, "a panic costs the model, a failure does not");
         assert_eq!(answers.len(), 3);
     }
+}
+
+#[test]
+fn a_request_that_fails_by_itself_ends_alone_and_its_slot_is_free() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#.to_string(),
+        format!(r#"{{"id":2,"prompts_ids":[[{FAILS_ALONE}],[7]],"max_new_tokens":6}}"#),
+        r#"{"id":3,"prompt_ids":[6],"max_new_tokens":2}"#.to_string(),
+    ];
+    let heard = converse(Toy::overlapping(), environment("by itself"), lines.join("\n").as_bytes());
+    let answers = answers(&heard.messages);
+    assert_eq!((answers[0].0.clone(), answers[0].1), (number(2), Err(FailureKind::Model)));
+    assert!(answers[1..].iter().all(|(_, answer)| answer.is_ok()) && answers.len() == 3);
 }
 
 #[test]

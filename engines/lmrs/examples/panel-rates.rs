@@ -1,10 +1,9 @@
-//! How fast products with panels are, beside what the memory gives when it is only read, by the time that the threads had on
-//! their processors: the slowest thread counts.
+//! Products of many tokens with panels, as integers beside widened to bf16, whichever of both the engine takes: by the time that
+//! the threads had on their processors, of which the slowest counts. All else is in `lmrs-bench`.
 //!
-//! `cargo run --release -p lmrs --example panel-rates -- [decode|prefill] [tokens] [threads] [level]`
+//! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
-use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,22 +18,16 @@ use lmrs::rows::Rows;
 use nix::time::{ClockId, clock_gettime};
 
 const FORMATS: [Format; 4] = [Format::Q8_0, Format::Q4_0, Format::Q4K, Format::Q6K];
-/// Far more than the caches hold.
-const BYTES: usize = 320 << 20;
 const ROUNDS: usize = 9;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let what = arguments.first().map_or("decode", String::as_str);
     let number = |at: usize, usual: usize| {
         arguments.get(at).map_or(Ok(usual), |text| text.parse()).context("a number")
     };
-    let threads = number(2, 2)?;
-    let level = arguments.get(3).map_or(Ok(Level::best()), |word| word.parse())?;
-    match what {
-        "decode" => decode(level, number(1, 1)?, threads),
-        _ => prefill(level, number(1, 512)?, threads),
-    }
+    let (tokens, threads) = (number(0, 512)?, number(1, 2)?);
+    let level = arguments.get(2).map_or(Ok(Level::best()), |word| word.parse())?;
+    measure(level, tokens, threads)
 }
 
 /// Any bytes, with scales that are finite: this measures time.
@@ -44,37 +37,9 @@ fn region(bytes: usize) -> Result<Region> {
     Ok(region.finish())
 }
 
-/// GB/s of weights.
-fn decode(level: Level, tokens: usize, threads: usize) -> Result<()> {
-    for inputs in [2048, 8192] {
-        let panels = |format| BYTES / Matrix::bytes_for(format, PANEL, inputs);
-        let matrices: Vec<Matrix> = FORMATS
-            .into_iter()
-            .map(|format| {
-                let outputs = panels(format) * PANEL;
-                Ok(Matrix::new(format, outputs, inputs, region(Matrix::bytes_for(format, outputs, inputs))?))
-            })
-            .collect::<Result<_>>()?;
-        let input = input(level, tokens, inputs);
-        let mut rates = [const { Vec::new() }; FORMATS.len() + 2];
-        for _ in 0..ROUNDS {
-            for (matrix, rates) in matrices.iter().zip(&mut rates) {
-                let mut out = Rows::new(tokens, matrix.outputs);
-                rates.push(matrix.bytes() as f64 / share(threads, level, matrix, &input, &mut out));
-            }
-            for (places, rates) in [1, 8].into_iter().zip(&mut rates[FORMATS.len()..]) {
-                let bytes = matrices[0].region().bytes();
-                rates.push(bytes.len() as f64 / read(threads, places, bytes));
-            }
-        }
-        print(&format!("decode {tokens} tokens, {inputs} inputs, {threads} threads, GB/s"), rates);
-    }
-    Ok(())
-}
-
 /// Billions of additions and multiplications a second: each format in integers and, where the level has products of bf16,
 /// widened to it, by turns.
-fn prefill(level: Level, tokens: usize, threads: usize) -> Result<()> {
+fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));
         let matrices = FORMATS.map(|format| {
@@ -94,8 +59,7 @@ fn prefill(level: Level, tokens: usize, threads: usize) -> Result<()> {
             }
         }
         for (way, rates) in ["integers", "bf16"].into_iter().zip(rates) {
-            let what =
-                format!("prefill {tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {way}");
+            let what = format!("{tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {way}");
             print(&what, rates);
         }
     }
@@ -104,8 +68,8 @@ fn prefill(level: Level, tokens: usize, threads: usize) -> Result<()> {
 
 fn print<const CASES: usize>(what: &str, rates: [Vec<f64>; CASES]) {
     print!("{what}, median (best):");
-    let names = FORMATS.map(|format| format!("{format:?}"));
-    for (name, mut rates) in names.into_iter().chain(["read1", "read8"].map(str::to_owned)).zip(rates) {
+    let names = FORMATS.map(Format::as_str);
+    for (name, mut rates) in names.into_iter().zip(rates) {
         rates.sort_by(f64::total_cmp);
         if let (Some(best), Some(median)) = (rates.last(), rates.get(rates.len() / 2)) {
             print!("  {name} {median:.1} ({best:.1})");
@@ -168,33 +132,6 @@ fn share_by(
         }
     });
     slowest.into_inner() as f64
-}
-
-/// Reads all of it, each thread its part from so many places. Nanoseconds of the slowest.
-fn read(threads: usize, places: usize, bytes: &[u8]) -> f64 {
-    let slowest = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for share in bytes.chunks(bytes.len().div_ceil(threads)) {
-            let slowest = &slowest;
-            scope.spawn(move || timed(slowest, || read_places(places, share)));
-        }
-    });
-    slowest.into_inner() as f64
-}
-
-fn read_places(places: usize, bytes: &[u8]) {
-    let places: Vec<&[u8]> = bytes.chunks_exact(bytes.len() / places).collect();
-    let mut sums = [0_u64; 8];
-    for at in (0..places[0].len() / 512 * 512).step_by(512) {
-        for place in &places {
-            for line in place[at..at + 512].as_chunks::<64>().0 {
-                for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
-                    *sum ^= u64::from_ne_bytes(*word);
-                }
-            }
-        }
-    }
-    black_box(sums);
 }
 
 /// A thread of its own runs it, so that what the thread took is what this took.

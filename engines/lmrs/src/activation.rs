@@ -32,7 +32,8 @@ pub fn apply(
     }
 }
 
-/// From so many rows on they are shared out.
+/// From so many rows on they are shared out: sooner than other steps, because these rows are the widest, and each of their
+/// numbers takes an exponential.
 const SHARED: usize = 4;
 
 impl Activation {

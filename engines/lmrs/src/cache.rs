@@ -22,6 +22,11 @@ pub const STRIP: usize = 64;
 /// Vectors of every level divide a strip.
 const FILL: usize = 16;
 
+/// Numbers of a head's values in a position: filled up to whole vectors.
+pub fn value_dims(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(FILL)
+}
+
 #[derive(Debug)]
 pub struct Cache {
     sizes: Sizes,
@@ -53,17 +58,12 @@ pub struct TileMut<'a> {
 }
 
 impl Sizes {
-    /// Of a head's values in a position, filled up to whole vectors.
-    fn value_dims(self) -> usize {
-        self.head_dim.next_multiple_of(FILL)
-    }
-
     fn key_bytes(self) -> usize {
         TILE * self.head_dim * self.stored.bytes()
     }
 
     fn tile_bytes(self) -> usize {
-        self.key_bytes() + TILE * self.value_dims() * self.stored.bytes()
+        self.key_bytes() + TILE * value_dims(self.head_dim) * self.stored.bytes()
     }
 
     fn layer_bytes(self) -> usize {
@@ -167,7 +167,7 @@ impl TileMut<'_> {
                 column[position * size..][..size].copy_from_slice(number);
             }
         }
-        let mut left = self.sizes.value_dims();
+        let mut left = value_dims(self.sizes.head_dim);
         let mut strips = values;
         for dims in value.chunks(STRIP) {
             let width = left.min(STRIP);

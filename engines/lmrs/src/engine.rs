@@ -40,22 +40,26 @@ impl Engine for Lmrs {
         phases: &mut Phases,
     ) -> Result<Self::Model, Failed> {
         phases.begin("config");
+        // Of what was parsed before, so that weights do not come on top of it.
+        memory::give_back();
         let settings = Settings::read(load)?;
         let level = level(settings.kernels.as_deref())?;
         let shape = Shape::of(folder)?;
         let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
         let own = own.as_str().to_ascii_lowercase();
-        let weights_dtype = load.dtype.clone().unwrap_or(own.clone());
+        let asked = Asked::named(load.dtype.as_deref(), &own)?;
+        asked.expect_taken(&shape)?;
         let context = load.context_tokens.map_or(shape.context, |tokens| shape.context.min(tokens as usize));
         // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
-        let stored = if weights_dtype == "f32" { Stored::F32 } else { Stored::F16 };
-        let plan = Plan::of(folder, &shape, Asked::named(load.dtype.as_deref(), &own)?)?;
+        let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
+        let stored = if exact { Stored::F32 } else { Stored::F16 };
+        let plan = Plan::of(folder, &shape, asked)?;
         // A cache is touched as it fills: where nobody has asked for a context, nobody has asked for all of its memory.
         let filled = load.context_tokens.map_or(0, |_| Cache::bytes_for(&shape, context, stored));
         plan.expect_room(filled as u64, memory::available_bytes())?;
         phases.begin("threads");
-        let asked = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
-        let pool = if settings.pin { Pool::pinned(asked) } else { Pool::new(asked) };
+        let threads = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
+        let pool = if settings.pin { Pool::pinned(threads) } else { Pool::new(threads) };
         let sidecar = Some(plan.layout()).filter(|layout| settings.sidecar && !layout.is_empty());
         let sidecar = sidecar.and_then(|layout| Sidecar::of(folder, &layout).ok());
         let packed = packed(&plan, sidecar.as_ref(), &pool, phases)?;
@@ -65,7 +69,7 @@ impl Engine for Lmrs {
         let facts = Facts {
             device: Some("cpu".into()),
             weights_bytes: Some(weights.matrix_bytes()),
-            weights_dtype: Some(weights_dtype),
+            weights_dtype: Some(weights.format().as_str().into()),
             compute_dtype: Some(computed_in(level, &weights).into()),
             kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
             threads: Some(narrow(pool.threads())),

@@ -59,6 +59,19 @@ impl Format {
         }
     }
 
+    /// As the protocol spells the dtype.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+            Self::Q4_0 => "q4_0",
+            Self::Q4K => "q4_k",
+            Self::Q6K => "q6_k",
+        }
+    }
+
     pub fn is_panels(self) -> bool {
         !matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }

@@ -27,7 +27,7 @@ use step::Pace;
 
 /// Rows of prompts that go through the network at once where nobody waits for the next token. A request is cancelled between two
 /// such steps.
-const AT_ONCE: usize = 256;
+pub(crate) const AT_ONCE: usize = 256;
 
 /// The network, and what belongs to the requests under way.
 pub struct LoadedModel<D: Decoder> {
@@ -79,8 +79,16 @@ impl<D: Decoder> Model for LoadedModel<D> {
                 courses.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
             let places: Vec<usize> = under_way.iter().map(|(place, _)| *place).collect();
             let mut these: Vec<_> = under_way.iter_mut().map(|(_, course)| &mut **course).collect();
-            let push = &mut |which: usize, id: u32| tokens.push(places[which], id) == Flow::More;
-            course::advance(&mut self.decoder, &mut these, Pace::Together, &mut self.found, push)?;
+            let mut failed = None;
+            let take = &mut |which: usize, id: Result<u32, Failed>| match id {
+                Ok(id) => tokens.push(places[which], id) == Flow::More,
+                Err(fault) => {
+                    failed = Some(fault);
+                    false
+                }
+            };
+            course::advance(&mut self.decoder, &mut these, Pace::Together, &mut self.found, take);
+            failed.map_or(Ok(()), Err)?;
         }
         courses.into_iter().for_each(|course| self.keep(course.into_sequence()));
         Ok(())

@@ -3,7 +3,7 @@
 use crate::kernels::lanes::{sum, sum_of_squares};
 use crate::ops::Ops;
 use crate::rows::Rows;
-use crate::share::share_if;
+use crate::share::{SHARED, share_if};
 
 #[derive(Debug, Clone)]
 pub struct Norm {
@@ -12,9 +12,6 @@ pub struct Norm {
     pub bias: Option<Vec<f32>>,
     pub epsilon: f32,
 }
-
-/// From so many rows on they are shared out.
-const SHARED: usize = 16;
 
 impl Norm {
     /// Row by row.

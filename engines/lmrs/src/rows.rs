@@ -18,6 +18,12 @@ impl Rows {
         self.numbers.resize(tokens * width, 0.0);
     }
 
+    /// Whole rows behind those that are there.
+    pub fn append(&mut self, rows: &[f32]) {
+        assert!(rows.len().is_multiple_of(self.width), "whole rows");
+        self.numbers.extend_from_slice(rows);
+    }
+
     pub fn tokens(&self) -> usize {
         self.numbers.len().checked_div(self.width).unwrap_or(0)
     }

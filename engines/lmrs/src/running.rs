@@ -6,13 +6,16 @@ use protocol::{Failed, FailureKind};
 
 use crate::kernels::attention::Stored;
 use crate::kernels::rows::DECODE_TOKENS;
+use crate::model::AT_ONCE;
 use crate::model::decoder::{Decoder, FEW, Found, Span, Wanted};
-use crate::network::{self, Answer, Network, NoNumbers, Sequence};
+use crate::network::{self, Answer, CHUNK, Network, NoNumbers, Sequence};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
 
 const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels decode at once");
+const _: () =
+    assert!(AT_ONCE <= CHUNK, "a stretch of a prompt is one pass: cut again, it could leave a few rows over");
 
 /// A network with its weights, and the threads that it computes with.
 pub struct Running {
@@ -105,15 +108,7 @@ fn sort(logits: &Rows, kinds: &[(Wanted, usize)], wanted: network::Wanted, found
             Wanted::Nothing => {}
             Wanted::Largest => found.ids.extend(all.last().map(|row| greedy(logits.row(row)))),
             Wanted::EveryLargest => found.ids.extend(all.map(|row| greedy(logits.row(row)))),
-            Wanted::Logits => {
-                all.last().into_iter().for_each(|row| append(&mut found.logits, logits.row(row)))
-            }
+            Wanted::Logits => all.last().into_iter().for_each(|row| found.logits.append(logits.row(row))),
         }
     }
-}
-
-fn append(rows: &mut Rows, row: &[f32]) {
-    let held = rows.tokens();
-    rows.reshape(held + 1, row.len());
-    rows.row_mut(held).copy_from_slice(row);
 }

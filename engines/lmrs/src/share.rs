@@ -16,6 +16,9 @@ pub fn share<T: Send>(pool: &Pool, pieces: impl Iterator<Item = T> + Send, work:
     });
 }
 
+/// From so many rows on the small steps between products are worth waking the others for.
+pub const SHARED: usize = 16;
+
 /// The same, by the caller alone where there is too little of it to wake anybody for.
 pub fn share_if<T: Send>(
     worth: bool,

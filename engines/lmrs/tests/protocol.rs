@@ -1,12 +1,13 @@
 //! The program itself, asked through its pipes about the embedded model.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine_kit::protocol::{Failed, FailureKind, Generated, Id, Loaded, Message, Scored, parse_message};
 use lmrs::kernels::Level;
 use lmrs::kernels::rows::has_tiles;
-use serde_json::json;
+use model_files::{Dtype, Format, Goal, ModelFolder};
+use serde_json::{Value, json};
 
 /// The answers to these lines, but for progress and hello.
 fn ask_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
@@ -91,6 +92,83 @@ fn a_load_states_what_is_in_effect() {
         );
         assert!(facts.libraries.contains_key("kernels") && !facts.libraries.contains_key("prompt-lookup"));
     }
+}
+
+/// A tiny llama in bf16, of this width and this inner width.
+fn tiny_llama(folder: &Path, hidden: u32, inner: u32) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/configs/llama.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
+    let heads = json!(hidden / 16);
+    let fields = [
+        ("hidden_size", json!(hidden)),
+        ("intermediate_size", json!(inner)),
+        ("num_attention_heads", heads.clone()),
+        ("num_key_value_heads", heads),
+    ];
+    fields.into_iter().for_each(|(name, value)| config[name] = value);
+    let (path, out) = (folder.join("config.json"), folder.join("model"));
+    std::fs::write(&path, config.to_string()).unwrap();
+    let shape = model_files::Shape::of_config(&path).unwrap();
+    let goal = Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: out.clone() };
+    model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
+    out
+}
+
+fn load_of(model: &Path, dtype: Option<&str>) -> String {
+    json!({"type": "load", "model": model, "threads": 1, "dtype": dtype}).to_string()
+}
+
+#[test]
+fn a_load_states_what_most_of_its_weights_are_held_as_whatever_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    // Of rows of 48 and of 64 numbers only the latter have blocks, and those are the fewer.
+    let model = tiny_llama(folder.path(), 48, 64);
+    let answers = ask(&[&load_of(&model, Some("q8_0"))]);
+    let facts = &loaded(&answers[0]).facts;
+    assert_eq!(facts.weights_dtype.as_deref(), Some("bf16"));
+    assert_eq!(facts.compute_dtype.as_deref(), Some("q8_0"), "some are");
+}
+
+#[test]
+fn blocks_that_no_matrix_can_take_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny_llama(folder.path(), 48, 80);
+    for dtype in ["q8_0", "q4_0"] {
+        let told = refused(&[&load_of(&model, Some(dtype))]);
+        assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
+        assert!(told.message.contains("48, 48 and 80 numbers"), "{told:?}");
+        assert!(told.hint.unwrap().contains("`dtype`"));
+    }
+    assert_eq!(loaded(&ask(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(), Some("bf16"));
+}
+
+/// A GGUF of Q8_0, whose blocks are called Q5_0: those are smaller, so that every tensor lies within the file. All are zero.
+fn gguf_of_q5_0(folder: &Path) -> PathBuf {
+    let (model, path) = (tiny_llama(folder, 64, 96), folder.join("model.gguf"));
+    let goal = Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: path.clone() };
+    model_files::convert(&ModelFolder::open(&model).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    for tensor in &ModelFolder::open(&path).unwrap().tensors {
+        let name = tensor.name.as_bytes();
+        let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len();
+        // After the name the number of dimensions, the dimensions, and the type.
+        let kind = at + 4 + 8 * usize::from(bytes[at]);
+        if bytes[kind] == 8 {
+            bytes[kind] = 6;
+            bytes[tensor.offset as usize..][..tensor.bytes as usize].fill(0);
+        }
+    }
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn blocks_that_are_widened_are_stated_as_what_they_become() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = gguf_of_q5_0(folder.path());
+    assert_eq!(model_files::own_dtype(&ModelFolder::open(&model).unwrap()).unwrap(), Dtype::Q5_0);
+    let answers = ask(&[&load_of(&model, None)]);
+    assert_eq!(loaded(&answers[0]).facts.weights_dtype.as_deref(), Some("f16"));
 }
 
 #[test]
@@ -178,6 +256,57 @@ fn the_ids_of_a_request_do_not_depend_on_what_else_is_under_way() {
             assert_eq!(together[index], alone[index], "{dtype}: {index} in a batch");
         }
     }
+}
+
+/// A model that knows all ids but one: its row of the embedding has no numbers.
+fn model_that_lacks(id: usize, folder: &Path) -> PathBuf {
+    let model = tiny_llama(folder, 64, 96);
+    let opened = ModelFolder::open(&model).unwrap();
+    let embedding = opened.tensors.iter().find(|tensor| tensor.name.contains("embed_tokens")).unwrap();
+    let path = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let row = &mut bytes[embedding.offset as usize + id * 128..][..128];
+    row.fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    model
+}
+
+#[test]
+fn a_request_whose_logits_are_no_numbers_fails_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let lacking = 319;
+    let model = load_of(&model_that_lacks(lacking, folder.path()), None);
+    let warm = r#","sampling":{"temperature":1.0,"top_k":9,"seed":4}"#;
+    let request = |id: usize, (length, last, sampling): (usize, usize, &str)| {
+        let ids: Vec<usize> = (0..length).map(|at| (at * 7 + last) % 300).chain([last]).collect();
+        format!(r#"{{"id":{id},"prompt_ids":{ids:?},"max_new_tokens":12,"ignore_eos":true{sampling}}}"#)
+    };
+    let good = [(2, 8, ""), (30, 9, warm), (300, 10, ""), (0, 11, "")];
+    let bad = [(3, lacking, ""), (20, lacking, warm)];
+    let alone = |id: usize| ids(&ask(&[&model, &request(id, good[id])])[1]);
+    let alone: Vec<_> = (0..good.len()).map(alone).collect();
+    let of = |first: usize| (0..good.len()).map(move |id| request(first + id, good[id]));
+    let mut lines: Vec<String> = [model.clone()].into_iter().chain(of(0)).collect();
+    lines.insert(2, request(91, bad[0]));
+    lines.insert(4, request(92, bad[1]));
+    // What comes later gets the memory of those that have failed.
+    lines.extend(of(10).chain(of(20)));
+    let answers = ask(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut failed = Vec::new();
+    for answer in &answers[1..] {
+        match answer {
+            Message::Failed(answer) => {
+                assert_eq!(answer.kind, FailureKind::Model, "{answer:?}");
+                failed.push(answer.id.clone().unwrap());
+            }
+            answer => {
+                let Some(Id::Number(id)) = generated(answer).id else { panic!("{answer:?}") };
+                assert_eq!(ids(answer), alone[id as usize % 10], "{id} beside those that fail");
+            }
+        }
+    }
+    failed.sort_by_key(|id| format!("{id:?}"));
+    assert_eq!((failed, answers.len()), (vec![Id::Number(91), Id::Number(92)], lines.len()));
 }
 
 /// A file of zeros that takes no room on the disk: four layers of 825 GB.

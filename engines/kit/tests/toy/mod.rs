@@ -25,6 +25,7 @@ pub const CANCELS_SEVEN: u32 = 52;
 pub const STOPS_EARLY: u32 = 53;
 pub const NEVER_STOPS: u32 = 54;
 pub const RUNS_OUT_OF_MEMORY: u32 = 55;
+pub const FAILS_ALONE: u32 = 54;
 pub const WRONG_SEQUENCE: u32 = 56;
 
 /// What the toy was asked to do, in order.
@@ -151,6 +152,10 @@ impl ToyModel {
             (ENDS, 2) => tiny::EOS,
             (PANICS, 1) => panic!("no more of this"),
             (STOPS_EARLY, 2) => return Ok(false),
+            (FAILS_ALONE, 1) => {
+                tokens.fail(Failed::new(FailureKind::Model, "no number"));
+                return Ok(false);
+            }
             (RUNS_OUT_OF_MEMORY, 1) => {
                 return Err(Failed::new(FailureKind::OutOfMemory, "12 bytes are too many"));
             }

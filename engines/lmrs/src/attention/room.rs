@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Heads, Job};
-use crate::cache::STRIP;
+use crate::cache::{STRIP, value_dims};
 use crate::kernels::Level;
 use crate::kernels::attention::{Left, Numbers, Softmax, TILE, accumulate};
 use crate::rows::Rows;
@@ -127,11 +127,6 @@ impl Room {
             head.iter_mut().zip(output).for_each(|(number, sum)| *number = sum * scale);
         }
     }
-}
-
-/// Filled up to whole vectors.
-fn value_dims(head_dim: usize) -> usize {
-    head_dim.next_multiple_of(16)
 }
 
 fn zero(numbers: &mut Vec<f32>, count: usize) {

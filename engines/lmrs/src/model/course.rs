@@ -1,5 +1,7 @@
 //! A sequence on its way from the prompt to its last token, and the step that takes several of them on together.
 
+use std::slice;
+
 use engine_kit::Job;
 use engine_kit::sampling::{Rng, sample};
 use protocol::{Failed, Sampling};
@@ -77,23 +79,45 @@ impl<S> Course<S> {
     }
 }
 
-/// One step of every course that takes part. Calls `push(course, id)` for every new token, until it answers that the course is
-/// done.
+/// Hears of every new token of a course, or of what has ended it, and answers whether the course goes on.
+pub type Take<'a> = dyn FnMut(usize, Result<u32, Failed>) -> bool + 'a;
+
+/// One step of every course that takes part.
 pub fn advance<D: Decoder>(
     decoder: &mut D,
     courses: &mut [&mut Course<D::Sequence>],
     pace: Pace,
     found: &mut Found,
-    push: &mut dyn FnMut(usize, u32) -> bool,
-) -> Result<(), Failed> {
+    take: &mut Take,
+) {
     let parts = step::plan(courses, pace);
     let mut left = parts.as_slice();
     while !left.is_empty() {
         let (now, later) = left.split_at(step::together(left));
-        pass(decoder, courses, now, found, push)?;
+        attempt(decoder, courses, now, found, take);
         left = later;
     }
-    Ok(())
+}
+
+/// A pass that fails does not say whose rows it was: then each part goes by itself, and only who fails alone has failed.
+fn attempt<D: Decoder>(
+    decoder: &mut D,
+    courses: &mut [&mut Course<D::Sequence>],
+    parts: &[Part],
+    found: &mut Found,
+    take: &mut Take,
+) {
+    let Err(failed) = pass(decoder, courses, parts, found, take) else { return };
+    if let [part] = parts {
+        courses[part.which].done = true;
+        take(part.which, Err(failed));
+        return;
+    }
+    for part in parts {
+        let course = &mut *courses[part.which];
+        decoder.truncate(&mut course.sequence, course.standing);
+        attempt(decoder, courses, slice::from_ref(part), found, take);
+    }
 }
 
 /// One pass through the network. `parts` are in the order of the courses.
@@ -102,7 +126,7 @@ fn pass<D: Decoder>(
     courses: &mut [&mut Course<D::Sequence>],
     parts: &[Part],
     found: &mut Found,
-    push: &mut dyn FnMut(usize, u32) -> bool,
+    take: &mut Take,
 ) -> Result<(), Failed> {
     let mut planned = parts.iter().peekable();
     let mut spans = Vec::with_capacity(parts.len());
@@ -121,14 +145,14 @@ fn pass<D: Decoder>(
             Wanted::Logits => {
                 let id = sample(found.logits.row(row), &course.sampling, &mut course.rng);
                 row += 1;
-                course.take(id, part.which, push);
+                course.push(id, part.which, take);
             }
             Wanted::Largest => {
-                ids.by_ref().take(1).for_each(|id| course.take(id, part.which, push));
+                ids.by_ref().take(1).for_each(|id| course.push(id, part.which, take));
             }
             Wanted::EveryLargest => {
                 let likeliest: Vec<u32> = ids.by_ref().take(part.rows).collect();
-                course.verify(&likeliest, part, push);
+                course.verify(&likeliest, part, take);
             }
         }
         let stands = if course.use_cache { course.ids.len() - 1 } else { 0 };
@@ -141,16 +165,16 @@ fn pass<D: Decoder>(
 }
 
 impl<S> Course<S> {
-    fn take(&mut self, id: u32, which: usize, push: &mut dyn FnMut(usize, u32) -> bool) {
+    fn push(&mut self, id: u32, which: usize, take: &mut Take) {
         self.ids.push(id);
-        self.done = !push(which, id);
+        self.done = !take(which, Ok(id));
     }
 
     /// Takes the likeliest ids for as long as they are what was drafted, and the one after.
-    fn verify(&mut self, likeliest: &[u32], part: &Part, push: &mut dyn FnMut(usize, u32) -> bool) {
+    fn verify(&mut self, likeliest: &[u32], part: &Part, take: &mut Take) {
         let drafts = self.ids.split_off(self.ids.len() - part.drafted);
         for (place, &id) in likeliest.iter().enumerate() {
-            self.take(id, part.which, push);
+            self.push(id, part.which, take);
             if self.done || drafts.get(place) != Some(&id) {
                 return;
             }

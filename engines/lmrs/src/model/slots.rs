@@ -23,11 +23,19 @@ impl<D: Decoder> Slots for LoadedModel<D> {
             places.push((*slot, *place));
             under_way.push(course);
         }
-        let push = &mut |which: usize, id: u32| {
+        let take = &mut |which: usize, id: Result<u32, Failed>| {
             let (slot, place) = places[which];
-            tokens[slot].as_mut().is_some_and(|tokens| tokens.push(place, id) == Flow::More)
+            let Some(tokens) = &mut tokens[slot] else { return false };
+            match id {
+                Ok(id) => tokens.push(place, id) == Flow::More,
+                Err(failed) => {
+                    tokens.fail(failed);
+                    false
+                }
+            }
         };
-        course::advance(&mut self.decoder, &mut under_way, Pace::Shared, &mut self.found, push)
+        course::advance(&mut self.decoder, &mut under_way, Pace::Shared, &mut self.found, take);
+        Ok(())
     }
 
     fn leave(&mut self, slot: usize) {

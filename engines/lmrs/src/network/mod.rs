@@ -17,15 +17,13 @@ use crate::products;
 use crate::rope::Angles;
 use crate::rows::Rows;
 use crate::shape::Shape;
-use crate::share::share_if;
+use crate::share::{SHARED, share_if};
 use crate::weights::{Layer, Linear, Weights};
 use pass::Pass;
 pub use sequence::{Sequence, Span};
 
 /// Tokens that go through the network together: a longer prompt goes in pieces, so that activations stay small.
 pub const CHUNK: usize = 256;
-/// From so many tokens on the steps between matrices are shared out.
-const SHARED: usize = 16;
 
 /// Which logits are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +90,7 @@ impl Network {
     pub fn forward(&mut self, ops: &mut Ops, spans: &mut [Span], wanted: Wanted) -> Result<Answer> {
         let (mut logits, mut ids) = (Rows::new(0, self.shape.vocabulary), Vec::new());
         self.run(ops, spans, wanted, &mut |_, rows, largest| {
-            append(&mut logits, rows);
+            logits.append(rows.all());
             ids.extend_from_slice(largest);
         })?;
         Ok(if wanted == Wanted::Largest { Answer::Ids(ids) } else { Answer::Logits(logits) })
@@ -125,7 +123,7 @@ impl Network {
                 room.normed.reshape(1, room.hidden.width);
                 weights.norm.apply(room.hidden.row(rows[0]), room.normed.row_mut(0));
                 let largest = ops.largest(room.normed.row(0), weights.head()).ok_or(NoNumbers)?;
-                take(&ops.pool, &answer, &[largest]);
+                take(&ops.pool, &Rows::default(), &[largest]);
                 continue;
             }
             for rows in rows.chunks(LOGIT_ROWS) {
@@ -261,12 +259,6 @@ fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
         hidden.iter_mut().zip(added).for_each(|(hidden, added)| *hidden += added);
         linear.add_bias(hidden);
     });
-}
-
-fn append(all: &mut Rows, more: &Rows) {
-    let held = all.all().len();
-    all.reshape(all.tokens() + more.tokens(), all.width);
-    all.all_mut()[held..].copy_from_slice(more.all());
 }
 
 /// After each token.

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::{SHARED, Span, Wanted};
+use super::{Span, Wanted};
 use crate::attention::Part;
 use crate::kernels::attention::TILE;
 use crate::ops::Ops;
 use crate::rows::Rows;
-use crate::share::share_if;
+use crate::share::{SHARED, share_if};
 use crate::weights::Weights;
 
 #[derive(Debug, Default)]

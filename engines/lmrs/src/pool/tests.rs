@@ -139,9 +139,9 @@ fn a_pinned_pool_leaves_its_caller_as_it_was() {
     let pool = Pool::pinned(2);
     let places: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
     pool.run(&|thread| *lock(&places[thread]) = processors::now());
-    if cfg!(target_os = "linux") {
-        assert!(places.iter().all(|places| lock(places).len() == 1), "{places:?}");
-    }
+    // Where a system does not tell, it tells of none.
+    let told = before.len().min(1);
+    assert!(places.iter().all(|places| lock(places).len() == told), "{places:?}");
     drop(pool);
     assert_eq!(of_caller(), before);
 }

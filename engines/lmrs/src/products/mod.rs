@@ -85,7 +85,8 @@ impl Scratch {
                         found.look(&numbers[..range.len()], range);
                     }
                 }
-                Way::Panels | Way::Tiles => {
+                Way::Tiles => unreachable!("one token fills no tile"),
+                Way::Panels => {
                     let outputs = panel_outputs(matrix, &places);
                     let mut numbers = vec![0.0; outputs.len()];
                     let mut out = Outputs::of(&mut numbers, outputs.clone());

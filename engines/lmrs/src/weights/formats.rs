@@ -4,6 +4,10 @@ use model_files::{Dtype, Part};
 use protocol::{Failed, FailureKind};
 
 use crate::matrix::Format;
+use crate::shape::Shape;
+
+/// Numbers of Q8_0 and Q4_0 that share a scale.
+const BLOCK: usize = 32;
 
 /// What weights are loaded as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,21 @@ impl Asked {
                 Err(Failed::new(FailureKind::Unsupported, what))
             }
         }
+    }
+
+    /// Refuses blocks that the rows of no matrix divide into: the load would be one of the files' own numbers.
+    pub fn expect_taken(self, shape: &Shape) -> Result<(), Failed> {
+        let (Self::Q8_0 | Self::Q4_0) = self else { return Ok(()) };
+        let rows = [shape.hidden, shape.heads * shape.head_dim, shape.inner];
+        if rows.iter().any(|inputs| inputs.is_multiple_of(BLOCK)) {
+            return Ok(());
+        }
+        let [hidden, heads, inner] = rows;
+        let what = format!(
+            "no matrix can be rounded to blocks of {BLOCK}: rows have {hidden}, {heads} and {inner} numbers"
+        );
+        let failed = Failed::new(FailureKind::Unsupported, what);
+        Err(failed.hint("leave `dtype` out, or ask for `f32`, `bf16` or `f16`"))
     }
 
     /// The dtype that a matrix is encoded in, and the format that it is kept in.

@@ -19,7 +19,7 @@ pub use formats::Asked;
 pub use plan::Plan;
 pub use table::Table;
 
-use crate::matrix::Matrix;
+use crate::matrix::{Format, Matrix};
 use crate::norm::Norm;
 use crate::rows::Rows;
 
@@ -65,6 +65,15 @@ impl Weights {
     /// Bytes that a token is made from: each matrix once, the embedding only where it is the output too.
     pub fn matrix_bytes(&self) -> u64 {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
+    }
+
+    /// What most of those bytes are: rows that no block fits, and blocks that no kernel reads, are held as something else than
+    /// was asked for or filed.
+    pub fn format(&self) -> Format {
+        let bytes =
+            |format| self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>();
+        let formats = self.matrices().map(|matrix| matrix.format);
+        formats.max_by_key(|format| bytes(*format)).unwrap_or(self.output.format)
     }
 
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {

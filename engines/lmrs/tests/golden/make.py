@@ -1,4 +1,4 @@
-"""What PyTorch makes of small models with random weights, for `tests/golden.rs`.
+"""What PyTorch makes of small models with random weights, for `tests/network.rs`.
 
     scripts/python-of transformers engines/lmrs/tests/golden/make.py PROGRAM
 

@@ -29,15 +29,8 @@ token is bound by reads, 512 by the unit. Weights, keys and values come from mem
 
 /// `(outputs, inputs)` of llama-3.2-1b.
 const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)];
-const FORMATS: [(&str, Format); 7] = [
-    ("f32", Format::F32),
-    ("f16", Format::F16),
-    ("bf16", Format::Bf16),
-    ("q8_0", Format::Q8_0),
-    ("q4_0", Format::Q4_0),
-    ("q4_k", Format::Q4K),
-    ("q6_k", Format::Q6K),
-];
+const FORMATS: [Format; 7] =
+    [Format::F32, Format::F16, Format::Bf16, Format::Q8_0, Format::Q4_0, Format::Q4K, Format::Q6K];
 
 pub struct Asking {
     quick: bool,
@@ -47,7 +40,7 @@ pub struct Asking {
     pub best: bool,
     pub threads: usize,
     pub levels: Vec<Level>,
-    pub formats: Vec<(&'static str, Format)>,
+    pub formats: Vec<Format>,
     pub tokens: Vec<usize>,
     pub shapes: Vec<(usize, usize)>,
 }
@@ -114,10 +107,10 @@ fn number(text: &str) -> Result<usize> {
     Ok(number)
 }
 
-fn format(word: &str) -> Result<(&'static str, Format)> {
-    let known = FORMATS.iter().find(|(name, _)| *name == word).copied();
+fn format(word: &str) -> Result<Format> {
+    let known = FORMATS.into_iter().find(|format| format.as_str() == word);
     known.with_context(|| {
-        let names = FORMATS.map(|(name, _)| name).join("`, `");
+        let names = FORMATS.map(Format::as_str).join("`, `");
         format!("`{word}` is no format\nhint: one of `{names}`")
     })
 }

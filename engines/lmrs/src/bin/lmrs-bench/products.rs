@@ -22,11 +22,11 @@ const TURN_BYTES: usize = 64 << 20;
 pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
     let weights = Weights::new(asking)?;
     let mut cases = Vec::new();
-    for &(name, format) in &asking.formats {
+    for &format in &asking.formats {
         for &(outputs, inputs) in &asking.shapes {
             for &tokens in &asking.tokens {
                 for &level in &asking.levels {
-                    let what = [name.to_string(), format!("{outputs}x{inputs}")];
+                    let what = [format.as_str().to_string(), format!("{outputs}x{inputs}")];
                     let matrices = weights.matrices(format, outputs, inputs);
                     cases.push(case(what, matrices, tokens, level, asking.threads));
                 }
@@ -78,7 +78,7 @@ struct Weights(Region);
 impl Weights {
     fn new(asking: &Asking) -> Result<Self> {
         let largest = |&(outputs, inputs): &(usize, usize)| {
-            let bytes = |(_, format): &(&str, Format)| Matrix::bytes_for(*format, outputs, inputs);
+            let bytes = |format: &Format| Matrix::bytes_for(*format, outputs, inputs);
             asking.formats.iter().map(bytes).max().unwrap_or(0)
         };
         let bytes = asking.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);

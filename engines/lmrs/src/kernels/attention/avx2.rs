@@ -39,7 +39,7 @@ pub unsafe fn accumulate(a: Left, b: Numbers, depth: usize, c: &mut [f32], c_str
                 c: &mut c[row * c_stride + column..],
                 c_stride,
             };
-            // SAFETY: the block's rows and columns lie within the caller's.
+            // SAFETY: there are 1 to `ROWS` rows and whole vectors, and both lie within the caller's.
             unsafe {
                 match b.stored {
                     Stored::F16 => by_rows::<true>(block, rows, vectors),
@@ -51,6 +51,7 @@ pub unsafe fn accumulate(a: Left, b: Numbers, depth: usize, c: &mut [f32], c_str
     }
 }
 
+/// Some rows of `a` and `c`, and some columns of `b` and `c`, from where they begin.
 struct Block<'a> {
     a: &'a [f32],
     a_stride: usize,
@@ -62,9 +63,11 @@ struct Block<'a> {
     c_stride: usize,
 }
 
+/// # Safety
+/// As of `product`, with `rows` for `M`, 1 to `ROWS`, and `vectors` for `N`, 1 to 2.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
-    // SAFETY: as the caller's.
+    // SAFETY: `M` is `rows`; all else is the caller's promise.
     unsafe {
         match rows {
             1 => by_vectors::<HALF, 1>(block, vectors),
@@ -77,9 +80,11 @@ unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
     }
 }
 
+/// # Safety
+/// As of `product`, with `vectors` for `N`, 1 to 2.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
-    // SAFETY: as the caller's.
+    // SAFETY: `N` is `vectors`; all else is the caller's promise.
     unsafe {
         match vectors {
             1 => product::<HALF, M, 1>(block),
@@ -88,6 +93,9 @@ unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: us
     }
 }
 
+/// # Safety
+/// The processor has the features. Of the block `a` has `(M - 1) * a_stride + depth` numbers, `b` `N` vectors at the beginning of
+/// each of `depth` rows that lie `b_stride` numbers apart, in f16 where `HALF` says so, and `c` as many of `M` rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block) {
     let Block { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = block;

@@ -92,24 +92,19 @@ impl Stored {
         }
     }
 
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::F32 => "f32",
-        }
-    }
-
     /// At most 64 numbers. What f16 cannot hold becomes the nearest that it can.
     pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * TILE]) -> &'a [u8] {
         let bytes = &mut bytes[..self.bytes() * numbers.len()];
-        let mut held = [0.0; TILE];
-        let held = &mut held[..numbers.len()];
-        for (held, number) in held.iter_mut().zip(numbers) {
-            *held = number.clamp(-65504.0, 65504.0);
-        }
+        // Neither can refuse: lengths agree, and every number is within bounds or none.
         match self {
-            // Neither can refuse: lengths agree, and every number is within bounds or none.
-            Self::F16 => blocks::narrow(Dtype::F16, held, bytes).unwrap_or_default(),
+            Self::F16 => {
+                let mut held = [0.0; TILE];
+                let held = &mut held[..numbers.len()];
+                for (held, number) in held.iter_mut().zip(numbers) {
+                    *held = number.clamp(-65504.0, 65504.0);
+                }
+                blocks::narrow(Dtype::F16, held, bytes).unwrap_or_default();
+            }
             Self::F32 => blocks::narrow(Dtype::F32, numbers, bytes).unwrap_or_default(),
         }
         bytes

@@ -9,8 +9,8 @@ use crate::matrix::{GROUP, PANEL};
 /// The sums of a panel's outputs, for each token.
 pub type Sums<const TOKENS: usize> = [[f32; PANEL]; TOKENS];
 
-/// The products of whole panels with tokens side by side. A line of each panel is read in turn, so that memory is read at
-/// as many places at once as there are panels.
+/// The products of whole panels with tokens side by side. A line of each panel is read in turn: of several panels memory is read
+/// at as many places at once, which is worth it where AMX is and nowhere else.
 ///
 /// # Safety
 /// The processor has what `L` needs. At each of `panels` there are `stretches` stretches of `N`. At `blocks` there is the
@@ -62,13 +62,17 @@ struct Group<const PANELS: usize> {
 }
 
 /// Inputs that share a scale.
+///
+/// # Safety
+/// The processor has what `L` needs; `group` leads to a group of `N` and to the last line of its stretch, in each panel; at
+/// `blocks` there is a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
 #[inline(always)]
 unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
     group: &Group<PANELS>,
     blocks: *const Block,
     totals: &mut [[L::Floats; TOKENS]; PANELS],
 ) {
-    // SAFETY: `blocks` leads to a block of each token; the lines are those of one run.
+    // SAFETY: the lines of a run lie within its group, and their inputs within a block; all else is promised.
     unsafe {
         let x = |token: usize| &*blocks.add(token);
         let mut dots: [[L::Ints; TOKENS]; PANELS] = [std::array::from_fn(|token| {

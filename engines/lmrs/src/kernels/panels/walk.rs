@@ -53,6 +53,8 @@ pub unsafe fn multiply<L: Lanes>(
     }
 }
 
+/// # Safety
+/// As of `multiply`; `N` is the matrix's format.
 #[inline(always)]
 unsafe fn multiply_format<L: Lanes, N: Numbers>(
     places: usize,
@@ -97,6 +99,9 @@ struct Walk<'a, N> {
 
 impl<N: Numbers> Walk<'_, N> {
     /// All panels of the range: eight at once where that is wanted, the rest one after the other.
+    ///
+    /// # Safety
+    /// As of `tokens`.
     #[inline(always)]
     unsafe fn few<L: Lanes>(
         &self,
@@ -115,6 +120,9 @@ impl<N: Numbers> Walk<'_, N> {
     }
 
     /// Takes from the range as many times `PANELS` panels as there are, and multiplies one of each stretch at a time.
+    ///
+    /// # Safety
+    /// As of `tokens`.
     #[inline(always)]
     unsafe fn apart<L: Lanes, const PANELS: usize>(
         &self,
@@ -132,6 +140,9 @@ impl<N: Numbers> Walk<'_, N> {
     }
 
     /// Some panels with all tokens of a tile, as many tokens at once as registers allow.
+    ///
+    /// # Safety
+    /// The processor has what `L` needs. All else is checked.
     #[inline(always)]
     unsafe fn tokens<L: Lanes, const PANELS: usize>(
         &self,

@@ -1,0 +1,89 @@
+//! Tiles without the instruction: a model of it, over the same operands.
+
+use super::super::super::packed::Packed;
+use super::super::super::tests;
+use super::super::{multiply, pack};
+use super::*;
+use crate::kernels::Outputs;
+use crate::kernels::chance::Chance;
+use crate::matrix::{Format, Matrix};
+use crate::rows::Rows;
+
+/// `tdpbf16ps` and the loads and stores around it, as Intel's manual has them, over the same operands.
+pub struct Modelled;
+
+impl Tile for Modelled {
+    const OUTPUTS: usize = Squares::OUTPUTS;
+    const GROUPS: usize = Squares::GROUPS;
+    const STEPS: usize = Squares::STEPS;
+
+    unsafe fn add(part: &Part) {
+        let operands = Operands::of(part);
+        for (half, group) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            if group < part.groups {
+                for tile in 0..operands.tiles {
+                    // SAFETY: the places that the assembly reads and writes, by the caller's promise.
+                    unsafe { product(&operands, half, group, tile) };
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As of `Modelled::add`.
+unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
+    // SAFETY: the caller's promise.
+    let number = |address: *const u8| {
+        let bits = unsafe { address.cast::<u16>().read_unaligned() };
+        f32::from_bits(u32::from(bits) << 16)
+    };
+    for (row, column) in (0..ROWS).flat_map(|row| (0..ROWS).map(move |column| (row, column))) {
+        let c = operands.c[half].wrapping_add(row * operands.c_row + ROW * group + 4 * column);
+        let c = c.cast::<f32>();
+        // SAFETY: as above.
+        let mut sum = unsafe { c.read() };
+        for step in 0..ROWS {
+            for part in 0..2 {
+                let a = operands.a[half].wrapping_add(64 * tile + row * operands.a_row + 4 * step + 2 * part);
+                let b = operands.b[group].wrapping_add(1024 * tile + step * ROW + 4 * column + 2 * part);
+                sum += number(a) * number(b);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { c.write(sum) };
+    }
+}
+
+#[test]
+fn operands_are_laid_out_as_the_instruction_reads_them() {
+    let mut chance = Chance::new(8);
+    for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
+        let (matrix, x) = (chance.matrix(Format::Bf16, outputs, inputs), chance.rows(tokens, inputs));
+        let out = modelled(&matrix, &x);
+        tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
+    }
+}
+
+#[test]
+fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
+    tests::panels::cases(|case| {
+        case.assert(&modelled(&case.matrix, &case.x), "a model of tiles");
+    });
+}
+
+/// The product as tiles take it, up to the instruction.
+fn modelled(matrix: &Matrix, x: &Rows) -> Rows {
+    let (tokens, mut packed) = (x.tokens(), Packed::default());
+    packed.reshape(tokens, x.width);
+    for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+        // SAFETY: it is plain code.
+        unsafe { pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
+    }
+    let mut out = Rows::new(tokens, matrix.outputs);
+    let split = Outputs::split(&mut out);
+    // SAFETY: it is plain code, and nobody else writes there.
+    unsafe { multiply::<Modelled>(matrix, &packed, &mut split.take(0..matrix.outputs)) };
+    out
+}
