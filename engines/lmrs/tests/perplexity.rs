@@ -68,7 +68,7 @@ fn model_and_text() -> (ModelFolder, Vec<u32>) {
 }
 
 fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], windows: &Windows) -> f64 {
-    let mut ops = Ops::new(Pool::new(2), level);
+    let mut ops = Ops::new(Pool::new(1), level);
     let shape = Shape::of(folder).unwrap();
     let plan = Plan::of(folder, &shape, asked).unwrap();
     let own = plan.read(&ops.pool, &|_| ()).unwrap();
