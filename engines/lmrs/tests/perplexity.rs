@@ -20,7 +20,7 @@ struct Windows {
 
 /// Some hundred ids, so that every level has its turn and it ends soon in a build for debugging too. What a format costs on so
 /// short a text is chance as much as anything.
-const SHORT: Windows = Windows { count: 3, ids: 192 };
+const SHORT: Windows = Windows { count: 2, ids: 192 };
 /// Some thousand, at the best level alone.
 const LONG: Windows = Windows { count: 8, ids: 512 };
 
@@ -68,7 +68,7 @@ fn model_and_text() -> (ModelFolder, Vec<u32>) {
 }
 
 fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], windows: &Windows) -> f64 {
-    let mut ops = Ops::new(Pool::new(2), level);
+    let mut ops = Ops::new(Pool::new(1), level);
     let shape = Shape::of(folder).unwrap();
     let plan = Plan::of(folder, &shape, asked).unwrap();
     let own = plan.read(&ops.pool, &|_| ()).unwrap();
