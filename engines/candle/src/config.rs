@@ -85,11 +85,6 @@ impl Fields<'_> {
         }
     }
 
-    pub fn flag(&self, name: &str) -> Result<bool, Failed> {
-        let fault = |found| self.fault(format!("`{name}`: expected true or false, found `{found}`"));
-        self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| fault(found)))
-    }
-
     pub fn number(&self, name: &str) -> Result<f64, Failed> {
         let value = self.get(name).ok_or_else(|| self.missing(name))?;
         value.as_f64().ok_or_else(|| self.fault(format!("`{name}`: expected a number, found `{value}`")))

@@ -27,7 +27,7 @@ fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     // which in so many words.
     fields.expect("hidden_act", &["gelu", "gelu_pytorch_tanh"])?;
     fields.expect("hidden_activation", &["gelu_pytorch_tanh"])?;
-    let biased = fields.flag("attention_bias")?;
+    let biased = fields.folder.config.attention_bias;
     let (rope_theta, rms_norm_eps) = (fields.rope_theta(), fields.number("rms_norm_eps")?);
     Ok(safetensors::Recipe {
         longest_context: Longest::of(fields.folder)?,

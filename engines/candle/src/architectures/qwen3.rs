@@ -19,7 +19,7 @@ pub const ARCHITECTURE: Architecture =
 fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     let sizes = fields.expect_only(&[Feature::OwnHeadDim, Feature::AttentionBias])?;
     let tied = fields.folder.config.tie_word_embeddings;
-    let biased = fields.flag("attention_bias")?;
+    let biased = fields.folder.config.attention_bias;
     let (rope_theta, rms_norm_eps) = (fields.rope_theta(), fields.number("rms_norm_eps")?);
     Ok(safetensors::Recipe {
         longest_context: Longest::of(fields.folder)?,

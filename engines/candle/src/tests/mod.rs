@@ -7,16 +7,16 @@ mod tiny;
 
 use std::path::Path;
 
-use engine_kit::{Engine, Job, Model, Phases, Tokens};
+use engine_kit::{Engine, Job, Model, OrFail, Phases, Tokens};
 use model_files::ModelFolder;
-use protocol::{Failed, Load, Padding, Sampling};
+use protocol::{Failed, FailureKind, Load, Padding, Sampling};
 
 use crate::engine::CandleEngine;
 use crate::model::LoadedModel;
 use tiny::Tiny;
 
 fn load_with(path: &Path, load: &Load) -> Result<LoadedModel, Failed> {
-    let folder = ModelFolder::open(path).unwrap();
+    let folder = ModelFolder::open(path).or_fail(FailureKind::Model)?;
     CandleEngine.load(&folder, load, &mut Phases::new(None))
 }
 
