@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
@@ -28,7 +28,12 @@ impl ModelFolder {
         let (layers, held) = (self.config.layers as usize, self.tensors.len());
         // Before anything is made for each of them.
         ensure!(layers <= held, "{source}: {layers} layers cannot consist of {held} tensors");
-        let parts = architecture.parts(&self.config).with_context(|| source.clone())?;
+        // Of a config that speaks of another architecture, no field is worth a word.
+        let parts =
+            architecture.parts(&self.config).map_err(|error| match self.mismatch(architecture, &source) {
+                Some(mismatch) => anyhow!(mismatch),
+                None => error.context(source.clone()),
+            })?;
         let beyond = self.config.eos_ids.iter().chain(&self.config.bos_id);
         let beyond = beyond.copied().find(|id| *id >= self.config.vocabulary_size);
         ensure!(
@@ -97,16 +102,18 @@ impl ModelFolder {
         }
     }
 
-    /// The tensors may be those of another architecture than the config names.
     fn missing(&self, architecture: &Architecture, name: &str, source: &str) -> String {
+        let missing =
+            || format!("model `{}`: tensor `{name}` is missing, which {source} asks for", self.name);
+        self.mismatch(architecture, source).unwrap_or_else(missing)
+    }
+
+    /// The tensors may be those of another architecture than the config names.
+    fn mismatch(&self, architecture: &Architecture, source: &str) -> Option<String> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
         let found = detect::family(names).filter(|_| self.format == Format::Safetensors);
-        match found.filter(|found| !found.contains(&architecture.name)) {
-            Some(found) => format!(
-                "model type mismatch: {source} says `{}`, and its tensors are those of `{}`",
-                architecture.name, found[0]
-            ),
-            None => format!("model `{}`: tensor `{name}` is missing, which {source} asks for", self.name),
-        }
+        let found = found.filter(|found| !found.contains(&architecture.name))?;
+        let (says, of) = (architecture.name, found[0]);
+        Some(format!("model type mismatch: {source} says `{says}`, and its tensors are those of `{of}`"))
     }
 }
