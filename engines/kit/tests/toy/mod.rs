@@ -25,8 +25,8 @@ pub const CANCELS_SEVEN: u32 = 52;
 pub const STOPS_EARLY: u32 = 53;
 pub const NEVER_STOPS: u32 = 54;
 pub const RUNS_OUT_OF_MEMORY: u32 = 55;
-pub const FAILS_ALONE: u32 = 54;
 pub const WRONG_SEQUENCE: u32 = 56;
+pub const FAILS_ALONE: u32 = 57;
 
 /// What the toy was asked to do, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
