@@ -8,7 +8,7 @@ mod work;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::kernels::rows::{Packed, TOKENS};
+use crate::kernels::rows::{Activations, Packed, TOKENS};
 use crate::kernels::{Level, Outputs, panels, rows};
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -26,6 +26,7 @@ const PIECES: usize = 4;
 /// Activations in the forms that kernels want, and their memory.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    narrowed: Vec<u16>, // [tokens][inputs], as bf16
     pairs: Packed,
     panels: panels::Input,
     token: Rows,
@@ -66,6 +67,9 @@ impl Scratch {
             self.token.row_mut(0).copy_from_slice(x);
             panels::prepare(level, &self.token, &mut self.panels);
         }
+        if rows::takes_bf16(level, matrix.format) {
+            rows::narrow(level, x, &mut self.narrowed);
+        }
         let ((unit, taken), all) = (way.units(matrix, 1), way.places(matrix));
         let best = Mutex::new(Largest::default());
         let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
@@ -80,7 +84,7 @@ impl Scratch {
                     let mut outs: Vec<_> = parts
                         .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
                         .collect();
-                    rows::dot(level, matrix, x, &mut outs);
+                    rows::dot(level, matrix, self.activations(level, x, matrix), &mut outs);
                     for (numbers, range) in numbers.chunks(places.len()).zip(ranges) {
                         found.look(&numbers[..range.len()], range);
                     }
@@ -108,6 +112,12 @@ impl Scratch {
                 panels::prepare_part(team.level, x, part);
             });
         }
+        let narrow = |work: &Work| {
+            matches!(work.way, Way::Dots(_)) && rows::takes_bf16(team.level, work.matrix.format)
+        };
+        if works.iter().any(narrow) {
+            rows::narrow(team.level, x.all(), &mut self.narrowed);
+        }
         if works.iter().any(|work| work.way == Way::Tiles) {
             self.pairs.reshape(x.tokens(), x.width);
             let groups = self.pairs.groups_mut();
@@ -117,6 +127,14 @@ impl Scratch {
                     rows::pack(team.level, x, group * TOKENS, &mut lines);
                 }
             });
+        }
+    }
+
+    /// As dots want them beside this matrix.
+    fn activations<'a>(&'a self, level: Level, x: &'a [f32], matrix: &Matrix) -> Activations<'a> {
+        match rows::takes_bf16(level, matrix.format) {
+            true => Activations::Bf16(&self.narrowed),
+            false => Activations::F32(x),
         }
     }
 
@@ -135,7 +153,7 @@ impl Scratch {
                 let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
-                rows::dot(level, matrix, x.all(), &mut outs);
+                rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
             }
             Way::Tiles => {
                 // SAFETY: as above.

@@ -1,10 +1,10 @@
 //! The levels of ARM.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
-use super::dots;
-use super::neon::Quarter;
+use super::neon::Four;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
+use super::{Activations, dots};
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
@@ -26,6 +26,10 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
 }
 
+pub fn narrow(level: Level, _: &[f32], _: &mut [u16]) {
+    unreachable!("{level} has no products of pairs");
+}
+
 /// Rows at once: with three tokens as many sums as there are registers for.
 pub fn rows(level: Level) -> usize {
     if level.instructions() == Instructions::Neon { 4 } else { 2 }
@@ -35,7 +39,8 @@ pub fn reads_apart(_: Level) -> bool {
     false
 }
 
-pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+    let Activations::F32(x) = x else { unreachable!("{level} has no products of pairs") };
     // SAFETY: whoever holds a level is on a machine that has it.
     unsafe {
         match level.instructions() {
@@ -48,5 +53,5 @@ pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
 #[target_feature(enable = "neon")]
 unsafe fn dot_neon(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise.
-    unsafe { dots::dot::<Quarter>(matrix, x, outs) }
+    unsafe { dots::dot::<Four>(matrix, x, outs) }
 }

@@ -3,13 +3,14 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Wide};
 
 #[derive(Clone, Copy)]
-pub struct Half(__m256);
+pub struct Eight(__m256);
 
-impl Lanes for Half {
+impl Lanes for Eight {
     const LANES: usize = 8;
+    type Number = f32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -45,12 +46,6 @@ impl Lanes for Half {
     }
 
     #[inline(always)]
-    unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: as above.
-        unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(bits.cast()))) }
-    }
-
-    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         // SAFETY: as above.
         unsafe {
@@ -58,5 +53,19 @@ impl Lanes for Half {
             let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
             _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
         }
+    }
+
+    #[inline(always)]
+    fn fetch(at: *const u8) {
+        // SAFETY: nothing is read, and every x86-64 has the instruction.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+}
+
+impl Wide for Eight {
+    #[inline(always)]
+    unsafe fn from_f16(bits: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(bits.cast()))) }
     }
 }

@@ -3,13 +3,14 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Wide};
 
 #[derive(Clone, Copy)]
-pub struct Wide(__m512);
+pub struct Sixteen(__m512);
 
-impl Lanes for Wide {
+impl Lanes for Sixteen {
     const LANES: usize = 16;
+    type Number = f32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -45,14 +46,22 @@ impl Lanes for Wide {
     }
 
     #[inline(always)]
-    unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: as above.
-        unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(bits.cast()))) }
-    }
-
-    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         // SAFETY: as above.
         unsafe { _mm512_reduce_add_ps(self.0) }
+    }
+
+    #[inline(always)]
+    fn fetch(at: *const u8) {
+        // SAFETY: nothing is read, and every x86-64 has the instruction.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+}
+
+impl Wide for Sixteen {
+    #[inline(always)]
+    unsafe fn from_f16(bits: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(bits.cast()))) }
     }
 }

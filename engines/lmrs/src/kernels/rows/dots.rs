@@ -2,26 +2,27 @@
 //!
 //! With few tokens each number of a matrix is used once or a few times, so memory sets the pace: a single token's rows are read
 //! one after the other. Several tokens share what is read of a few rows, and these what is read of the tokens. Many tokens pass
-//! over the same rows group by group.
+//! over the same rows group by group. While some rows meet several tokens the next ones are fetched, so that memory works while
+//! arithmetic does.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::ops::Range;
 
 use super::DECODE_TOKENS;
-use super::lanes::{Bf16, F16, F32, Lanes, Weight};
+use super::lanes::{Bf16, F16, F32, Lanes, Number, Weight, Wide};
 use crate::kernels::Outputs;
 use crate::matrix::{Format, Matrix};
 
-/// Tokens that share what is read of a row: with four rows their sums are as many as registers hold.
-const TOGETHER: usize = 3;
 /// Of many tokens so many pass over some rows before the next.
-const GROUP: usize = 2 * TOGETHER;
+const GROUP: usize = 6;
+/// Bytes that memory gives at once.
+const LINE: usize = 64;
 
 /// # Safety
 ///
 /// The machine has the level of `L`; all else is what `rows::dot` asserts.
 #[inline(always)]
-pub unsafe fn dot<L: Lanes>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub unsafe fn dot<L: Wide>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise.
     unsafe {
         match matrix.format {
@@ -36,33 +37,39 @@ pub unsafe fn dot<L: Lanes>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
 ///
 /// As of `dot`, for a matrix of `W`.
 #[inline(always)]
-unsafe fn by_groups<L: Lanes, W: Weight>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(matrix: &Matrix, x: &[L::Number], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
     let at_once = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
     for first in (0..tokens).step_by(at_once) {
         let group = first..tokens.min(first + at_once);
         // SAFETY: the caller's promise.
         unsafe {
-            match (outs.len(), group.len()) {
+            match (outs.len(), together::<L>(group.len())) {
                 (1, 1) => side_by_side::<L, W, 1, 1>(matrix, x, group, outs),
                 (2, 1) => side_by_side::<L, W, 2, 1>(matrix, x, group, outs),
                 (2, 2) => side_by_side::<L, W, 2, 2>(matrix, x, group, outs),
-                (2, _) => side_by_side::<L, W, 2, TOGETHER>(matrix, x, group, outs),
+                (2, _) => side_by_side::<L, W, 2, 3>(matrix, x, group, outs),
                 (_, 1) => side_by_side::<L, W, 4, 1>(matrix, x, group, outs),
                 (_, 2) => side_by_side::<L, W, 4, 2>(matrix, x, group, outs),
-                _ => side_by_side::<L, W, 4, TOGETHER>(matrix, x, group, outs),
+                (_, 3) => side_by_side::<L, W, 4, 3>(matrix, x, group, outs),
+                _ => side_by_side::<L, W, 4, 4>(matrix, x, group, outs),
             }
         }
     }
+}
+
+/// In equal shares: four tokens are two and two, not three and one.
+fn together<L: Lanes>(tokens: usize) -> usize {
+    tokens.div_ceil(tokens.div_ceil(L::TOGETHER))
 }
 
 /// # Safety
 ///
 /// As of `by_groups`, with `ROWS` of `outs`.
 #[inline(always)]
-unsafe fn side_by_side<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
+unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     matrix: &Matrix,
-    x: &[f32],
+    x: &[L::Number],
     group: Range<usize>,
     outs: &mut [Outputs],
 ) {
@@ -81,8 +88,10 @@ unsafe fn side_by_side<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usi
             // Where there are fewer tokens, the last one is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
+            // A single token's rows come one after the other, which needs no help.
+            let ahead = if TOKENS > 1 && first == group.start { row_bytes } else { 0 };
             // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
-            let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs) };
+            let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
             for (row, out) in outs.iter_mut().enumerate() {
                 if place < out.outputs().len() {
                     for (token, sums) in (first..group.end).zip(&sums) {
@@ -94,38 +103,46 @@ unsafe fn side_by_side<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usi
     }
 }
 
-/// Each row with each token. Every product is added up in one order, whatever is computed beside it: the lanes of even and of
-/// odd steps for themselves, so that one row alone need not wait for each addition, then both, then lane after lane.
+/// Each row with each token. Every product is added up in one order, whatever is computed beside it: lane by lane, in `CHAINS` sums
+/// that take turns, so that one row alone need not wait for each addition; then these, then lane after lane.
+///
+/// What lies `ahead` bytes after each row is fetched meanwhile; nothing where that is 0.
 ///
 /// # Safety
 ///
-/// The machine has the level of `L`; `inputs` numbers of `W` lie at each of `rows`, and of f32 at each of `x`.
+/// The machine has the level of `L`; `inputs` numbers of `W` lie at each of `rows`, and of its own at each of `x`.
 #[inline(always)]
-unsafe fn dots<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
+unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     rows: [*const u8; ROWS],
-    x: [*const f32; TOKENS],
+    x: [*const L::Number; TOKENS],
     inputs: usize,
+    ahead: usize,
 ) -> [[f32; ROWS]; TOKENS] {
     // SAFETY: every number that is read comes before `inputs`; the level is the caller's promise.
     unsafe {
         let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
         while input + 2 * L::LANES <= inputs {
+            if ahead != 0 {
+                fetch::<L, W, ROWS>(&rows, ahead, input);
+            }
             step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
-            step::<L, W, ROWS, TOKENS>(&mut sums[1], &rows, &x, input + L::LANES);
+            step::<L, W, ROWS, TOKENS>(&mut sums[L::CHAINS - 1], &rows, &x, input + L::LANES);
             input += 2 * L::LANES;
         }
         if input + L::LANES <= inputs {
             step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
             input += L::LANES;
         }
+        // Here, and not in each step, all sums go to memory: a loop over them would have them there throughout.
+        let sums = std::hint::black_box(sums);
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
             for row in 0..ROWS {
                 let mut total = sums[0][token][row].add(sums[1][token][row]).sum();
                 for input in input..inputs {
                     let weight = std::slice::from_raw_parts(rows[row].add(input * W::BYTES), W::BYTES);
-                    total += W::widen(weight) * *x[token].add(input);
+                    total += W::widen(weight) * (*x[token].add(input)).widen();
                 }
                 totals[token][row] = total;
             }
@@ -138,10 +155,10 @@ unsafe fn dots<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
 ///
 /// As of `dots`, with so many lanes left from `input` on.
 #[inline(always)]
-unsafe fn step<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
+unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     sums: &mut [[L; ROWS]; TOKENS],
     rows: &[*const u8; ROWS],
-    x: &[*const f32; TOKENS],
+    x: &[*const L::Number; TOKENS],
     input: usize,
 ) {
     // SAFETY: the caller's promise.
@@ -151,10 +168,24 @@ unsafe fn step<L: Lanes, W: Weight, const ROWS: usize, const TOKENS: usize>(
             numbers[token] = L::load(x[token].add(input));
         }
         for row in 0..ROWS {
-            let weights = W::load::<L>(rows[row].add(input * W::BYTES));
+            let weights = W::load(rows[row].add(input * W::BYTES));
             for token in 0..TOKENS {
                 sums[token][row] = sums[token][row].add_product(weights, numbers[token]);
             }
+        }
+    }
+}
+
+/// Of two steps, each line once: several where the steps are long, every other time where they are short.
+#[inline(always)]
+fn fetch<L: Lanes, W: Weight<L>, const ROWS: usize>(rows: &[*const u8; ROWS], ahead: usize, input: usize) {
+    let (at, bytes) = (input * W::BYTES, 2 * L::LANES * W::BYTES);
+    if bytes < LINE && !at.is_multiple_of(LINE) {
+        return;
+    }
+    for row in rows {
+        for line in 0..bytes.div_ceil(LINE) {
+            L::fetch(row.wrapping_add(ahead + at + line * LINE));
         }
     }
 }

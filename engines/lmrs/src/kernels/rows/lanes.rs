@@ -3,37 +3,72 @@
 
 use crate::kernels::half;
 
-/// A register of f32, which weights of any format are widened to, whose lanes are summed up side by side.
+/// A register of sums in f32, side by side, and of the numbers whose products are added to them.
 ///
 /// Each method is one or two instructions of its level, inlined into a function that has the level's features. They take
 /// pointers because weights lie at any address.
 ///
 /// # Safety
 ///
-/// Of every method: the machine has the level. Of those with a pointer: as many numbers of that kind as there are lanes lie
-/// there, at any alignment.
+/// Of every method: the machine has the level. Of those with a pointer: `LANES` numbers of that kind lie there, at any alignment.
 pub trait Lanes: Copy {
+    /// Numbers that are multiplied at a time.
     const LANES: usize;
+    /// Sums of a row and a token that take turns: 1 or 2.
+    const CHAINS: usize = 2;
+    /// Tokens that share what is read of a row, 4 at most: with four rows their sums are as many as registers hold.
+    const TOGETHER: usize = 3;
+    /// What activations are.
+    type Number: Number;
 
     unsafe fn zero() -> Self;
-    unsafe fn load(numbers: *const f32) -> Self;
+    unsafe fn load(numbers: *const Self::Number) -> Self;
     unsafe fn from_bf16(bits: *const u8) -> Self;
-    unsafe fn from_f16(bits: *const u8) -> Self;
     /// `self + a * b`, rounded once where the level can.
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     /// In an order that is always the same.
     unsafe fn sum(self) -> f32;
+
+    /// What lies there will be read soon. No memory need be there.
+    #[inline(always)]
+    fn fetch(_: *const u8) {}
+}
+
+/// Lanes of f32, which weights of any format are widened to.
+pub trait Wide: Lanes<Number = f32> {
+    /// # Safety
+    ///
+    /// As of `Lanes`.
+    unsafe fn from_f16(bits: *const u8) -> Self;
+}
+
+/// Of an activation.
+pub trait Number: Copy {
+    fn widen(self) -> f32;
+}
+
+impl Number for f32 {
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+/// As bf16.
+impl Number for u16 {
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self) << 16)
+    }
 }
 
 /// Numbers of a format as lanes.
-pub trait Weight {
+pub trait Weight<L> {
     const BYTES: usize;
 
     /// # Safety
     ///
     /// As of `Lanes`.
-    unsafe fn load<L: Lanes>(bytes: *const u8) -> L;
+    unsafe fn load(bytes: *const u8) -> L;
 
     /// Of the first number in it.
     fn widen(bytes: &[u8]) -> f32;
@@ -43,11 +78,11 @@ pub struct F32;
 pub struct F16;
 pub struct Bf16;
 
-impl Weight for F32 {
+impl<L: Wide> Weight<L> for F32 {
     const BYTES: usize = 4;
 
     #[inline(always)]
-    unsafe fn load<L: Lanes>(bytes: *const u8) -> L {
+    unsafe fn load(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe { L::load(bytes.cast()) }
     }
@@ -57,11 +92,11 @@ impl Weight for F32 {
     }
 }
 
-impl Weight for F16 {
+impl<L: Wide> Weight<L> for F16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
-    unsafe fn load<L: Lanes>(bytes: *const u8) -> L {
+    unsafe fn load(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe { L::from_f16(bytes) }
     }
@@ -71,16 +106,16 @@ impl Weight for F16 {
     }
 }
 
-impl Weight for Bf16 {
+impl<L: Lanes> Weight<L> for Bf16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
-    unsafe fn load<L: Lanes>(bytes: *const u8) -> L {
+    unsafe fn load(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe { L::from_bf16(bytes) }
     }
 
     fn widen(bytes: &[u8]) -> f32 {
-        f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16)
+        u16::from_le_bytes([bytes[0], bytes[1]]).widen()
     }
 }

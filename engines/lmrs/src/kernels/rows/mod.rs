@@ -1,14 +1,14 @@
 //! Products with matrices of floats, whose rows lie as files have them; and of many tokens with panels, widened to such rows.
 //!
 //! ```text
-//! dots   some rows of weights, from far-apart places, are dotted with the activations as they are, of a few tokens at a time
+//! dots   some rows of weights, from far-apart places, are dotted with the activations of a few tokens at a time
 //! tiles  pairs of bf16, where a level multiplies them: activations are packed once with tokens side by side, then tiles of
 //!        outputs x tokens are summed up; panels become rows of bf16, a block at a time
 //! ```
 //!
-//! `dots` is written once, over `Lanes`, and a level is a type of lanes. It takes each sum in one order, that of its lanes,
-//! however many tokens there are: so what is computed in f32 does not depend on which tokens came together. Levels differ from
-//! each other in the number of lanes, and in whether they round a product before they add it.
+//! `dots` is written once, over `Lanes`, and a level is a type of lanes; or two of them, where it multiplies pairs of bf16. It takes
+//! each sum in one order, that of its lanes, however many tokens there are: so what it computes does not depend on which tokens
+//! came together. Levels differ from each other in the number of lanes, and in whether they round a product before they add it.
 
 mod dots;
 mod lanes;
@@ -23,6 +23,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod paired;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
@@ -59,9 +61,39 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if walks_on { 1 } else { machine::rows(level) }
 }
 
-/// `x` is `[tokens][inputs]`; `outs` are `stretches` ranges of outputs, none longer than the first, walked side by
+/// Activations `[tokens][inputs]`, as `dot` wants them.
+#[derive(Debug, Clone, Copy)]
+pub enum Activations<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [u16]),
+}
+
+impl Activations<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::F32(numbers) => numbers.len(),
+            Self::Bf16(numbers) => numbers.len(),
+        }
+    }
+}
+
+/// Whether they are to be bf16, beside weights of this format: where a level multiplies pairs of them.
+pub fn takes_bf16(level: Level, format: Format) -> bool {
+    format == Format::Bf16 && has_tiles(level)
+}
+
+/// To the nearest number in bf16, ties to even.
+pub fn narrow(level: Level, x: &[f32], narrowed: &mut Vec<u16>) {
+    assert!(has_tiles(level), "{level} has no products of pairs");
+    narrowed.resize(x.len(), 0);
+    machine::narrow(level, x, narrowed);
+}
+
+/// `outs` are `stretches` ranges of outputs, none longer than the first, walked side by
 /// side. More than `DECODE_TOKENS` tokens read the weights more than once: they are to fit into a second cache.
-pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+    let narrowed = matches!(x, Activations::Bf16(_));
+    assert_eq!(narrowed, takes_bf16(level, matrix.format), "activations as the level wants them");
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
     assert!(

@@ -3,14 +3,15 @@
 
 use std::arch::aarch64::*;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Wide};
 use crate::kernels::half;
 
 #[derive(Clone, Copy)]
-pub struct Quarter(float32x4_t);
+pub struct Four(float32x4_t);
 
-impl Lanes for Quarter {
+impl Lanes for Four {
     const LANES: usize = 4;
+    type Number = f32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -46,17 +47,19 @@ impl Lanes for Quarter {
     }
 
     #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        // SAFETY: as above.
+        unsafe { vaddvq_f32(self.0) }
+    }
+}
+
+impl Wide for Four {
+    #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: as above. Conversions of f16 are not stable in Rust for ARM: the compiler makes of this what it can.
+        // SAFETY: the caller's promise. Conversions of f16 are not stable in Rust for ARM: the compiler makes of this what it can.
         unsafe {
             let bits = bits.cast::<[u16; 4]>().read_unaligned();
             Self(vld1q_f32(bits.map(half::from_bits).as_ptr()))
         }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        // SAFETY: as above.
-        unsafe { vaddvq_f32(self.0) }
     }
 }

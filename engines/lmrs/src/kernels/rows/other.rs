@@ -1,9 +1,9 @@
 //! The levels of a processor that nothing was written for.
 #![expect(unsafe_code, reason = "the portable level, too, reads weights at any address")]
 
-use super::dots;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
+use super::{Activations, dots};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
@@ -24,6 +24,10 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
 }
 
+pub fn narrow(level: Level, _: &[f32], _: &mut [u16]) {
+    unreachable!("{level} has no products of pairs");
+}
+
 /// Rows at once: with three tokens as many sums as there are registers for.
 pub fn rows(_: Level) -> usize {
     2
@@ -33,7 +37,8 @@ pub fn reads_apart(_: Level) -> bool {
     false
 }
 
-pub fn dot(_: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+    let Activations::F32(x) = x else { unreachable!("{level} has no products of pairs") };
     // SAFETY: every machine has the portable level.
     unsafe { dots::dot::<Plain>(matrix, x, outs) }
 }

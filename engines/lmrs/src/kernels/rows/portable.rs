@@ -1,7 +1,7 @@
 //! What the compiler makes of plain loops: the level that all others are held against.
 #![expect(unsafe_code, reason = "weights at any address")]
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Wide};
 use crate::kernels::half;
 
 /// Sixteen, so that sums are taken in the order of AVX-512's.
@@ -11,6 +11,7 @@ pub struct Plain([f32; 16]);
 // Multiplication and addition are rounded by themselves: where there is no instruction for both, a call would be slow.
 impl Lanes for Plain {
     const LANES: usize = 16;
+    type Number = f32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -45,13 +46,6 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
-        Self(bits.map(|bits| half::from_bits(u16::from_le(bits))))
-    }
-
-    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         let mut sums = self.0;
         for half in [8, 4, 2, 1] {
@@ -60,5 +54,14 @@ impl Lanes for Plain {
             }
         }
         sums[0]
+    }
+}
+
+impl Wide for Plain {
+    #[inline(always)]
+    unsafe fn from_f16(bits: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
+        Self(bits.map(|bits| half::from_bits(u16::from_le(bits))))
     }
 }

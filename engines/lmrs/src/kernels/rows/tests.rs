@@ -46,7 +46,8 @@ fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
 
 /// Half a unit of bf16's eight bits of each activation where a level may round them.
 fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, what: &str) {
-    let rounded = super::takes_tiles(level, matrix.format, x.tokens());
+    let pairs = super::takes_bf16(level, matrix.format);
+    let rounded = pairs || super::takes_tiles(level, matrix.format, x.tokens());
     assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {what}"));
 }
 

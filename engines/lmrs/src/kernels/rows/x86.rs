@@ -1,13 +1,15 @@
 //! The levels of x86.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
-use super::avx2::Half;
-use super::avx512::Wide;
+use super::avx2::Eight;
+use super::avx512::Sixteen;
+use super::lanes::Bf16;
 use super::packed::{Line, Packed};
+use super::paired::{self, Paired};
 use super::portable::Plain;
 use super::tiles::amx::Squares;
 use super::tiles::pairs::Pairs;
-use super::{dots, tiles};
+use super::{Activations, dots, tiles};
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Format, Matrix};
 use crate::rows::Rows;
@@ -30,7 +32,7 @@ pub fn takes_tiles(level: Level, format: Format) -> bool {
     has_tiles(level) && (level.instructions() == Instructions::Amx || !format.is_panels())
 }
 
-/// Rows at once: with three tokens as many sums as there are registers for.
+/// Rows at once: with three tokens, or four of bf16, as many sums as there are registers for.
 pub fn rows(level: Level) -> usize {
     if level.instructions() >= Instructions::Avx512 { 4 } else { 2 }
 }
@@ -40,15 +42,21 @@ pub fn reads_apart(level: Level) -> bool {
     level.instructions() == Instructions::Amx
 }
 
-pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: whoever holds a level is on a machine that has it.
+pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+    // SAFETY: whoever holds a level is on a machine that has it; and who narrows has asked for the features of pairs.
     unsafe {
-        match level.instructions() {
-            Instructions::Portable => dots::dot::<Plain>(matrix, x, outs),
-            Instructions::Avx2 => dot_avx2(matrix, x, outs),
-            Instructions::Avx512 | Instructions::Amx => dot_avx512(matrix, x, outs),
+        match (x, level.instructions()) {
+            (Activations::Bf16(x), _) => dot_bf16(matrix, x, outs),
+            (Activations::F32(x), Instructions::Portable) => dots::dot::<Plain>(matrix, x, outs),
+            (Activations::F32(x), Instructions::Avx2) => dot_avx2(matrix, x, outs),
+            (Activations::F32(x), Instructions::Avx512 | Instructions::Amx) => dot_avx512(matrix, x, outs),
         }
     }
+}
+
+pub fn narrow(_: Level, x: &[f32], narrowed: &mut [u16]) {
+    // SAFETY: whoever calls has asked for the features of pairs.
+    unsafe { narrow_bf16(x, narrowed) }
 }
 
 pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
@@ -69,13 +77,25 @@ pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn dot_avx2(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise; so below.
-    unsafe { dots::dot::<Half>(matrix, x, outs) }
+    unsafe { dots::dot::<Eight>(matrix, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 unsafe fn dot_avx512(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: as above.
-    unsafe { dots::dot::<Wide>(matrix, x, outs) }
+    unsafe { dots::dot::<Sixteen>(matrix, x, outs) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn dot_bf16(matrix: &Matrix, x: &[u16], outs: &mut [Outputs]) {
+    // SAFETY: as above.
+    unsafe { dots::by_groups::<Paired, Bf16>(matrix, x, outs) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn narrow_bf16(x: &[f32], narrowed: &mut [u16]) {
+    // SAFETY: as above.
+    unsafe { paired::narrow(x, narrowed) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]

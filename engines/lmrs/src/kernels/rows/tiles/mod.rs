@@ -21,9 +21,7 @@ mod widened;
 use std::cell::RefCell;
 use std::ops::Range;
 
-#[cfg(test)]
-pub use pack::bf16_from_f32;
-pub use pack::pack;
+pub use pack::{bf16_from_f32, pack};
 pub use proof::works;
 
 use super::packed::{Line, PAIR, Packed, TOKENS};
