@@ -62,6 +62,15 @@ pub const SCENARIOS: &[Scenario] = &[
         rounds: 3,
         headline: "decode_rate",
     },
+    Scenario {
+        name: "depth",
+        about: "decode after a prompt so long that its keys and values are read as long as weights; takes minutes",
+        kind: Kind::Warm,
+        prompt_tokens: &[8192],
+        max_new_tokens: 32,
+        rounds: 1,
+        headline: "decode_rate",
+    },
 ];
 
 /// A named list of scenarios.
