@@ -236,11 +236,12 @@ fn sequences_together_give_the_bits_that_each_gives_alone() {
     together_as_alone(&path, Stored::F32, &[3, 150, 1, 190, 64]);
 }
 
-/// Eight rows at most, beyond which a level may round activations to bf16.
+/// Eight rows, beyond which a level may take sums in another order.
 #[test]
 fn in_bf16_sequences_that_are_decoded_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
     together_as_alone(&path, Stored::F16, &[1, 3, 2]);
+    together_as_alone(&path, Stored::F16, &[3, 1, 4]);
 }
 
 fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
@@ -305,13 +306,18 @@ fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
 /// In every way that ids or logits are asked for, one token and several.
 #[test]
 fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
-    let (_keep, path) = synthesised("llama", Dtype::F32);
-    let file = path.join("model.safetensors");
-    let mut bytes = std::fs::read(&file).unwrap();
-    let end = bytes.len();
-    // The last weight of the file, whichever tensor it belongs to.
-    for none in [f32::NAN, f32::from_bits(0x7f80_0001)] {
-        bytes[end - 4..].copy_from_slice(&none.to_le_bytes());
+    for (dtype, none) in [
+        (Dtype::F32, &f32::NAN.to_le_bytes()[..]),
+        (Dtype::F32, &0x7f80_0001_u32.to_le_bytes()),
+        (Dtype::BF16, &0x7fc0_u16.to_le_bytes()),
+        (Dtype::BF16, &0x7f81_u16.to_le_bytes()),
+    ] {
+        let (_keep, path) = synthesised("llama", dtype);
+        let file = path.join("model.safetensors");
+        let mut bytes = std::fs::read(&file).unwrap();
+        // The last weight of the file, whichever tensor it belongs to.
+        let end = bytes.len();
+        bytes[end - none.len()..].copy_from_slice(none);
         std::fs::write(&file, &bytes).unwrap();
         for level in Level::here() {
             let mut ops = Ops::new(Pool::new(2), level);

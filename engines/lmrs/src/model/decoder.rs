@@ -29,8 +29,8 @@ pub trait Decoder {
     fn truncate(&mut self, sequence: &mut Self::Sequence, ids: usize);
 }
 
-/// So many rows in one pass are each computed as they would be alone. Where there are more, a level of kernels may round what
-/// goes into a product, so which rows go together must not depend on what else is under way.
+/// So many rows in one pass are each computed as they would be alone. Where there are more, a level of kernels may round more and
+/// take sums in another order, so which rows go together must not depend on what else is under way.
 pub const FEW: usize = 8;
 
 /// Ids that go through the network together, after those that their sequence holds. Never empty.

@@ -2,8 +2,8 @@
 //!
 //! With few tokens each number of a matrix is used once or a few times, so memory sets the pace: a single token's rows are read
 //! one after the other. Several tokens share what is read of a few rows, and these what is read of the tokens. Many tokens pass
-//! over the same rows group by group. While some rows meet several tokens the next ones are fetched, so that memory works while
-//! arithmetic does.
+//! over the same rows group by group. While some rows meet several tokens the next ones are fetched, by levels that can, so that
+//! memory works while arithmetic does.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::ops::Range;
@@ -88,7 +88,7 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
             // Where there are fewer tokens, the last one is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
-            // A single token's rows come one after the other, which needs no help.
+            // For a single token there is too little arithmetic to hide anything behind.
             let ahead = if TOKENS > 1 && first == group.start { row_bytes } else { 0 };
             // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
@@ -104,7 +104,7 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
 }
 
 /// Each row with each token. Every product is added up in one order, whatever is computed beside it: lane by lane, in `CHAINS` sums
-/// that take turns, so that one row alone need not wait for each addition; then these, then lane after lane.
+/// that take turns; then these, then lane after lane.
 ///
 /// What lies `ahead` bytes after each row is fetched meanwhile; nothing where that is 0.
 ///
@@ -176,7 +176,7 @@ unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     }
 }
 
-/// Of two steps, each line once: several where the steps are long, every other time where they are short.
+/// Of two steps, each line once, whether they are longer than it or shorter.
 #[inline(always)]
 fn fetch<L: Lanes, W: Weight<L>, const ROWS: usize>(rows: &[*const u8; ROWS], ahead: usize, input: usize) {
     let (at, bytes) = (input * W::BYTES, 2 * L::LANES * W::BYTES);

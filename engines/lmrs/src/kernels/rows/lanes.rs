@@ -14,9 +14,9 @@ use crate::kernels::half;
 pub trait Lanes: Copy {
     /// Numbers that are multiplied at a time.
     const LANES: usize;
-    /// Sums of a row and a token that take turns: 1 or 2.
+    /// Sums of a row and a token that take turns, 1 or 2: two where one would wait for each addition longer than memory does.
     const CHAINS: usize = 2;
-    /// Tokens that share what is read of a row, 4 at most: with four rows their sums are as many as registers hold.
+    /// Tokens that share what is read of a row, 4 at most: their sums, of four rows, stay in registers.
     const TOGETHER: usize = 3;
     /// What activations are.
     type Number: Number;

@@ -107,7 +107,7 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
 }
 
 /// Whether so many tokens go through tiles, because that is the faster way to their product with such weights. Both operands are
-/// rounded to bf16 then: each product is off by at most 2^-8 of itself, and the sums are f32.
+/// rounded to bf16 then: each product is off by at most 2^-8 of itself, beside panels 2^-7, and the sums are f32.
 pub fn takes_tiles(level: Level, format: Format, tokens: usize) -> bool {
     let floats = matches!(format, Format::F32 | Format::F16);
     !floats && tokens > DECODE_TOKENS && machine::takes_tiles(level, format)

@@ -4,7 +4,6 @@
 use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
-use super::tiles::bf16_from_f32;
 
 /// 32 numbers, or 16 sums.
 #[derive(Clone, Copy)]
@@ -62,23 +61,48 @@ impl Lanes for Paired {
     }
 }
 
-/// To the nearest, ties to even.
+/// To the nearest, ties to even; what f32 has no whole digit for (a subnormal number) to zero, wherever it stands.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512 and its products of bf16; both have as many numbers.
+/// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
 pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
-    let (steps, rest) = x.as_chunks::<16>();
-    let (into, rest_into) = narrowed.as_chunks_mut::<16>();
-    for (numbers, into) in steps.iter().zip(into) {
-        // SAFETY: the caller's promise; sixteen numbers each.
+    for (numbers, into) in x.chunks(16).zip(narrowed.chunks_mut(16)) {
+        let there = u16::MAX >> (16 - numbers.len().min(into.len()));
+        // SAFETY: the caller's promise; only as many numbers are read and written as both have.
         unsafe {
-            let bits = _mm512_cvtneps_pbh(_mm512_loadu_ps(numbers.as_ptr()));
-            _mm256_storeu_si256(into.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(bits));
+            let bits = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, numbers.as_ptr()));
+            let bits = std::mem::transmute::<__m256bh, __m256i>(bits);
+            _mm256_mask_storeu_epi16(into.as_mut_ptr().cast(), there, bits);
         }
     }
-    for (number, into) in rest.iter().zip(rest_into) {
-        *into = bf16_from_f32(*number);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tiles::bf16_from_f32;
+    use super::super::{has_tiles, narrow};
+    use crate::kernels::Level;
+    use crate::kernels::chance::Chance;
+
+    #[test]
+    fn numbers_are_rounded_to_bf16_as_the_format_says_in_any_count_and_subnormal_ones_are_zero() {
+        let mut chance = Chance::new(41);
+        for level in Level::here().into_iter().filter(|level| has_tiles(*level)) {
+            let mut narrowed = vec![7; 3];
+            for count in 0..70 {
+                let mut x = chance.numbers(count);
+                narrow(level, &x, &mut narrowed);
+                assert_eq!(narrowed, x.iter().map(|x| bf16_from_f32(*x)).collect::<Vec<_>>(), "{level}");
+                x.fill(1e-39);
+                narrow(level, &x, &mut narrowed);
+                assert_eq!(narrowed, vec![0; count], "{level}");
+            }
+            narrow(level, &[f32::INFINITY, f32::NAN, -0.0], &mut narrowed);
+            let [infinite, none, zero] = narrowed[..] else { panic!("three numbers") };
+            assert_eq!((infinite, zero), (0x7f80, 0x8000));
+            assert!(none & 0x7f80 == 0x7f80 && none & 0x7f != 0);
+        }
     }
 }

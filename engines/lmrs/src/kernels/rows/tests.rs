@@ -116,20 +116,53 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
 fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
     let mut chance = Chance::new(3);
     for format in FORMATS {
-        let (matrix, x) = (chance.matrix(format, 45, 131), chance.rows(50, 131));
+        let (matrix, x) = (chance.matrix(format, 45, 187), chance.rows(50, 187));
         for level in Level::here() {
-            let one_by_one = x.all().chunks(131).flat_map(|token| {
-                let mut row = Rows::new(1, 131);
+            let one_by_one = x.all().chunks(187).flat_map(|token| {
+                let mut row = Rows::new(1, 187);
                 row.row_mut(0).copy_from_slice(token);
                 multiply(level, 1, &row, &matrix).all().to_vec()
             });
             let one_by_one: Vec<f32> = one_by_one.collect();
             for tokens in (1..=50).filter(|tokens| !super::takes_tiles(level, format, *tokens)) {
-                let mut first = Rows::new(tokens, 131);
-                first.all_mut().copy_from_slice(&x.all()[..tokens * 131]);
+                let mut first = Rows::new(tokens, 187);
+                first.all_mut().copy_from_slice(&x.all()[..tokens * 187]);
                 let together = multiply(level, 2, &first, &matrix);
                 assert_eq!(together.all(), &one_by_one[..tokens * 45], "{level} {format:?} {tokens}");
             }
+        }
+    }
+}
+
+/// Of a matrix so large that one token walks along its rows, and several do not.
+#[test]
+fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
+    let mut chance = Chance::new(8);
+    let (outputs, inputs) = (2051, 1059);
+    let x = chance.rows(8, inputs);
+    let matrix = chance.matrix(Format::Bf16, outputs, inputs);
+    for level in Level::here() {
+        let together = multiply(level, 2, &x, &matrix);
+        for token in [0, 7] {
+            let mut row = Rows::new(1, inputs);
+            row.row_mut(0).copy_from_slice(x.row(token));
+            let alone = multiply(level, 2, &row, &matrix);
+            assert_eq!(alone.row(0), together.row(token), "{level}");
+            assert_products(level, &row, &matrix, &alone, "one token");
+        }
+    }
+}
+
+/// Nothing is lost but in sums, where the activations are numbers in bf16.
+#[test]
+fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
+    let mut chance = Chance::new(9);
+    for tokens in [1, 4, 8] {
+        let (mut x, matrix) = (chance.rows(tokens, 187), chance.matrix(Format::Bf16, 45, 187));
+        x.all_mut().iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & 0xffff_0000));
+        for level in Level::here() {
+            let out = multiply(level, 2, &x, &matrix);
+            assert_sums(&x, &matrix, &out, 0.0, &format!("{level}, {tokens} tokens"));
         }
     }
 }

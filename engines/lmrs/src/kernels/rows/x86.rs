@@ -32,7 +32,7 @@ pub fn takes_tiles(level: Level, format: Format) -> bool {
     has_tiles(level) && (level.instructions() == Instructions::Amx || !format.is_panels())
 }
 
-/// Rows at once: with three tokens, or four of bf16, as many sums as there are registers for.
+/// Rows at once: so many that their sums with a few tokens stay in registers.
 pub fn rows(level: Level) -> usize {
     if level.instructions() >= Instructions::Avx512 { 4 } else { 2 }
 }
@@ -43,7 +43,8 @@ pub fn reads_apart(level: Level) -> bool {
 }
 
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
-    // SAFETY: whoever holds a level is on a machine that has it; and who narrows has asked for the features of pairs.
+    // SAFETY: whoever holds a level is on a machine that has it; and activations are bf16 where it has pairs, which the caller
+    // has asserted.
     unsafe {
         match (x, level.instructions()) {
             (Activations::Bf16(x), _) => dot_bf16(matrix, x, outs),

@@ -13,7 +13,7 @@ use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
 
-/// What rounding both factors to bf16 may cost a product: half a unit, 2^-9, of each.
+/// What rounding both factors to bf16 may cost a sum: of one product 2^-8 for each factor at most, of several less.
 const EACH: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
 
 pub struct Case {

@@ -21,7 +21,9 @@ mod widened;
 use std::cell::RefCell;
 use std::ops::Range;
 
-pub use pack::{bf16_from_f32, pack};
+#[cfg(test)]
+pub use pack::bf16_from_f32;
+pub use pack::pack;
 pub use proof::works;
 
 use super::packed::{Line, PAIR, Packed, TOKENS};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The f32 are what the format says: number and scale have 19 to 24 bits together, and only what Q4_K takes off is rounded. So
-//! a weight is off by at most half a unit of bf16, 2^-9 of itself.
+//! a weight is off by at most half a unit of bf16, 2^-8 of itself.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::ops::Range;
