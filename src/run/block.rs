@@ -8,13 +8,15 @@ use super::launch::{LAST_WORDS, Launched, Purpose};
 use super::seats::Seats;
 use super::sittings::{Guest, sittings};
 use super::{Run, Stop};
+use crate::dtype;
 use crate::machine::memory;
 use crate::plan::Mode;
 use crate::record::Launch;
 use crate::scenario::Kind;
 
-/// Where nothing is known of an engine's memory: so many times the weights, for those that widen them, and its program.
-const WEIGHTS_TIMES: u64 = 3;
+/// Where nothing is known of an engine's memory: the file, what is made of it, which without a dtype is the file widened, and its
+/// program.
+const WIDENED_TIMES: u64 = 2;
 pub(super) const PROGRAM_BYTES: u64 = 500_000_000;
 
 /// What a rest costs an engine is refilling caches and waking threads. On two cores, with two engines in f32, the first request
@@ -42,7 +44,7 @@ impl Run<'_> {
         }
         let guests: Vec<Guest> = order.iter().map(|&configuration| self.guest(configuration)).collect();
         let sittings = sittings(&guests, memory::available_bytes().unwrap_or(u64::MAX));
-        self.tell_of_sittings(&sittings)?;
+        self.tell_of_sittings(block, &sittings)?;
         for sitting in sittings {
             self.sit(block, &sitting).await?;
         }
@@ -214,7 +216,11 @@ impl Run<'_> {
         let most = of_it.filter_map(|sample| sample.peak_resident_bytes).max();
         let guess = || {
             let weights = model_files::ModelFolder::open(&planned.model.path).map(|it| it.weights_bytes());
-            weights.unwrap_or(0).saturating_mul(WEIGHTS_TIMES).saturating_add(PROGRAM_BYTES)
+            let file = weights.unwrap_or(0);
+            let bits = planned.dtype.as_deref().and_then(dtype::bits);
+            let made = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
+            let made = made.map_or(file.saturating_mul(WIDENED_TIMES), |bytes| bytes as u64);
+            file.saturating_add(made).saturating_add(PROGRAM_BYTES)
         };
         // What works for it elsewhere cannot be stopped from here.
         let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());

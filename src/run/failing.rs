@@ -103,15 +103,17 @@ impl Run<'_> {
     }
 
     /// Once: who sits apart is not measured in the same moments as the others.
-    pub(super) fn tell_of_sittings(&mut self, sittings: &[Vec<usize>]) -> Result<()> {
+    pub(super) fn tell_of_sittings(&mut self, block: u32, sittings: &[Vec<usize>]) -> Result<()> {
         if sittings.len() < 2 || std::mem::replace(&mut self.told_of_sittings, true) {
             return Ok(());
         }
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
         let each = sittings.iter().map(|sitting| sitting.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "not all engines can be in memory at once, so these are measured one after the other in each block: {}; what the \
-             machine does between them is in their ratios: a smaller model, fewer engines at a time or more `--blocks` help",
+            "not all engines may fit into memory at once, so these are measured one after the other, in block {} and in later \
+             ones unless they turn out to be smaller: {}; what the machine does between them is in the ratios: a smaller \
+             model, fewer engines at a time or more `--blocks` help",
+            block + 1,
             each.collect::<Vec<_>>().join(", then ")
         );
         self.warn_of_the_machine(vec![message])

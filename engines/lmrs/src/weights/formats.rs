@@ -77,13 +77,11 @@ impl Asked {
         Ok(Format::of(dtype).map_or((Dtype::F16, Format::F16), |format| (dtype, format)))
     }
 
-    /// What a row of the embedding is rounded to, if it is the output's too.
-    pub fn of_embedding(self, tied: bool) -> Option<Dtype> {
+    /// What a row of the embedding is rounded to: blocks are the output's, and looked up there.
+    pub fn of_embedding(self) -> Option<Dtype> {
         match self {
-            Self::Own => None,
             Self::Float(dtype) => Some(dtype),
-            Self::Q8_0 => tied.then_some(Dtype::Q8_0),
-            Self::Q4_0 => tied.then_some(Dtype::Q4_0),
+            Self::Own | Self::Q8_0 | Self::Q4_0 => None,
         }
     }
 }

@@ -8,7 +8,8 @@ use protocol::{Failed, FailureKind};
 use super::files::{Files, model};
 use super::formats::Asked;
 use super::roles::{Role, Roles, Stand};
-use super::{Layer, Linear, Table, Weights};
+use super::table::{Filed, Table};
+use super::{Layer, Linear, Weights};
 use crate::matrix::{Format, Matrix};
 use crate::norm::Norm;
 use crate::region::Region;
@@ -144,12 +145,17 @@ impl Plan {
             rows.all_mut().copy_from_slice(&self.files.numbers(part)?);
             Ok::<_, Failed>(rows)
         });
+        let output = self.matrix(&roles.output()?, own)?;
+        let embedding = match shape.tied && output.format.is_panels() {
+            true => Table::Panels(output.clone()),
+            false => self.embedding(roles.need("token_embd.weight", vocabulary, hidden)?)?,
+        };
         Ok(Weights {
-            embedding: self.embedding(roles.need("token_embd.weight", vocabulary, hidden)?, shape.tied)?,
+            embedding,
             positions: positions.transpose()?,
             layers: (0..shape.layers).map(layer).collect::<Result<_, Failed>>()?,
             norm: norm("output_norm", hidden)?,
-            output: self.matrix(&roles.output()?, own)?,
+            output,
         })
     }
 
@@ -220,13 +226,11 @@ impl Plan {
     }
 
     /// Every architecture's embedding is in the same order in both formats, so it is always used where it lies.
-    fn embedding(&self, part: &Part, tied: bool) -> Result<Table, Failed> {
+    fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.mapped(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| model(format!("`{}` cannot be looked up by row", part.name)))?;
-        let width = part.shape[1];
-        let rounded = self.asked.of_embedding(tied);
-        let rounded = rounded.filter(|dtype| width.is_multiple_of(dtype.block().0 as u64));
-        Ok(Table::new(region, self.files.dtype(part)?, rounded, width as usize))
+        let rounded = self.asked.of_embedding();
+        Ok(Table::Filed(Filed::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
     }
 }
 

@@ -1,11 +1,22 @@
-//! The embedding: rows are looked up where the file has them, so that no second copy of it is ever made.
+//! The embedding: rows are looked up where weights are anyway, in the output's panels or where the file has them, so that no second
+//! copy of it is ever made, nor pages of the file stay in memory beside the panels.
 
 use model_files::{Dtype, blocks};
 
+use crate::kernels::panels;
+use crate::matrix::Matrix;
 use crate::region::Region;
 
 #[derive(Debug)]
-pub struct Table {
+pub enum Table {
+    Filed(Filed),
+    /// The output's matrix too.
+    Panels(Matrix),
+}
+
+/// Rows as the file has them.
+#[derive(Debug)]
+pub struct Filed {
     region: Region,
     stored: Dtype,
     /// What the weights were asked for in, where that holds less: a row is rounded as the matrix is.
@@ -14,16 +25,28 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(region: Region, stored: Dtype, rounded: Option<Dtype>, width: usize) -> Self {
-        Self { region, stored, rounded: rounded.filter(|dtype| *dtype != stored), width }
-    }
-
     pub fn width(&self) -> usize {
-        self.width
+        match self {
+            Self::Filed(filed) => filed.width,
+            Self::Panels(matrix) => matrix.inputs,
+        }
     }
 
     /// The numbers of one row, which is there, into `row`, which has its width.
     pub fn row(&self, index: usize, row: &mut [f32]) {
+        match self {
+            Self::Filed(filed) => filed.row(index, row),
+            Self::Panels(matrix) => panels::row(matrix, index, row),
+        }
+    }
+}
+
+impl Filed {
+    pub fn new(region: Region, stored: Dtype, rounded: Option<Dtype>, width: usize) -> Self {
+        Self { region, stored, rounded: rounded.filter(|dtype| *dtype != stored), width }
+    }
+
+    fn row(&self, index: usize, row: &mut [f32]) {
         let bytes = self.stored.bytes(self.width as u64) as usize;
         let stored = &self.region.bytes()[index * bytes..][..bytes];
         // Lengths agree, which is all that widening asks for.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! pack      rows as files have them -> a panel
+//! unpack    a row of a panel -> numbers
 //! input     activations -> 8 bits, one scale for 32 of them
 //! portable  what a product is, number by number: the reference
 //! lanes     what a level must be able to do with 64 bytes
@@ -34,12 +35,14 @@ mod portable;
 #[cfg(test)]
 pub(super) mod tests;
 mod tile;
+mod unpack;
 mod walk;
 
 use std::ops::Range;
 
 pub use input::{Block, Input, InputPart};
 pub use pack::pack;
+pub use unpack::row;
 
 use super::Level;
 use super::outputs::Outputs;

@@ -45,7 +45,7 @@ fn add_block(format: Format, stretch: &[u8], block: usize, output: usize, x: &Bl
 }
 
 /// The weight before it is scaled.
-fn number(format: Format, stretch: &[u8], output: usize, input: usize) -> i32 {
+pub fn number(format: Format, stretch: &[u8], output: usize, input: usize) -> i32 {
     let (group, block, quad) = (input / GROUP, input % GROUP / BLOCK, input % BLOCK / 4);
     let place = output * 4 + input % 4;
     let byte =
@@ -64,7 +64,7 @@ fn number(format: Format, stretch: &[u8], output: usize, input: usize) -> i32 {
 }
 
 /// What it is multiplied by, and what is taken off then.
-fn scale(format: Format, stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+pub fn scale(format: Format, stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
     let (group, block) = (input / GROUP, input % GROUP / BLOCK);
     match format {
         Format::Q8_0 => (half::at(&stretch[16 * 64..], block * 16 + output), None),

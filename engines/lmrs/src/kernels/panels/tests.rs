@@ -89,6 +89,25 @@ fn shapes(mut check: impl FnMut(Format, Dtype, usize, usize, usize, &mut Chance)
 }
 
 #[test]
+fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
+    let mut chance = Chance::new(17);
+    for (format, dtype) in FORMATS {
+        let (block, _) = dtype.block();
+        for (outputs, blocks_of_a_row) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
+            let inputs = block * blocks_of_a_row;
+            let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, &mut chance)).collect();
+            let matrix = matrix(format, inputs, &rows);
+            for (output, row) in rows.iter().enumerate() {
+                let (mut expected, mut found) = (vec![0.0; inputs], vec![f32::NAN; inputs]);
+                blocks::widen(dtype, row, &mut expected).unwrap();
+                super::row(&matrix, output, &mut found);
+                assert_eq!(found, expected, "{format:?}, {outputs} x {inputs}: {output}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_portable_product_is_that_of_the_widened_weights() {
     shapes(|format, dtype, outputs, inputs, tokens, chance| {
         let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
