@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
         if end == End::Interrupted {
             (self.listener)(Event::Interrupted);
         }
-        self.warn_of_the_machine(quiet.after())?;
+        self.warn_of_the_machine(quiet.after(end == End::Interrupted))?;
         self.recorder.take(Entry::End(end))?;
         (self.listener)(Event::RunFinished { record });
         Ok(end)

@@ -57,9 +57,11 @@ impl Quiet {
         found
     }
 
-    /// What happened between `before` and now.
-    pub fn after(&self) -> Vec<String> {
-        since(&self.counters, &Counters::read(), self.threads)
+    /// What happened between `before` and now. What engines used that were ended in the middle nobody has counted: it would
+    /// be others' work.
+    pub fn after(&self, interrupted: bool) -> Vec<String> {
+        let threads = (!interrupted).then_some(self.threads);
+        since(&self.counters, &Counters::read(), threads)
     }
 }
 
@@ -135,12 +137,13 @@ fn debug_builds(plan: &Plan) -> impl Iterator<Item = String> {
     })
 }
 
-fn since(earlier: &Counters, later: &Counters, threads: u32) -> Vec<String> {
+/// `threads` of the engines, where all that they used was counted.
+fn since(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<String> {
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
     let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
     let mut found = Vec::new();
     if seconds >= LEAST_SECONDS {
-        found.extend(busy_meanwhile(earlier, later, threads));
+        found.extend(threads.and_then(|threads| busy_meanwhile(earlier, later, threads)));
         found.extend(stolen(earlier, later));
         found.extend(rise(|it| it.memory_stall_us).and_then(|us| pressed(us, seconds)));
         found.extend(rise(|it| it.limited_us).and_then(|us| limited(us, seconds)));

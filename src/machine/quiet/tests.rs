@@ -35,7 +35,7 @@ fn minute(ours: u64, others: u64, stolen: u64) -> (Counters, Counters) {
 
 /// The only message of a minute in which the engines used both cores.
 fn message(earlier: &Counters, later: &Counters) -> String {
-    let mut found = since(earlier, later, 2);
+    let mut found = since(earlier, later, Some(2));
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
 }
@@ -43,7 +43,7 @@ fn message(earlier: &Counters, later: &Counters) -> String {
 #[test]
 fn a_run_that_had_the_machine_for_itself_has_nothing_to_say() {
     let (earlier, later) = minute(11_000, 300, 50);
-    assert_eq!(since(&earlier, &later, 2), Vec::<String>::new());
+    assert_eq!(since(&earlier, &later, Some(2)), Vec::<String>::new());
 }
 
 #[test]
@@ -55,13 +55,20 @@ fn what_other_programs_used_is_told_in_cores_and_the_runs_own_work_is_not_theirs
 }
 
 #[test]
+fn what_others_used_is_not_known_where_engines_were_ended_in_the_middle_and_all_else_is_told() {
+    let (earlier, later) = minute(6_000, 3_000, 500);
+    let found = since(&earlier, &later, None);
+    assert!(found.len() == 1 && found[0].contains("steal"), "{found:?}");
+}
+
+#[test]
 fn cores_that_no_engine_uses_take_other_programs_up_to_half_of_them() {
     let (earlier, later) = minute(5_000, 3_000, 0);
-    assert_eq!(since(&earlier, &later, 1), Vec::<String>::new());
+    assert_eq!(since(&earlier, &later, Some(1)), Vec::<String>::new());
     let (earlier, later) = minute(5_000, 5_000, 0);
-    assert!(since(&earlier, &later, 1)[0].contains("0.8 of 2 cores"));
+    assert!(since(&earlier, &later, Some(1))[0].contains("0.8 of 2 cores"));
     // More threads than there are cores leave none free, and not fewer than none.
-    assert_eq!(since(&earlier, &later, 64).len(), 1);
+    assert_eq!(since(&earlier, &later, Some(64)).len(), 1);
 }
 
 #[test]
@@ -101,11 +108,11 @@ fn counters_that_are_absent_or_went_backwards_are_no_warning() {
         throttled: None,
         ..later.clone()
     };
-    assert_eq!(since(&nothing, &later, 2), Vec::<String>::new());
-    assert_eq!(since(&earlier, &nothing, 2), Vec::<String>::new());
+    assert_eq!(since(&nothing, &later, Some(2)), Vec::<String>::new());
+    assert_eq!(since(&earlier, &nothing, Some(2)), Vec::<String>::new());
     // A core that was taken offline takes its counts with it.
     let back = Counters { at: later.at + Duration::from_secs(60), ..earlier };
-    assert_eq!(since(&later, &back, 2), Vec::<String>::new());
+    assert_eq!(since(&later, &back, Some(2)), Vec::<String>::new());
 }
 
 #[test]
@@ -171,7 +178,7 @@ fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
 fn a_look_at_this_machine_says_nothing_without_a_remark_to_tell_it_by() {
     let plan = Plan::default();
     let quiet = Quiet::probe(&plan);
-    let found = [quiet.before(&plan), quiet.after()].concat();
+    let found = [quiet.before(&plan), quiet.after(false)].concat();
     assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");
     assert_eq!(found.iter().any(|it| it.contains("this orchestrate")), cfg!(debug_assertions), "{found:?}");
 }
