@@ -26,7 +26,9 @@ PROTOCOL_OUT = os.dup(1)
 os.dup2(2, 1)
 
 import ctypes
+import errno
 import queue
+import select
 import signal
 import threading
 import time
@@ -62,7 +64,8 @@ class Engine:
         raise NotImplementedError
 
     def close(self):
-        """Ends what the engine started outside of this process. Called once, last, and has a few seconds."""
+        """Ends what the engine started outside of this process. Called last, and has a few seconds; from another thread, in the
+        middle of a request, where nobody reads the answers any more."""
 
 
 class Model:
@@ -103,18 +106,36 @@ def serve(engine):
         sys.stderr.write('reads one JSON request per line on stdin, for example: {"prompt":"Hello"}\n')
     inbox = queue.Queue(MAX_WAITING)
     threading.Thread(target=_read_lines, args=(_take_stdin(), inbox.put), daemon=True).start()
-    code = 0
+    conversation = Conversation(engine, inbox, _write)
+    threading.Thread(target=_end_with_reader, args=(engine, conversation.working), daemon=True).start()
+    code, why = 0, None
     try:
-        Conversation(engine, inbox, _write).run()
+        conversation.run()
     except OutputClosed as closed:
-        sys.stderr.write(f"error: cannot write answers: {closed}\n")
-        code = 1
+        code, why = 1, str(closed)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+    _end(engine, code, why)
+
+
+def _end(engine, code, why=None):
+    if why is not None:
+        sys.stderr.write(f"error: cannot write answers: {why}\n")
     engine.close()
     sys.stderr.flush()
     # Without exit hooks: the reader may still block on stdin, and a library's farewell is not worth a hang.
     os._exit(code)
+
+
+def _end_with_reader(engine, working):
+    """Ends this process once nobody reads stdout any more, if need be in the middle of a request: an answer that nobody can get
+    is not worth computing. Not between two requests: a reader that has all it wanted may go."""
+    stdout = select.poll()
+    # No event is asked for: what is left is an error or the other end's going, which no file knows.
+    stdout.register(PROTOCOL_OUT, 0)
+    stdout.poll()
+    working.wait()
+    _end(engine, 1, os.strerror(errno.EPIPE))
 
 
 def end_with_parent():

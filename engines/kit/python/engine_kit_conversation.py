@@ -6,6 +6,7 @@ token, so that a `cancel` is seen. It knows no file descriptor and no process: t
 
 import os
 import sys
+import threading
 import time
 from collections import deque
 from types import SimpleNamespace
@@ -35,6 +36,8 @@ class Conversation:
         self._model, self.facts, self.planted_ns = None, {}, 0
         # Why there is no model, once a `load` asked for one: another must not take its place unasked.
         self._lost = None
+        # Whether an answer is being worked on, for who watches that somebody reads it.
+        self.working = threading.Event()
 
     def run(self):
         """Answers until `shutdown` or the end of the input."""
@@ -51,6 +54,7 @@ class Conversation:
                 request = self._waiting.popleft()
                 if request is END:
                     return
+                self.working.set()
                 if isinstance(request, Failed):
                     self._fail(request, request.id)
                 elif request.type == "shutdown":
@@ -193,6 +197,8 @@ class Conversation:
         self._harvest()
         if not self._slots:
             return
+        # Another request's answer may have said that this was all.
+        self.working.set()
         tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
         try:
             self._model.step(tokens)
@@ -300,6 +306,9 @@ class Conversation:
         if len(line) > MAX_LINE_BYTES + 1:
             what = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
             raise Failed("bad_request", what, "ask for fewer iterations or sequences")
+        if message["type"] not in ("progress", "token") and not self._slots:
+            # Before the answer is sent: whoever has it may go, and that is no reason to end in a hurry.
+            self.working.clear()
         try:
             self._write_line(line)
         except OSError as error:

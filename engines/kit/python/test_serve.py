@@ -62,6 +62,30 @@ class Serving(unittest.TestCase):
         engine.stdin.close()
         engine.stderr.close()
 
+    def test_a_reader_that_goes_away_ends_a_request_in_the_middle(self):
+        engine = start()
+        self.addCleanup(engine.stderr.close)
+        self.addCleanup(engine.stdin.close)
+        engine.stdin.write(b'{"prompt_ids":[297]}\n')
+        engine.stdin.flush()
+        for line in engine.stderr:
+            if line == b"it hangs\n":
+                break
+        engine.stdout.close()
+        self.assertEqual(engine.wait(timeout=60), 1)
+        self.assertEqual(engine.stderr.read(), b"error: cannot write answers: Broken pipe\n")
+
+    def test_a_reader_that_has_its_answer_may_go(self):
+        engine = start()
+        self.addCleanup(engine.stderr.close)
+        engine.stdin.write(b'{"prompt_ids":[5]}\n')
+        engine.stdin.flush()
+        self.assertIn(b'"generated"', engine.stdout.readline())
+        engine.stdout.close()
+        engine.stdin.close()
+        self.assertEqual(engine.wait(timeout=60), 0)
+        self.assertNotIn(b"cannot write", engine.stderr.read())
+
     @unittest.skipUnless(sys.platform == "linux", "parent death signals are Linux's")
     def test_an_engine_does_not_outlive_the_process_that_started_it(self):
         # This test holds the engine's stdin open, so that nothing but its parent's death can end it.

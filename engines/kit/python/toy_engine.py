@@ -1,13 +1,14 @@
 """An engine for the kit's tests: every token is the one before it plus one, and odd prompts make it misbehave."""
 
 import sys
+import threading
 
 import engine_kit
 
 BOS, EOS, VOCABULARY = 1, 2, 300
 
 # First prompt ids that make the toy misbehave.
-RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, GOES_ON = 290, 291, 292, 293, 294, 295, 296
+RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, GOES_ON, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
 
 
 class ToyEngine(engine_kit.Engine):
@@ -143,6 +144,9 @@ def misbehave(id):
         print("chatter")
     if id == EXITS:
         sys.exit(3)
+    if id == HANGS:
+        print("it hangs", flush=True)
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

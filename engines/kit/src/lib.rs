@@ -71,6 +71,7 @@ mod server;
 mod stdout;
 mod summary;
 mod tokens;
+mod work;
 
 pub use engine::{Engine, Job, Model, Slots};
 pub use facts::hello;

@@ -108,6 +108,8 @@ impl<E: Engine> Server<E> {
             return;
         }
         let Some(held) = &mut self.held else { return };
+        // Another request's answer may have said that this was all.
+        self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(fault) = guarded(|| slots(&mut held.model)?.step(tokens)) {
             return self.fail_all(fault);

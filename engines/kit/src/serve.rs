@@ -1,10 +1,13 @@
 //! `main` of an engine: stdout aside, a thread that reads, the main thread that works.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
 use crate::model::Environment;
+use crate::work::Work;
 use crate::{Engine, Inbox, Output, Server, stdout};
 
 /// Serves requests from stdin on stdout until `shutdown` or the end of stdin. All of an engine's `main`.
@@ -13,13 +16,28 @@ pub fn serve<E: Engine>(engine: E) -> ExitCode {
 }
 
 fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
-    let output = Output::new(stdout::take()?);
+    let (stdout, work) = (stdout::take()?, Work::default());
+    end_with_reader(stdout.try_clone()?, work.clone())?;
     greet();
     let inbox = Arc::new(Inbox::default());
     let reading = inbox.clone();
     // Never joined: it may be blocked in a read when the work is over, and ends with the process.
-    std::thread::Builder::new().name("stdin".into()).spawn(move || reading.read_from(io::stdin().lock()))?;
-    Server::new(engine, inbox, output, Environment::read()).run()
+    thread::Builder::new().name("stdin".into()).spawn(move || reading.read_from(io::stdin().lock()))?;
+    Server::new(engine, inbox, Output::new(stdout), Environment::read()).telling(work).run()
+}
+
+/// Ends this process once nobody reads stdout any more, if need be in the middle of a request: an answer that nobody can get is
+/// not worth computing. Not between two requests: a reader that has all it wanted may go.
+fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
+    let watch = move || {
+        // Where nothing can be watched, the next write tells.
+        if stdout::wait_until_closed(&stdout).is_ok() {
+            work.wait();
+            let _ = ending(Err(io::ErrorKind::BrokenPipe.into()));
+            std::process::exit(1);
+        }
+    };
+    thread::Builder::new().name("stdout".into()).spawn(watch).map(drop)
 }
 
 /// Tells a person who started an engine by hand what it waits for.

@@ -16,6 +16,7 @@ use crate::inbox::{Arrived, Inbox, Line};
 use crate::model::{Environment, Held};
 use crate::overlap::Overlap;
 use crate::run::{Run, check_vocabulary};
+use crate::work::Work;
 use crate::{Engine, Model, Output, Phases, facts, summary};
 
 /// An engine at work on an inbox. `serve` makes one of stdin and stdout; tests make one in memory.
@@ -31,13 +32,19 @@ pub struct Server<E: Engine> {
     /// Why there is no model, once a `load` asked for one: another must not take its place unasked.
     lost: Option<String>,
     pub(crate) overlap: Overlap,
+    pub(crate) work: Work,
 }
 
 impl<E: Engine> Server<E> {
     pub fn new(engine: E, inbox: Arc<Inbox>, output: Output, environment: Environment) -> Self {
         let people = Box::new(io::stderr());
-        let overlap = Overlap::default();
-        Self { engine, inbox, output, people, environment, hello: None, held: None, lost: None, overlap }
+        let (overlap, work) = (Overlap::default(), Work::default());
+        Self { engine, inbox, output, people, environment, hello: None, held: None, lost: None, overlap, work }
+    }
+
+    /// Tells others whether an answer is being worked on.
+    pub(crate) fn telling(self, work: Work) -> Self {
+        Self { work, ..self }
     }
 
     /// Sends what is for people elsewhere than to stderr.
@@ -56,6 +63,7 @@ impl<E: Engine> Server<E> {
                 continue;
             }
             let Some(arrived) = self.inbox.next() else { return self.output.check() };
+            self.work.begin();
             if self.answer(arrived).is_break() {
                 return self.output.check();
             }
@@ -65,7 +73,7 @@ impl<E: Engine> Server<E> {
     fn answer(&mut self, arrived: Arrived) -> ControlFlow<()> {
         let (request, typed, cancelled) = match arrived.line {
             Line::Refused(failed) => {
-                self.output.send(&Message::Failed(failed));
+                self.send_answer(&Message::Failed(failed));
                 return ControlFlow::Continue(());
             }
             Line::Request { request, typed, cancelled } => (request, typed, cancelled),
@@ -81,10 +89,10 @@ impl<E: Engine> Server<E> {
                 self.tell(id.as_ref(), |server| server.score(score).map(Message::Scored));
             }
             Request::Facts {} => self.tell(None, |server| server.facts().map(Message::Facts)),
-            // The inbox acts on these by itself.
+            // The inbox acts on these by itself, and lets none through.
             Request::Cancel(_) => {}
             Request::Shutdown {} => {
-                self.output.send(&Message::Bye {});
+                self.send_answer(&Message::Bye {});
                 return ControlFlow::Break(());
             }
         }
@@ -95,7 +103,14 @@ impl<E: Engine> Server<E> {
     pub(crate) fn tell(&mut self, id: Option<&Id>, work: impl FnOnce(&mut Self) -> Result<Message, Fault>) {
         let message = work(self).unwrap_or_else(|fault| Message::Failed(self.describe(fault, id)));
         self.inbox.forget(id);
-        self.output.send(&message);
+        self.send_answer(&message);
+    }
+
+    fn send_answer(&mut self, message: &Message) {
+        if !self.overlap.is_active() {
+            self.work.end();
+        }
+        self.output.send(message);
     }
 
     /// What to say of a fault. After a panic the model is in no known state, so it goes.

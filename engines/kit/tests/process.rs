@@ -3,8 +3,10 @@
 
 mod toy;
 
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use engine_kit::protocol::{FailureKind, Message, parse_message};
 use engine_kit::python::{PythonEngine, host};
@@ -16,11 +18,16 @@ const ROLE: &str = "KIT_TEST_ROLE";
 /// A "Python" that is a shell: `-u -s FILE` runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
-const TESTS: [(&str, fn()); 13] = [
+const TESTS: [(&str, fn()); 15] = [
     (
         "what_an_engine_prints_goes_to_stderr_and_stdout_is_the_protocols",
         what_an_engine_prints_goes_to_stderr,
     ),
+    (
+        "a_reader_that_goes_away_ends_a_request_in_the_middle_though_nothing_is_written",
+        a_reader_that_goes_away_ends_a_request_in_the_middle,
+    ),
+    ("a_reader_that_has_its_answer_may_go", a_reader_that_has_its_answer_may_go),
     ("an_engine_ends_with_its_input_and_says_bye_only_when_asked", an_engine_ends_with_its_input),
     (
         "a_missing_environment_is_an_answer_to_every_request_and_a_clean_end",
@@ -169,6 +176,45 @@ fn what_an_engine_prints_goes_to_stderr() {
         ended.stderr
     );
     assert!(ended.stderr.contains("1 iteration, 2 tokens; first token "), "{}", ended.stderr);
+}
+
+/// A toy that is under way, with its own end of its stdin and of its stdout, and what it says to people.
+fn under_way(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<PipeReader>) {
+    let (stdin, to_it) = std::io::pipe().unwrap();
+    let (from_it, stdout) = std::io::pipe().unwrap();
+    let (said, stderr) = std::io::pipe().unwrap();
+    let engine = duct::cmd!(std::env::current_exe().unwrap())
+        .env(ROLE, "toy")
+        .env("ORCHESTRATE_HOME", tiny::folder(&format!("home-{test}")))
+        .env("ORCHESTRATE_MODEL", tiny::model(test))
+        .stdin_file(stdin)
+        .stdout_file(stdout)
+        .stderr_file(stderr)
+        .unchecked();
+    (engine.start().unwrap(), to_it, from_it, BufReader::new(said))
+}
+
+fn a_reader_that_goes_away_ends_a_request_in_the_middle() {
+    let (engine, mut to_it, from_it, said) = under_way("reader-gone");
+    writeln!(to_it, "{{\"prompt_ids\":[{}]}}", toy::HANGS).unwrap();
+    let mut said = said.lines().map(|line| line.unwrap());
+    assert!(said.any(|line| line == "it hangs"));
+    drop(from_it);
+    let ended = engine.wait_timeout(Duration::from_secs(60)).unwrap().expect("it still hangs");
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(said.collect::<Vec<_>>(), ["error: cannot write answers: broken pipe"]);
+}
+
+fn a_reader_that_has_its_answer_may_go() {
+    let (engine, mut to_it, from_it, said) = under_way("reader-content");
+    writeln!(to_it, "{{\"prompt_ids\":[5],\"max_new_tokens\":2}}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(from_it).read_line(&mut answer).unwrap();
+    assert!(matches!(parse_message(answer.as_bytes()), Ok(Message::Generated(_))), "{answer}");
+    drop(to_it);
+    let ended = engine.wait_timeout(Duration::from_secs(60)).unwrap().expect("its input has ended");
+    assert_eq!(ended.status.code(), Some(0));
+    assert!(said.lines().all(|line| !line.unwrap().contains("cannot write")));
 }
 
 fn an_engine_ends_with_its_input() {

@@ -27,6 +27,7 @@ pub const NEVER_STOPS: u32 = 54;
 pub const RUNS_OUT_OF_MEMORY: u32 = 55;
 pub const WRONG_SEQUENCE: u32 = 56;
 pub const FAILS_ALONE: u32 = 57;
+pub const HANGS: u32 = 58;
 
 /// What the toy was asked to do, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
@@ -151,6 +152,12 @@ impl ToyModel {
         let id = match (first, index) {
             (ENDS, 2) => tiny::EOS,
             (PANICS, 1) => panic!("no more of this"),
+            (HANGS, 1) => {
+                let _ = std::io::stderr().write_all(b"it hangs\n");
+                loop {
+                    std::thread::park();
+                }
+            }
             (STOPS_EARLY, 2) => return Ok(false),
             (FAILS_ALONE, 1) => {
                 tokens.fail(Failed::new(FailureKind::Model, "no number"));

@@ -34,16 +34,18 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Truncation and padding that the file may ask for are switched off: a prompt is measured at the length it has.
     pub fn open(path: &Path) -> Result<Self> {
-        let read = tokenizers::Tokenizer::from_file(path).map_err(|error| anyhow!("{error}"));
-        read.and_then(Self::ready).with_context(|| format!("`{}`", path.display()))
+        let text = std::fs::read_to_string(path).map_err(anyhow::Error::from);
+        text.and_then(|json| Self::of_json(&json)).with_context(|| format!("`{}`", path.display()))
     }
 
     pub fn from_tables(tables: &TokenizerTables) -> Result<Self> {
-        let json = tables.to_json()?;
-        Self::ready(tokenizers::Tokenizer::from_bytes(json).map_err(|error| anyhow!("{error}"))?)
+        Self::of_json(&tables.to_json()?)
     }
 
-    fn ready(mut inner: tokenizers::Tokenizer) -> Result<Self> {
+    /// By the one way of reading that is compiled in `tokenizers` itself: `from_file` and `from_bytes` are generic, and each
+    /// had all of it compiled here once more, ten seconds of a build.
+    fn of_json(json: &str) -> Result<Self> {
+        let mut inner: tokenizers::Tokenizer = json.parse().map_err(|error| anyhow!("{error}"))?;
         inner.with_truncation(None).map_err(|error| anyhow!("{error}"))?;
         inner.with_padding(None);
         let tokenizer = Self { inner };
