@@ -14,7 +14,8 @@ use crate::{Engine, Model, Phases, facts};
 /// A loaded model.
 pub(crate) struct Held<M> {
     pub model: M,
-    pub tokenizer: Option<Tokenizer>,
+    /// Since the first request that had text.
+    tokenizer: Option<Tokenizer>,
     /// In effect since the load.
     pub facts: Facts,
     pub eos_ids: Arc<[u32]>,
@@ -83,15 +84,11 @@ impl<M: Model> Held<M> {
         check_offered("format", Some(folder.format.as_str()), &can.formats)?;
         check_offered("architecture", Some(&folder.config.architecture), &can.architectures)?;
         check_context(&load, &folder)?;
-        let tokenizer = match folder.has_tokenizer() {
-            true => Some(phases.phase("tokenizer", || folder.tokenizer()).or_fail(FailureKind::Model)?),
-            false => None,
-        };
         unload();
         let model = guarded(|| engine.load(&folder, &load, &mut phases))?;
         let mut held = Self {
             model,
-            tokenizer,
+            tokenizer: None,
             facts: Facts::default(),
             eos_ids: Arc::default(),
             planted,
@@ -115,14 +112,31 @@ impl<M: Model> Held<M> {
 }
 
 impl<M> Held<M> {
-    /// Ids of a text; an empty text is BOS alone.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Failed> {
-        let Some(tokenizer) = &self.tokenizer else {
+    /// Before the clock of a request that has text. Ids need no tokenizer, and one of 128,000 tokens takes a third of a second
+    /// and 50 MB.
+    pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
+        if self.tokenizer.is_none() && self.folder.has_tokenizer() {
+            self.tokenizer = Some(self.folder.tokenizer().or_fail(FailureKind::Model)?);
+        }
+        self.tokenizer().map(drop)
+    }
+
+    fn tokenizer(&self) -> Result<&Tokenizer, Failed> {
+        self.tokenizer.as_ref().ok_or_else(|| {
             let message =
                 format!("model `{}` has no tokenizer, beside its weights or within", self.folder.name);
-            return Err(Failed::new(FailureKind::Model, message).hint("send `prompt_ids`"));
-        };
-        let ids = tokenizer.encode(text).or_fail(FailureKind::BadRequest)?;
+            Failed::new(FailureKind::Model, message).hint("send `prompt_ids`")
+        })
+    }
+
+    /// The text of ids, where a tokenizer is open.
+    pub fn decode(&self, ids: &[u32]) -> Option<String> {
+        self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids))
+    }
+
+    /// Ids of a text; an empty text is BOS alone.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Failed> {
+        let ids = self.tokenizer()?.encode(text).or_fail(FailureKind::BadRequest)?;
         match (ids.is_empty(), self.facts.bos_id) {
             (false, _) => Ok(ids),
             (true, Some(bos)) => Ok(vec![bos]),

@@ -65,6 +65,11 @@ impl Run {
         self.asked.id.as_ref()
     }
 
+    /// Whether its prompts are texts, so that a tokenizer is needed.
+    pub fn has_text(&self) -> bool {
+        matches!(self.prompts, Prompts::Texts(_))
+    }
+
     pub fn set_loaded(&mut self, loaded: Option<Loaded>) {
         self.loaded = loaded;
     }
@@ -173,9 +178,10 @@ impl Run {
                 sequences: self.prompts.cancelled(),
             });
         }
-        if let Some(tokenizer) = held.and_then(|held| held.tokenizer.as_ref()) {
+        // Whoever asks in ids is answered in ids.
+        if let Some(held) = held.filter(|_| self.has_text()) {
             for sequence in self.iterations.iter_mut().flat_map(|iteration| &mut iteration.sequences) {
-                sequence.text = sequence.output_ids.as_ref().map(|ids| tokenizer.decode(ids));
+                sequence.text = sequence.output_ids.as_ref().and_then(|ids| held.decode(ids));
             }
         }
         let summary = crate::summary::summarise(&self.iterations);

@@ -238,8 +238,11 @@ impl<E: Engine> Server<E> {
     pub(crate) fn prepare(&mut self, run: &mut Run) -> Result<Capabilities, Fault> {
         let can = self.capabilities()?;
         run.set_loaded(self.ensure_loaded()?);
-        let Some(held) = &self.held else { return Err(no_model().into()) };
+        let Some(held) = &mut self.held else { return Err(no_model().into()) };
         run.check(&can, &held.facts)?;
+        if run.has_text() {
+            held.open_tokenizer()?;
+        }
         Ok(can)
     }
 

@@ -44,7 +44,7 @@ fn load_tells_its_progress_and_then_the_configuration_in_effect() {
             _ => None,
         })
         .collect();
-    assert_eq!(phases, ["headers", "tokenizer", "weights"]);
+    assert_eq!(phases, ["headers", "weights"]);
     let Some(Message::Loaded(loaded)) = heard.messages.last() else { panic!("{}", heard.raw) };
     assert_eq!(loaded.phases.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), phases);
     assert!(loaded.load_ns >= loaded.phases.iter().map(|phase| phase.ns).sum());

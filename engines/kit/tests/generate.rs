@@ -188,6 +188,40 @@ fn a_prompt_of_text_needs_a_tokenizer_and_one_of_ids_does_not() {
 }
 
 #[test]
+fn a_broken_tokenizer_fails_the_first_text_and_ids_go_on_without() {
+    let path = toy::tiny::model("broken-tokenizer");
+    std::fs::write(path.join("tokenizer.json"), "{}").unwrap();
+    let model =
+        engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
+    let lines = "{\"prompt_ids\":[5]}\n{\"id\":1,\"prompt\":\"w5\"}\n{\"id\":2,\"prompt_ids\":[5]}";
+    for toy in [Toy::new(), Toy::overlapping()] {
+        let heard = converse(toy, model.clone(), lines.as_bytes());
+        let [Message::Generated(first), Message::Failed(failed), Message::Generated(last)] =
+            heard.messages.as_slice()
+        else {
+            panic!("{}", heard.raw)
+        };
+        assert_eq!((failed.kind, &failed.id), (FailureKind::Model, &Some(Id::Number(1))));
+        assert!(failed.message.contains("tokenizer.json`: "), "{}", failed.message);
+        let texts = [first, last].map(|generated| generated.iterations[0].sequences[0].text.clone());
+        assert_eq!(texts, [None, None]);
+    }
+}
+
+#[test]
+fn who_asks_in_ids_is_answered_in_ids_though_a_text_came_before() {
+    let heard = ask("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
+    let texts: Vec<_> = heard
+        .iter()
+        .map(|message| match message {
+            Message::Generated(generated) => generated.iterations[0].sequences[0].text.is_some(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(texts, [true, false]);
+}
+
+#[test]
 fn the_context_is_kept_to_the_token() {
     let prompt = "5,".repeat(199) + "5";
     let line = |new: u32| format!(r#"{{"id":1,"prompt_ids":[{prompt}],"max_new_tokens":{new}}}"#);

@@ -40,8 +40,6 @@ impl Engine for Lmrs {
         phases: &mut Phases,
     ) -> Result<Self::Model, Failed> {
         phases.begin("config");
-        // Of what was parsed before, so that weights do not come on top of it.
-        memory::give_back();
         let settings = Settings::read(load)?;
         let level = level(settings.kernels.as_deref())?;
         let shape = Shape::of(folder)?;

@@ -1,4 +1,4 @@
-//! How much memory there is to be had, and what of our own is no longer needed.
+//! How much memory there is to be had.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,6 @@ use std::path::{Path, PathBuf};
 pub fn available_bytes() -> Option<u64> {
     available(&|path| std::fs::read_to_string(path).ok())
 }
-
-/// Memory that was freed, and that the allocator keeps for later, goes back to the system: what reads a tokenizer of 128,000
-/// tokens leaves 46 MB behind.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[expect(unsafe_code, reason = "a function of the C library")]
-pub fn give_back() {
-    // SAFETY: it touches nothing that is in use, and locks what it looks at: any thread may call it at any time.
-    unsafe { nix::libc::malloc_trim(0) };
-}
-
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn give_back() {}
 
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 

