@@ -39,7 +39,18 @@ impl<E: Engine> Server<E> {
     pub fn new(engine: E, inbox: Arc<Inbox>, output: Output, environment: Environment) -> Self {
         let people = Box::new(io::stderr());
         let (overlap, work) = (Overlap::default(), Work::default());
-        Self { engine, inbox, output, people, environment, hello: None, held: None, lost: None, overlap, work }
+        Self {
+            engine,
+            inbox,
+            output,
+            people,
+            environment,
+            hello: None,
+            held: None,
+            lost: None,
+            overlap,
+            work,
+        }
     }
 
     /// Tells others whether an answer is being worked on.

@@ -9,10 +9,11 @@ use lmrs::matrix::Format;
 pub const HELP: &str = "\
 lmrs-bench: how fast each kernel of lmrs is, beside what this machine can do at most
 
-  lmrs-bench                                  every kernel at the shapes of llama-3.2-1b, some minutes
-  lmrs-bench --quick                          fewer shapes and rounds
-  lmrs-bench --formats q8_0 --tokens 1,512    products with some formats, for some numbers of tokens
+  cargo run --release -p lmrs --example lmrs-bench [-- OPTIONS]
 
+Without options: every kernel at the shapes of llama-3.2-1b, some minutes.
+
+  --quick                     fewer shapes and rounds
   --only products|attention   one of both kinds of kernels
   --threads N                 as many threads; all processors of this process without it
   --levels avx2,avx512        kernels for less than this processor has, or for several; the best without it
@@ -84,7 +85,7 @@ impl Asking {
                     asking.shapes = vec![(number(outputs)?, number(inputs)?)];
                 }
                 other => {
-                    bail!("`{other}` is no option\nhint: lmrs-bench --help")
+                    bail!("`{other}` is no option\nhint: --help says what is")
                 }
             }
         }
