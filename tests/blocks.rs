@@ -86,6 +86,18 @@ fn an_engine_that_is_measured_alone_is_never_stopped_and_nothing_is_thrown_away(
     assert!(told(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
 }
 
+#[test]
+fn without_warm_up_a_request_is_thrown_away_only_where_one_before_it_was_short() {
+    let scratch = Scratch::new();
+    let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
+    let (outcome, record) = run(&scratch, &two(&scratch), &options);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // Nobody knew what the first ones take, and they may take minutes.
+    let roles: Vec<_> = told(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
+    assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
+    assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
+}
+
 /// The processes of a run at the moment at which `other` hangs in a request, while `one` rests.
 fn while_one_rests(scratch: &Scratch) -> (Running, Record) {
     let engines = [engine(scratch, "one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];

@@ -29,10 +29,21 @@ const REST_SHOWS: Duration = Duration::from_millis(250);
 pub(super) struct Turn {
     pub at: usize,
     pub case: usize,
-    /// What a request takes.
-    pub request: Duration,
+    /// What a request takes; not known before the first one, where nobody wants any to warm up.
+    request: Option<Duration>,
+    /// Others take turns with it, so it rests.
+    rests: bool,
+}
+
+impl Turn {
+    pub fn request(&self) -> Duration {
+        self.request.unwrap_or_default()
+    }
+
     /// The first request after a rest is thrown away.
-    shows_rests: bool,
+    fn shows_rests(&self) -> bool {
+        self.rests && self.request.is_some_and(|request| request < REST_SHOWS)
+    }
 }
 
 impl Run<'_> {
@@ -88,21 +99,23 @@ impl Run<'_> {
 
     /// The rounds of one workload, for every seat that has it. `left`: workloads of this block, this one included.
     async fn measure(&mut self, seats: &mut Seats, block: u32, workload: &str, left: usize) -> Result<()> {
-        let turns = self.warm_up_each(seats, block, workload, left).await?;
+        let mut turns = self.warm_up_each(seats, block, workload, left).await?;
         let Some(first) = turns.first() else { return Ok(()) };
-        let round_time = turns.iter().map(|turn| turn.request * if turn.shows_rests { 2 } else { 1 }).sum();
+        let round_time =
+            turns.iter().map(|turn| turn.request() * if turn.shows_rests() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
-        let began = Instant::now();
+        let (began, seated) = (Instant::now(), turns.len());
         for round in 0..self.pace.rounds(planned, round_time, left) {
-            let first = round as usize % turns.len();
-            for turn in turns[first..].iter().chain(&turns[..first]) {
+            let (later, first) = turns.split_at_mut(round as usize % seated);
+            for turn in first.iter_mut().chain(later) {
                 if self.failed.contains(&turn.case) || self.pace.is_spent() {
                     continue;
                 }
-                let rested = seats.turn_to(turn.at) && turn.shows_rests;
+                let rested = seats.turn_to(turn.at) && turn.shows_rests();
                 let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
                 let asked = self.ask_round(launched, turn.case, round, rested).await;
-                self.settle(seats, turn.at, turn.case, asked).await?;
+                let took = self.settle(seats, turn.at, turn.case, asked).await?;
+                turn.request = turn.request.or(took);
             }
         }
         self.pace.rounds_took(began.elapsed());
@@ -133,13 +146,12 @@ impl Run<'_> {
             let limit = self.pace.warm_up(seated * left - at);
             let warmed = self.warm_up(launched, case, limit).await;
             if let Some(request_ns) = self.settle(seats, at, case, warmed).await? {
-                let request = Duration::from_nanos(request_ns.unwrap_or(0.0) as u64);
-                turns.push(Turn { at, case, request, shows_rests: request < REST_SHOWS });
+                let request = request_ns.map(|ns| Duration::from_nanos(ns as u64));
+                turns.push(Turn { at, case, request, rests: true });
             }
         }
-        // Who is alone at it never rests, so nothing is thrown away.
         let alone = turns.len() == 1;
-        turns.iter_mut().for_each(|turn| turn.shows_rests &= !alone);
+        turns.iter_mut().for_each(|turn| turn.rests = !alone);
         Ok(turns)
     }
 

@@ -65,18 +65,20 @@ impl Run<'_> {
         Ok(warm_up.request_ns())
     }
 
-    /// One round: the measured request, and where the engine has rested one before it that is thrown away.
+    /// One round: the measured request, of which it gives the time, and where the engine has rested one before it that is thrown
+    /// away.
     pub(super) async fn ask_round(
         &mut self,
         launched: &mut Launched,
         case: usize,
         round: u32,
         rested: bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<Duration, Stop> {
         if rested {
             self.ask(launched, case, Role::Discarded, round).await?;
         }
-        self.ask(launched, case, Role::Measured, round).await.map(|_| ())
+        let (_, ns) = self.ask(launched, case, Role::Measured, round).await?;
+        Ok(Duration::from_nanos(ns))
     }
 
     fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {

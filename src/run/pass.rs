@@ -46,7 +46,7 @@ impl Run<'_> {
 
     /// A pass of each case of a workload, in the first block alone: memory and power differ little from launch to launch.
     pub(super) async fn passes(&mut self, seats: &mut Seats, block: u32, turns: &[Turn]) -> Result<()> {
-        for turn in turns.iter().filter(|turn| block == 0 && turn.request <= LONGEST) {
+        for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= LONGEST) {
             let beside = self.plan.configurations[seats.seats[turn.at].configuration].beside.is_some();
             if beside || self.failed.contains(&turn.case) || self.pace.is_spent() {
                 continue;
