@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
 use crate::shown::shown;
 use crate::weights::find;
-use crate::{Dtype, Format, ModelFolder, Tensor, detect};
+use crate::{Dtype, Format, ModelFolder, Tensor, detect, ids};
 
 /// Ends of the names of tensors that follow from a config.
 const COMPUTED: [&str; 4] = [rope::FACTORS, ".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
@@ -34,14 +34,9 @@ impl ModelFolder {
                 Some(mismatch) => anyhow!(mismatch),
                 None => error.context(source.clone()),
             })?;
-        let beyond = self.config.eos_ids.iter().chain(&self.config.bos_id);
-        let beyond = beyond.copied().find(|id| *id >= self.config.vocabulary_size);
-        ensure!(
-            beyond.is_none(),
-            "{source}: id {} begins or ends a text, and the vocabulary has {}",
-            beyond.unwrap_or_default(),
-            self.config.vocabulary_size
-        );
+        if let Some(beyond) = ids::beyond(&self.config) {
+            bail!("{source}: {beyond}");
+        }
         rope::llama3(&self.config).with_context(|| source.clone())?;
         let tensors: HashMap<String, &Tensor> =
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();

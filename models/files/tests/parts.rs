@@ -128,3 +128,30 @@ fn only_gpt2_is_found_by_its_longer_names() {
         assert_eq!(found.is_ok(), name == "longer-gpt2", "{name}: {found:?}");
     }
 }
+
+#[test]
+fn numbers_of_llama_3s_rotation_that_make_no_sense_are_told_with_what_was_found() {
+    let tensors = tensors_of(&tiny::config());
+    let rule = json!({
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64
+    });
+    for (field, value, says) in [
+        ("factor", json!(0), "`factor`: expected a number above 0 within f32, found `0`"),
+        ("factor", json!(1e300), "`factor`: expected a number above 0 within f32, found `1e+300`"),
+        (
+            "low_freq_factor",
+            json!("x"),
+            "`low_freq_factor`: expected a number above 0 within f32, found `\"x\"`",
+        ),
+        ("high_freq_factor", json!(null), "`high_freq_factor` is missing"),
+        ("high_freq_factor", json!(0.5), "`high_freq_factor` is 0.5, below `low_freq_factor`, 1.0"),
+        ("original_max_position_embeddings", json!(-5), "`original_max_position_embeddings`: expected"),
+    ] {
+        let mut config = tiny::config();
+        config["rope_scaling"] = rule.clone();
+        config["rope_scaling"][field] = value;
+        let refused = refusal(&write("llama3", &config, &tensors));
+        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+}
