@@ -152,11 +152,12 @@ fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
         std::fs::write(&weights, bytes).unwrap();
         load(&path, Asked::Own)
     };
-    for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", "model.layers.0.rotary_emb.inv_freq"]
-    {
+    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", frequencies] {
         assert_eq!(with(name), Ok(()), "{name}");
     }
-    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"] {
+    let others = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
+    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(others) {
         let told = with(name).unwrap_err();
         assert!(told.message.contains(name), "{told:?}");
     }

@@ -238,7 +238,8 @@ impl Plan {
 /// config denies. A GGUF has nothing else; beside a folder's network there may be others, which nobody asked for.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let whole = folder.format == model_files::Format::Gguf;
-    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).collect();
+    // An output that is the embedding is a place too: a bias there would count.
+    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| whole || places.contains(place(name))) {
         Some(name) => {
