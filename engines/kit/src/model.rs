@@ -121,6 +121,10 @@ impl<M> Held<M> {
         self.tokenizer().map(drop)
     }
 
+    pub fn has_open_tokenizer(&self) -> bool {
+        self.tokenizer.is_some()
+    }
+
     fn tokenizer(&self) -> Result<&Tokenizer, Failed> {
         self.tokenizer.as_ref().ok_or_else(|| {
             let message =

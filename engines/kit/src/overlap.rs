@@ -1,9 +1,10 @@
 //! Requests that overlap: admitted as slots come free, advanced together, answered each when it is done.
 
-use protocol::{Capabilities, Id, Message, Request};
+use protocol::{Capabilities, Generate, Id, Message, Request};
 
 use crate::failing::{Fault, guarded};
 use crate::inbox::{Arrived, Line};
+use crate::model::Held;
 use crate::run::Run;
 use crate::server::{Server, no_model};
 use crate::{Engine, Model, Slots, Tokens};
@@ -39,12 +40,16 @@ impl<E: Engine> Server<E> {
         matches!(guarded(|| Ok(held.model.slots().is_some())), Ok(true))
     }
 
-    /// While requests run, those behind them that may overlap join in. The first that may not waits, and all behind it.
+    /// While requests run, those behind them that may overlap join in. The first that may not waits, and all behind it; a first
+    /// text does, since the tokenizer that it opens is not for the time of others.
     pub(crate) fn admit_waiting(&mut self) {
+        let opened = self.held.as_ref().is_some_and(Held::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
             let joins = |line: &Line| match line {
                 Line::Refused(_) => true,
-                Line::Request { request: Request::Generate(generate), .. } => generate.id.is_some(),
+                Line::Request { request: Request::Generate(generate), .. } => {
+                    generate.id.is_some() && (opened || has_ids(generate))
+                }
                 Line::Request { .. } => false,
             };
             let Some(Arrived { clock, line }) = self.inbox.next_if(joins) else { return };
@@ -179,6 +184,10 @@ impl<E: Engine> Server<E> {
             self.tell(id.as_ref(), |_| Err(failed.into()));
         }
     }
+}
+
+fn has_ids(generate: &Generate) -> bool {
+    generate.prompt_ids.is_some() || generate.prompts_ids.is_some()
 }
 
 fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, protocol::Failed> {

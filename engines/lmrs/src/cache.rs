@@ -84,7 +84,7 @@ impl Cache {
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
         let memory = bytes.and_then(reserve);
         let memory = memory.with_context(|| {
-            format!("no memory for a cache of {context} tokens\nhint: ask for less with `context_tokens`")
+            format!("no memory for the keys and values of {context} tokens\nhint: ask for fewer with `max_new_tokens`")
         })?;
         // Blocks that are smaller than a large page would bring in many that are not used for long.
         if sizes.block_bytes() >= LARGE_PAGE {

@@ -7,7 +7,7 @@ use engine_kit::{Engine, OrFail, Phases};
 use model_files::ModelFolder;
 use protocol::{Facts, Failed, FailureKind, HelloFacts, Load};
 
-use crate::cache::Cache;
+use crate::context::context;
 use crate::kernels::Level;
 use crate::kernels::attention::Stored;
 use crate::kernels::rows;
@@ -47,14 +47,15 @@ impl Engine for Lmrs {
         let own = own.as_str().to_ascii_lowercase();
         let asked = Asked::named(load.dtype.as_deref(), &own)?;
         asked.expect_taken(&shape)?;
-        let context = load.context_tokens.map_or(shape.context, |tokens| shape.context.min(tokens as usize));
         // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
         let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
         let stored = if exact { Stored::F32 } else { Stored::F16 };
         let plan = Plan::of(folder, &shape, asked)?;
-        // A cache is touched as it fills: where nobody has asked for a context, nobody has asked for all of its memory.
-        let filled = load.context_tokens.map_or(0, |_| Cache::bytes_for(&shape, context, stored));
-        plan.expect_room(filled as u64, memory::available_bytes())?;
+        let available = memory::available_bytes();
+        let (context, why) = context(&shape, stored, &plan, load.context_tokens, available)?;
+        if why.is_some() {
+            phases.progress(1.0, why);
+        }
         phases.begin("threads");
         let threads = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
         let pool = if settings.pin { Pool::pinned(threads) } else { Pool::new(threads) };

@@ -17,6 +17,7 @@ pub mod about;
 pub mod activation;
 pub mod attention;
 pub mod cache;
+mod context;
 pub mod engine;
 pub mod kernels;
 mod large_pages;

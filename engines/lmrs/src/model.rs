@@ -50,14 +50,22 @@ impl<D: Decoder> LoadedModel<D> {
 
     fn courses(&mut self, job: &Job) -> Result<Vec<Course<D::Sequence>>, Failed> {
         self.spare.truncate(job.prompts.len());
+        // One size for all of them, so that it does not matter whose memory is used again by whom.
+        let longest = job.prompts.iter().map(Vec::len).max().unwrap_or_default();
+        let room = longest + job.max_new_tokens as usize;
         let course = |(index, prompt): (usize, &Vec<u32>)| {
-            Ok(Course::new(self.sequence()?, prompt, index, job, self.lookup))
+            Ok(Course::new(self.sequence(room)?, prompt, index, job, self.lookup))
         };
         job.prompts.iter().enumerate().map(course).collect()
     }
 
-    fn sequence(&mut self) -> Result<D::Sequence, Failed> {
-        self.spare.pop().map_or_else(|| self.decoder.start(), Ok)
+    /// One with room for so many ids. In place of a spare one that has too little, so that no memory stays for nothing.
+    fn sequence(&mut self, ids: usize) -> Result<D::Sequence, Failed> {
+        if let Some(roomy) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
+            return Ok(self.spare.swap_remove(roomy));
+        }
+        self.spare.pop();
+        self.decoder.start(ids)
     }
 
     fn keep(&mut self, mut sequence: D::Sequence) {
@@ -96,7 +104,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
 
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
         self.spare.truncate(1);
-        let mut sequence = self.sequence()?;
+        let mut sequence = self.sequence(ids.len())?;
         let scores = score::score(&mut self.decoder, &mut sequence, ids);
         self.keep(sequence);
         scores

@@ -17,11 +17,14 @@ const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels d
 const _: () =
     assert!(AT_ONCE <= CHUNK, "a stretch of a prompt is one pass: cut again, it could leave a few rows over");
 
+/// What is reserved and not touched costs next to nothing, so requests of most lengths use the same memory again.
+const LEAST_ROOM: usize = 4096;
+
 /// A network with its weights, and the threads that it computes with.
 pub struct Running {
     pub network: Network,
     pub ops: Ops,
-    /// Tokens that a sequence has room for.
+    /// Tokens that a sequence can come to.
     pub context: usize,
     /// What keys and values are kept in.
     pub stored: Stored,
@@ -30,8 +33,13 @@ pub struct Running {
 impl Decoder for Running {
     type Sequence = Sequence;
 
-    fn start(&mut self) -> Result<Sequence, Failed> {
-        Sequence::new(&self.network.shape, self.context, self.stored).or_fail(FailureKind::OutOfMemory)
+    fn start(&mut self, ids: usize) -> Result<Sequence, Failed> {
+        let room = ids.next_power_of_two().max(LEAST_ROOM).min(self.context);
+        Sequence::new(&self.network.shape, room, self.stored).or_fail(FailureKind::OutOfMemory)
+    }
+
+    fn room(&self, sequence: &Sequence) -> usize {
+        sequence.context()
     }
 
     fn forward(&mut self, spans: &mut [Span<'_, Sequence>], found: &mut Found) -> Result<(), Failed> {

@@ -309,51 +309,6 @@ fn a_request_whose_logits_are_no_numbers_fails_alone() {
     assert_eq!((failed, answers.len()), (vec![Id::Number(91), Id::Number(92)], lines.len()));
 }
 
-/// A file of zeros that takes no room on the disk: four layers of 825 GB.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_mapped() {
-    let folder = tempfile::tempdir().unwrap();
-    let (layers, hidden, inner) = (4, 8192_u64, 1_u64 << 24);
-    let config = json!({
-        "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
-        "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 320, "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "torch_dtype": "bfloat16"
-    });
-    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    let (mut header, mut at) = (json!({}), 0);
-    let mut tensor = |name: String, shape: &[u64]| {
-        let bytes = 2 * shape.iter().product::<u64>();
-        let offsets = [at, at + bytes];
-        header[format!("model.{name}.weight")] =
-            json!({"dtype": "BF16", "shape": shape, "data_offsets": offsets});
-        at += bytes;
-    };
-    tensor("embed_tokens".into(), &[320, hidden]);
-    tensor("norm".into(), &[hidden]);
-    for layer in 0..layers {
-        let mut of_layer = |name: &str, shape: &[u64]| tensor(format!("layers.{layer}.{name}"), shape);
-        of_layer("input_layernorm", &[hidden]);
-        of_layer("post_attention_layernorm", &[hidden]);
-        of_layer("self_attn.q_proj", &[hidden, hidden]);
-        of_layer("self_attn.k_proj", &[1024, hidden]);
-        of_layer("self_attn.v_proj", &[1024, hidden]);
-        of_layer("self_attn.o_proj", &[hidden, hidden]);
-        of_layer("mlp.gate_proj", &[inner, hidden]);
-        of_layer("mlp.up_proj", &[inner, hidden]);
-        of_layer("mlp.down_proj", &[hidden, inner]);
-    }
-    let header = header.to_string();
-    let path = folder.path().join("model.safetensors");
-    std::fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()).unwrap();
-    std::fs::File::options().write(true).open(&path).unwrap().set_len(8 + header.len() as u64 + at).unwrap();
-    let request = json!({"type": "load", "model": folder.path(), "threads": 1});
-    let told = refused(&[&request.to_string()]);
-    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
-    let norms = 2 * hidden * (1 + 2 * layers);
-    assert!(told.message.contains(&format!("({} weights", at - norms)), "{told:?}");
-}
-
 #[test]
 fn what_is_scored_is_what_is_generated() {
     let score = |ids: &[u32]| format!(r#"{{"type":"score","sequences":[{ids:?}]}}"#);

@@ -81,6 +81,10 @@ fn a_number_that_makes_no_sense_is_told_with_its_file() {
         ("llama", "rope_theta", json!([])),
         ("llama", "rope_theta", json!(1e-300)),
         ("llama", "rope_scaling", json!({"rope_type": "linear", "factor": 1e-40})),
+        ("llama", "rope_scaling", json!({"rope_type": "linear", "factor": 1e300})),
+        ("llama", "rope_scaling", json!({"rope_type": "linear", "factor": 0})),
+        ("llama", "rope_scaling", json!("x")),
+        ("llama", "eos_token_id", json!(1_000_000)),
         ("llama", "attention_bias", json!("true")),
         ("llama", "tie_word_embeddings", json!(1)),
         ("gpt2", "n_positions", json!(u32::MAX)),
@@ -152,14 +156,84 @@ fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
         std::fs::write(&weights, bytes).unwrap();
         load(&path, Asked::Own)
     };
-    for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", "model.layers.0.rotary_emb.inv_freq"]
-    {
+    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", frequencies] {
         assert_eq!(with(name), Ok(()), "{name}");
     }
-    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"] {
+    let others = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
+    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(others) {
         let told = with(name).unwrap_err();
         assert!(told.message.contains(name), "{told:?}");
     }
+}
+
+/// A GGUF of this model, and its bytes.
+fn gguf(name: &str) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
+    let (keep, path) = synthesised(name);
+    let out = path.with_extension("gguf");
+    let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::BF16, out: out.clone() };
+    model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let whole = std::fs::read(&out).unwrap();
+    (keep, out, whole)
+}
+
+fn place_of(bytes: &[u8], part: &[u8]) -> usize {
+    bytes.windows(part.len()).position(|window| window == part).unwrap()
+}
+
+/// As llama.cpp takes it: such files are older than the field.
+#[test]
+fn a_factor_of_rotation_whose_type_a_gguf_does_not_say_is_linear() {
+    let (_keep, path, whole) = gguf("llama-linear-biased");
+    let rotation = || Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation;
+    let said = rotation();
+    let mut bytes = whole;
+    let kind = place_of(&bytes, b"llama.rope.scaling.type");
+    bytes[kind..][..23].copy_from_slice(b"llama.rope.scaling.typo");
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(rotation(), said);
+    let converted = path.with_extension("again");
+    let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: converted.clone() };
+    model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    assert_eq!(Shape::of(&ModelFolder::open(&converted).unwrap()).unwrap().rotation, said);
+    let factor = place_of(&bytes, b"llama.rope.scaling.factor");
+    bytes[factor..][..25].copy_from_slice(b"llama.rope.scaling.fbctor");
+    std::fs::write(&path, &bytes).unwrap();
+    assert_ne!(rotation(), said);
+}
+
+#[test]
+fn a_number_that_makes_no_sense_in_a_gguf_is_told_with_what_was_found() {
+    let (_keep, path, whole) = gguf("llama-linear-biased");
+    for (key, number, says) in [
+        ("attention.layer_norm_rms_epsilon", -1.0, "expected a number not below 0 within f32, found `-1.0`"),
+        ("attention.layer_norm_rms_epsilon", f32::INFINITY, "expected a number, found `inf`"),
+        ("rope.scaling.factor", 0.0, "expected a number above 0 within f32, found `0.0`"),
+        ("rope.scaling.factor", -2.0, "expected a number above 0 within f32, found `-2.0`"),
+        ("rope.freq_base", 0.0, "expected a number above 0 within f32, found `0.0`"),
+    ] {
+        let mut bytes = whole.clone();
+        // Behind its name stands the type of a value.
+        let at = place_of(&bytes, key.as_bytes()) + key.len() + 4;
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        let told = load(&path, Asked::Own).unwrap_err();
+        assert!(told.message.ends_with(&format!("{key}`: {says}")), "{told:?}");
+    }
+}
+
+#[test]
+fn factors_of_rotation_that_are_no_numbers_are_told_with_their_tensor() {
+    let (_keep, path, mut bytes) = gguf("llama3");
+    let folder = ModelFolder::open(&path).unwrap();
+    let factors = folder.tensors.iter().find(|tensor| tensor.name == "rope_freqs.weight").unwrap();
+    bytes[factors.offset as usize..][..4].copy_from_slice(&(-1.0_f32).to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let told = load(&path, Asked::Own).unwrap_err();
+    assert!(
+        told.message.ends_with("`rope_freqs.weight`: expected numbers above 0, found `-1.0`"),
+        "{told:?}"
+    );
 }
 
 #[test]

@@ -2,16 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
 use crate::shown::shown;
 use crate::weights::find;
-use crate::{Dtype, Format, ModelFolder, Tensor, detect};
+use crate::{Dtype, Format, ModelFolder, Tensor, detect, ids};
 
-/// Ends of the names of tensors that follow from a config.
-const COMPUTED: [&str; 4] = [rope::FACTORS, ".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
+/// Whether a tensor of this name follows from the config, or says what rotation reads beside it: checkpoints carry masks and
+/// frequencies along.
+fn follows(layout: Layout, architecture: &str, name: &str) -> bool {
+    match layout {
+        Layout::HuggingFace if architecture == "gpt2" => {
+            [".attn.bias", ".attn.masked_bias"].iter().any(|end| name.ends_with(end))
+        }
+        Layout::HuggingFace => name.ends_with(".rotary_emb.inv_freq"),
+        Layout::Gguf => name == rope::FACTORS,
+    }
+}
 
 impl ModelFolder {
     /// The parts that the model consists of, each of which is there in the shape that the config gives it.
@@ -34,14 +43,9 @@ impl ModelFolder {
                 Some(mismatch) => anyhow!(mismatch),
                 None => error.context(source.clone()),
             })?;
-        let beyond = self.config.eos_ids.iter().chain(&self.config.bos_id);
-        let beyond = beyond.copied().find(|id| *id >= self.config.vocabulary_size);
-        ensure!(
-            beyond.is_none(),
-            "{source}: id {} begins or ends a text, and the vocabulary has {}",
-            beyond.unwrap_or_default(),
-            self.config.vocabulary_size
-        );
+        if let Some(beyond) = ids::beyond(&self.config) {
+            bail!("{source}: {beyond}");
+        }
         rope::llama3(&self.config).with_context(|| source.clone())?;
         let tensors: HashMap<String, &Tensor> =
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
@@ -63,12 +67,13 @@ impl ModelFolder {
 
     /// Tensors that are no part of the network as its config describes it, and do not follow from it either.
     pub fn unasked(&self, parts: &[Part]) -> Vec<&Tensor> {
-        let known = self.names_of(parts);
+        let (known, layout) = (self.names_of(parts), Layout::of(self.format));
+        let tied = self.config.tie_word_embeddings && layout == Layout::HuggingFace;
         let is_unasked = |tensor: &&Tensor| {
-            // Checkpoints carry what follows from the config too, and an output that is the embedding once more.
-            let follows = COMPUTED.iter().any(|end| tensor.name.ends_with(end));
-            let tied = self.config.tie_word_embeddings && tensor.name == "lm_head.weight";
-            !(follows || tied || known.contains(&tensor.name))
+            let follows = follows(layout, &self.config.architecture, &tensor.name);
+            // An output that is the embedding once more.
+            let again = tied && tensor.name == "lm_head.weight";
+            !(follows || again || known.contains(&tensor.name))
         };
         self.tensors.iter().filter(is_unasked).collect()
     }

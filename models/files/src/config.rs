@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, rope};
-use crate::shown::shown;
-use crate::{detect, gguf};
+use crate::shown::{shown, shown_value};
+use crate::{detect, gguf, ids};
 
 /// The part of a config that more than one reader needs; `raw` has the rest.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,8 +63,8 @@ impl Config {
 
     /// The same of the files' contents.
     pub fn parse(config: &[u8], generation: Option<&[u8]>) -> Result<Self> {
-        let raw = serde_json::from_slice(config).context("`config.json`")?;
-        let generation = generation.map(serde_json::from_slice).transpose();
+        let raw = parsed(config).context("`config.json`")?;
+        let generation = generation.map(parsed).transpose();
         let generation = generation.context("`generation_config.json`")?.unwrap_or(Value::Null);
         Self::from_json(raw, &generation).context("`config.json`")
     }
@@ -78,8 +78,7 @@ impl Config {
         };
         let (hidden_size, heads) =
             (need(&["hidden_size", "n_embd"])?, need(&["num_attention_heads", "n_head"])?);
-        let given_ids =
-            |name| generation.get(name).filter(|value| !value.is_null()).or_else(|| fields.get(name));
+        let (bos_id, eos_ids) = ids::of_json(fields, generation)?;
         let flag = |name: &str| find_flag(fields, name);
         let unsaid = Architecture::named(&architecture);
         let tied = unsaid.is_some_and(|architecture| architecture.tied);
@@ -95,14 +94,8 @@ impl Config {
             vocabulary_size: need(&["vocab_size"])?,
             context_tokens: number(&["max_position_embeddings", "n_positions", "n_ctx"])?,
             rope_theta: theta("rope_theta", find_theta(fields)?)?,
-            bos_id: given_ids("bos_token_id")
-                .map(|value| ids("bos_token_id", value))
-                .transpose()?
-                .and_then(first),
-            eos_ids: given_ids("eos_token_id")
-                .map(|value| ids("eos_token_id", value))
-                .transpose()?
-                .unwrap_or_default(),
+            bos_id,
+            eos_ids,
             tie_word_embeddings: flag("tie_word_embeddings")?.unwrap_or(tied),
             attention_bias: flag("attention_bias")?.unwrap_or(false),
             mlp_bias: flag("mlp_bias")?.unwrap_or(false),
@@ -118,31 +111,31 @@ impl Config {
 
     pub(crate) fn from_gguf(header: &gguf::Header) -> Result<Self> {
         let metadata = &header.metadata;
-        let Some(gguf::Value::Text(architecture)) = metadata.get("general.architecture") else {
-            bail!("metadata `general.architecture` is missing");
+        let architecture = match metadata.get("general.architecture") {
+            Some(gguf::Value::Text(architecture)) => architecture,
+            Some(other) => bail!("metadata `general.architecture`: expected a text, found {other}"),
+            None => bail!("metadata `general.architecture` is missing"),
         };
         let named = shown(architecture);
+        expect_finite(metadata, architecture)?;
         let number = |key: &str| find_metadata(metadata, &format!("{architecture}.{key}"));
         let need = |key: &str| {
             positive(key, number(key)?.with_context(|| format!("metadata `{named}.{key}` is missing"))?)
         };
-        let id = |key: &str| find_metadata(metadata, &format!("tokenizer.ggml.{key}_token_id"));
         let (hidden_size, heads) = (need("embedding_length")?, need("attention.head_count")?);
-        let mut ends: Vec<u32> = id("eos")?.into_iter().collect();
-        for key in gguf::OTHER_ENDS {
-            let another = find_metadata(metadata, key)?;
-            ends.extend(another.filter(|id| !ends.contains(id)));
-        }
+        let (bos_id, eos_ids) = ids::of_gguf(metadata)?;
         let has = |name: &str| header.tensors.iter().any(|tensor| tensor.name == name);
         let tokens = match metadata.get("tokenizer.ggml.tokens") {
-            Some(gguf::Value::Array { length, .. }) => Some(u32::try_from(*length)?),
+            Some(gguf::Value::Array { length, .. }) => Some(
+                u32::try_from(*length)
+                    .with_context(|| format!("metadata `tokenizer.ggml.tokens` has {length} entries"))?,
+            ),
             _ => None,
         };
         let rope_theta = match metadata.get(&format!("{architecture}.rope.freq_base")) {
             Some(gguf::Value::Float(given)) => Some(*given),
             Some(other) => {
-                let found = shown(&format!("{other:?}"));
-                bail!("metadata `{named}.rope.freq_base`: expected a number with a fraction, found {found}")
+                bail!("metadata `{named}.rope.freq_base`: expected a number with a fraction, found {other}")
             }
             None => None,
         };
@@ -160,8 +153,8 @@ impl Config {
             )?,
             context_tokens: number("context_length")?,
             rope_theta: theta("rope.freq_base", rope_theta)?,
-            bos_id: id("bos")?,
-            eos_ids: ends,
+            bos_id,
+            eos_ids,
             tie_word_embeddings: !has("output.weight"),
             attention_bias: has("blk.0.attn_q.bias"),
             mlp_bias: has("blk.0.ffn_up.bias"),
@@ -180,8 +173,29 @@ pub(crate) fn read_json(path: &Path) -> Result<Value> {
     // Of a pipe there would be no end.
     ensure!(!path.exists() || path.is_file(), "`{}` is no file", path.display());
     let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
-    serde_json::from_slice(&bytes).with_context(|| format!("`{}`", path.display()))
+    parsed(&bytes).with_context(|| format!("`{}`", path.display()))
 }
+
+/// What is no JSON is told with the field that it stands in: numbers beyond all bounds are none, nor is `NaN`.
+fn parsed(bytes: &[u8]) -> Result<Value> {
+    serde_json::from_slice(bytes).map_err(|error| match field_before(bytes, &error) {
+        Some(name) => anyhow::Error::new(error).context(format!("`{}`", shown(&name))),
+        None => error.into(),
+    })
+}
+
+/// The last field that is named before the place of an error.
+fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let before: usize = lines.by_ref().take(error.line().checked_sub(1)?).map(<[u8]>::len).sum();
+    let end = (before + error.column()).min(bytes.len());
+    // Enough for a name and a number.
+    let text = String::from_utf8_lossy(&bytes[end.saturating_sub(LONGEST_FIELD)..end]);
+    let (names, _) = text.rsplit_once(':')?;
+    names.trim_end().strip_suffix('"')?.rsplit_once('"').map(|(_, name)| name.to_string())
+}
+
+const LONGEST_FIELD: usize = 512;
 
 /// Engines divide by most of these numbers.
 fn positive(name: &str, number: u32) -> Result<u32> {
@@ -225,8 +239,13 @@ fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
 }
 
 fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
-    let usable = given.is_none_or(|theta| theta.is_finite() && theta > 0.0);
-    ensure!(usable, "`{name}` is {}", given.unwrap_or_default());
+    // Engines compute with it in f32.
+    let usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
+    ensure!(
+        usable,
+        "`{name}`: expected a number above 0 within f32, found `{:?}`",
+        given.unwrap_or_default()
+    );
     Ok(given)
 }
 
@@ -237,34 +256,11 @@ fn find_u32(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<u32>> 
     if value.is_null() { Ok(None) } else { as_u32(name, value).map(Some) }
 }
 
-fn as_u32(name: &str, value: &Value) -> Result<u32> {
+pub(crate) fn as_u32(name: &str, value: &Value) -> Result<u32> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.with_context(|| {
         format!("`{name}`: expected a whole number of 32 bits, found {}", shown_value(value))
     })
-}
-
-/// As a message can hold it: a list is not repeated, what a terminal would act on is escaped.
-fn shown_value(value: &Value) -> String {
-    match value {
-        Value::Array(_) => "a list".into(),
-        Value::Object(_) => "an object".into(),
-        Value::String(text) => format!("`{text:?}`"),
-        plain => format!("`{plain}`"),
-    }
-}
-
-/// One id or a list of them.
-fn ids(name: &str, value: &Value) -> Result<Vec<u32>> {
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(values) => values.iter().map(|value| as_u32(name, value)).collect(),
-        one => Ok(vec![as_u32(name, one)?]),
-    }
-}
-
-fn first(ids: Vec<u32>) -> Option<u32> {
-    ids.first().copied()
 }
 
 fn text(fields: &Map<String, Value>, name: &str) -> Option<String> {
@@ -279,9 +275,18 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
     }
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.map(Some).with_context(|| {
-        let found = shown(&format!("{value:?}"));
-        format!("metadata `{}`: expected a whole number of 32 bits, found {found}", shown(key))
+        format!("metadata `{}`: expected a whole number of 32 bits, found {value}", shown(key))
     })
+}
+
+/// Whatever a number of the model says, infinity makes no sense of it.
+fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -> Result<()> {
+    let own = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
+    for (key, value) in metadata.iter().filter(|(key, _)| own(key)) {
+        let infinite = matches!(value, gguf::Value::Float(number) if !number.is_finite());
+        ensure!(!infinite, "metadata `{}`: expected a number, found {value}", shown(key));
+    }
+    Ok(())
 }
 
 fn json(value: &gguf::Value) -> Value {

@@ -1,4 +1,6 @@
-//! Names out of a stranger's file, for a message.
+//! Names and values out of a stranger's file, for a message.
+
+use serde_json::Value;
 
 /// Without what a terminal would act on, and no longer than a line: a length that lies makes a name of half a file.
 pub(crate) fn shown(name: &str) -> String {
@@ -8,6 +10,18 @@ pub(crate) fn shown(name: &str) -> String {
 }
 
 const LONGEST: usize = 80;
+
+/// A value of a config, of either format. A list is not repeated.
+pub fn shown_value(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".into(),
+        // What is left of a GGUF's list.
+        Value::Object(fields) if fields.len() == 1 && fields.contains_key("array") => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) => format!("`\"{}\"`", shown(text)),
+        plain => format!("`{plain}`"),
+    }
+}
 
 #[cfg(test)]
 mod tests {

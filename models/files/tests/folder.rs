@@ -109,7 +109,8 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
         ("num_key_value_heads", json!(0), "`num_key_value_heads` is 0, of 2 attention heads"),
         ("num_key_value_heads", json!(3), "`num_key_value_heads` is 3, of 2 attention heads"),
         ("num_attention_heads", json!(5), "5 attention heads cannot share a hidden size of 4"),
-        ("rope_theta", json!(-1.5), "`rope_theta` is -1.5"),
+        ("rope_theta", json!(-1.5), "`rope_theta`: expected a number above 0 within f32, found `-1.5`"),
+        ("rope_theta", json!(1e300), "`rope_theta`: expected a number above 0 within f32, found `1e300`"),
         ("rope_theta", json!("500000"), "`rope_theta`: expected a number, found `\"500000\"`"),
         ("rope_theta", json!([]), "`rope_theta`: expected a number, found a list"),
         ("rope_parameters", json!({"rope_theta": "1"}), "`rope_theta`: expected a number, found `\"1\"`"),
@@ -122,6 +123,25 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
         config["num_key_value_heads"] = json!(null);
         config[name] = value;
         write_json(&path.join("config.json"), &config);
+        let refused = refusal(&path);
+        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_no_json_is_told_with_the_field_that_it_stands_in() {
+    let path = model("no-json");
+    let config = tiny::config().to_string();
+    for (text, says) in [
+        (config.replace("10000.0", "1e999"), "`rope_theta`: number out of range"),
+        (config.replace("10000.0", "Infinity"), "`rope_theta`: expected value"),
+        (config.replace("10000.0", "\n -NaN"), "`rope_theta`: invalid number"),
+        (config.replace("10000.0", "[1, 1e999]"), "`rope_theta`: number out of range"),
+        (config[..config.find("10000.0").unwrap()].to_string(), "`rope_theta`: EOF"),
+        ("1e999".into(), "config.json`: number out of range"),
+        (String::new(), "config.json`: EOF"),
+    ] {
+        std::fs::write(path.join("config.json"), text).unwrap();
         let refused = refusal(&path);
         assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
     }

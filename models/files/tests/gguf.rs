@@ -57,7 +57,8 @@ fn a_gguf_file_tells_its_config_and_its_tensors() {
 #[test]
 fn what_is_not_gguf_of_a_known_version_is_refused() {
     assert!(refusal(Gguf(b"GGML1234".to_vec()), "magic").contains("not a GGUF file: it begins with `GGML`"));
-    assert!(refusal(Gguf(b"GG".to_vec()), "two").contains("claims 4 bytes, and 2 are left"));
+    let two = refusal(Gguf(b"GG".to_vec()), "two");
+    assert!(two.contains("not a GGUF file: the file ends here: 4 bytes are needed, and 2 are left"), "{two}");
     assert!(refusal(Gguf::begin(1, 0, 0), "one").contains("GGUF version 1 is not supported"));
     assert!(refusal(Gguf::begin(3_u32.swap_bytes(), 0, 0), "big").contains("big-endian"));
 }
@@ -74,7 +75,7 @@ fn counts_that_the_file_cannot_hold_are_refused_before_anything_loops_over_them(
     let array = Gguf::begin(3, 0, 1).text("list").u32(9).u32(4).u64(u64::MAX / 2);
     assert!(refusal(array, "array").contains("metadata `list`: claims 9223372036854775807 array elements"));
     let texts = Gguf::begin(3, 0, 1).text("list").u32(9).u32(8).u64(1).u64(99);
-    assert!(refusal(texts, "texts").contains("claims 99 bytes, and 0 are left"));
+    assert!(refusal(texts, "texts").contains("metadata `list`: text 0: claims 99 bytes, and 0 are left"));
 }
 
 fn offset_of(file: &[u8], part: &[u8]) -> u64 {
@@ -173,23 +174,86 @@ fn a_name_from_a_file_reaches_no_terminal_as_it_is() {
     assert!(refused.contains("tensor `\\u{1b}[2J`: 256 bytes"), "{refused}");
 }
 
-#[test]
-fn a_base_of_rotation_that_is_no_number_is_refused() {
+/// What is said of a llama with this value in its metadata.
+fn refused_with(key: &str, value: MetadataValue) -> String {
     let base = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
     let base = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]
         .iter()
         .fold(base, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
-    let path = base.text("llama.rope.freq_base").u32(6).u32(f32::NAN.to_bits()).write("theta");
-    let refused = format!("{:#}", ModelFolder::open(&path).unwrap_err());
-    assert!(refused.contains("x.gguf`: `rope.freq_base` is NaN"), "{refused}");
+    let refused = ModelFolder::open(base.value(key, &value).write("value")).unwrap_err();
+    format!("{refused:#}")
 }
 
 #[test]
-fn every_cut_of_a_good_file_is_refused_and_none_panics() {
+fn a_number_that_is_none_is_told_with_its_key_whichever_it_is() {
+    for key in ["rope.freq_base", "attention.layer_norm_rms_epsilon", "rope.scaling.factor", "anything"] {
+        for (number, found) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+            let told = refused_with(&format!("llama.{key}"), MetadataValue::F32(number));
+            let says = format!("x.gguf`: metadata `llama.{key}`: expected a number, found `{found}`");
+            assert!(told.ends_with(&says), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_value_of_another_kind_is_told_in_plain_words() {
+    let text = |text: &str| MetadataValue::Text(text.into());
+    for (key, value, says) in [
+        ("llama.context_length", text("\u{1b}[2J"), "a whole number of 32 bits, found `\"\\u{1b}[2J\"`"),
+        ("llama.context_length", MetadataValue::F32(512.0), "a whole number of 32 bits, found `512.0`"),
+        ("llama.context_length", MetadataValue::I32(-2), "a whole number of 32 bits, found `-2`"),
+        ("llama.rope.freq_base", MetadataValue::U32(10_000), "a number with a fraction, found `10000`"),
+        ("llama.rope.freq_base", MetadataValue::F32(-1.0), "a number above 0 within f32, found `-1.0`"),
+        ("general.alignment", text("32"), "a number of bytes from 1 to 1048576, found `\"32\"`"),
+        ("general.alignment", MetadataValue::U32(0), "a number of bytes from 1 to 1048576, found `0`"),
+    ] {
+        let told = refused_with(key, value);
+        let name = key.strip_prefix("llama.").unwrap_or(key);
+        assert!(told.contains(&format!("{name}`: expected ")) && told.ends_with(says), "{told}");
+    }
+    let nameless = Gguf::begin(3, 0, 1).number("general.architecture", 1).write("nameless");
+    let told = format!("{:#}", ModelFolder::open(nameless).unwrap_err());
+    assert!(told.ends_with("`general.architecture`: expected a text, found `1`"), "{told}");
+}
+
+#[test]
+fn every_cut_of_a_good_file_is_refused_by_the_name_of_what_it_ends_in() {
     let whole = llama().0;
     let path = folder("gguf-cuts").join("x.gguf");
+    let names = [
+        "not a GGUF file",
+        "version",
+        "number of tensors",
+        "number of metadata values",
+        "claims 2 tensors",
+        "claims 9 metadata values",
+    ];
     for cut in 0..whole.len() - 32 {
         std::fs::write(&path, &whole[..cut]).unwrap();
-        assert!(gguf::read_header(&path, 0).is_err(), "cut at {cut} of {}", whole.len());
+        let refused = format!("{:#}", gguf::read_header(&path, 0).unwrap_err());
+        let named = refused.contains("metadata `") || refused.contains("tensor `");
+        let numbered = refused.contains("key of metadata value ") || refused.contains("name of tensor ");
+        let at_first = cut < 24 + 9 * 13 && names.iter().any(|name| refused.contains(name));
+        assert!(named || numbered || at_first, "cut at {cut} of {}: {refused}", whole.len());
+    }
+}
+
+#[test]
+fn a_header_that_ends_too_early_says_within_what() {
+    let value = || Gguf::begin(3, 0, 1).text("general.list");
+    let tensor = || Gguf::begin(3, 1, 0).text("token_embd.weight").u32(2);
+    for (file, says) in [
+        (Gguf(b"GGUF".to_vec()), "version: the file ends here: 4 bytes are needed, and 0 are left"),
+        (Gguf(b"GGUF".to_vec()).u32(3).u32(0), "number of tensors: the file ends here: 8 bytes"),
+        (value(), "metadata `general.list`: type: the file ends here"),
+        (value().u32(9).u32(4).u32(0), "metadata `general.list`: length: the file ends here"),
+        (value().u32(9).u32(8).u64(2).text("a").u64(1), "metadata `general.list`: text 1: claims 1 bytes"),
+        (tensor().u32(0), "tensor `token_embd.weight`: dimension 0: the file ends here"),
+        (tensor().u64(1).u32(0), "tensor `token_embd.weight`: dimension 1: the file ends here"),
+        (tensor().u64(1).u64(1), "tensor `token_embd.weight`: type: the file ends here"),
+        (tensor().u64(1).u64(1).u32(0).u32(0), "tensor `token_embd.weight`: offset: the file ends here"),
+    ] {
+        let refused = refusal(file, "within");
+        assert!(refused.contains(says), "{refused}");
     }
 }

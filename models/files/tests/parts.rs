@@ -6,7 +6,7 @@ mod tiny;
 
 use std::path::{Path, PathBuf};
 
-use gguf_file::with_tokenizer;
+use gguf_file::{Gguf, with_tokenizer};
 use model_files::gguf::MetadataValue;
 use model_files::{Architecture, Config, ModelFolder};
 use serde_json::{Value, json};
@@ -127,4 +127,67 @@ fn only_gpt2_is_found_by_its_longer_names() {
         let found = ModelFolder::open(write(name, &config, &longer.collect())).unwrap().parts();
         assert_eq!(found.is_ok(), name == "longer-gpt2", "{name}: {found:?}");
     }
+}
+
+#[test]
+fn numbers_of_llama_3s_rotation_that_make_no_sense_are_told_with_what_was_found() {
+    let tensors = tensors_of(&tiny::config());
+    let rule = json!({
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64
+    });
+    for (field, value, says) in [
+        ("factor", json!(0), "`factor`: expected a number above 0 within f32, found `0`"),
+        ("factor", json!(1e300), "`factor`: expected a number above 0 within f32, found `1e+300`"),
+        (
+            "low_freq_factor",
+            json!("x"),
+            "`low_freq_factor`: expected a number above 0 within f32, found `\"x\"`",
+        ),
+        ("high_freq_factor", json!(null), "`high_freq_factor` is missing"),
+        ("high_freq_factor", json!(0.5), "`high_freq_factor` is 0.5, below `low_freq_factor`, 1.0"),
+        ("original_max_position_embeddings", json!(-5), "`original_max_position_embeddings`: expected"),
+    ] {
+        let mut config = tiny::config();
+        config["rope_scaling"] = rule.clone();
+        config["rope_scaling"][field] = value;
+        let refused = refusal(&write("llama3", &config, &tensors));
+        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+    }
+}
+
+/// Of these tensors beside a model's own, those that nothing accounts for.
+fn unasked(config: &Value, more: &[&str]) -> Vec<String> {
+    let mut tensors = tensors_of(config);
+    tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
+    let model = ModelFolder::open(write("unasked", config, &tensors)).unwrap();
+    let mut names: Vec<_> =
+        model.unasked(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn masks_and_frequencies_that_checkpoints_carry_along_are_accounted_for_and_nothing_else_is() {
+    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    let others = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
+    let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", others[0], others[1]];
+    assert_eq!(unasked(&tiny::config(), &all), others);
+    let masks = ["h.0.attn.bias", "transformer.h.0.attn.masked_bias", "h.0.attn.c_attn.scale"];
+    assert_eq!(unasked(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
+}
+
+/// What rotation reads has one name there; the same ending elsewhere is something else.
+#[test]
+fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
+    let names = ["blk.0.attn.bias", "blk.0.rope_freqs.weight", "lm_head.weight", "rope_freqs.weight"];
+    let numbers =
+        [("embedding_length", 4), ("block_count", 1), ("attention.head_count", 2), ("vocab_size", 9)];
+    let file = Gguf::begin(3, names.len() as u64, 5).text("general.architecture").u32(8).text("llama");
+    let file = numbers.iter().fold(file, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
+    let places = (0..).step_by(32);
+    let file = names.iter().zip(places).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
+    let model = ModelFolder::open(file.data(32 * names.len()).write("unasked")).unwrap();
+    let unasked: Vec<_> = model.unasked(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(unasked, names[..3]);
 }

@@ -10,8 +10,11 @@ pub trait Decoder {
     /// The keys and values of one sequence.
     type Sequence;
 
-    /// One that holds nothing, with room for the whole context.
-    fn start(&mut self) -> Result<Self::Sequence, Failed>;
+    /// One that holds nothing, with room for so many ids, or more.
+    fn start(&mut self, ids: usize) -> Result<Self::Sequence, Failed>;
+
+    /// How many ids it can ever hold.
+    fn room(&self, sequence: &Self::Sequence) -> usize;
 
     /// Appends the ids of every span to its sequence, all in one pass, and puts what is wanted of them into `found`.
     fn forward(&mut self, spans: &mut [Span<'_, Self::Sequence>], found: &mut Found) -> Result<(), Failed>;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model_files::{Format, ModelFolder};
+use model_files::{Format, ModelFolder, shown_value};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
@@ -70,15 +70,15 @@ impl Fields<'_> {
             Format::Safetensors => self.number(name)?.unwrap_or(family.norm_epsilon_unsaid),
             Format::Gguf => {
                 let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
-                let fault = || self.fault(format!("`{gguf}`: expected a number, found {found}"));
-                found.as_f64().ok_or_else(fault)?
+                found.as_f64().ok_or_else(|| self.expected("a number", gguf, found))?
             }
         };
         let epsilon = found as f32;
         if epsilon.is_finite() && epsilon >= 0.0 {
             return Ok(epsilon);
         }
-        Err(self.fault(format!("`{}` is {found}", self.name(name, gguf))))
+        let name = self.name(name, gguf);
+        Err(self.fault(format!("`{name}`: expected a number not below 0 within f32, found `{found:?}`")))
     }
 
     pub fn activation(&self, family: &Family) -> Result<Activation, Failed> {
@@ -110,7 +110,10 @@ impl Fields<'_> {
                 // llama.cpp's converters write 0 for none.
                 Some(0) if self.folder.format == Format::Gguf => Ok(None),
                 Some(tokens @ 1..) => Ok(Some(usize::try_from(tokens).unwrap_or(usize::MAX))),
-                _ => Err(self.fault(format!("`sliding_window`: expected a number of tokens, found {found}"))),
+                _ => {
+                    let name = self.name("sliding_window", "attention.sliding_window");
+                    Err(self.expected("a number of tokens", name, found))
+                }
             },
         }
     }
@@ -121,7 +124,7 @@ impl Fields<'_> {
             None => return Ok(None),
             Some(Value::Array(kinds)) => kinds,
             Some(found) => {
-                return Err(self.fault(format!("`layer_types`: expected a list, found {found}")));
+                return Err(self.expected("a list", "layer_types", found));
             }
         };
         let slides = |kind: &Value| match kind.as_str() {
@@ -133,20 +136,19 @@ impl Fields<'_> {
     }
 
     pub fn flag(&self, name: &str) -> Result<bool, Failed> {
-        let fault = |found| self.fault(format!("`{name}`: expected true or false, found {found}"));
+        let fault = |found| self.expected("true or false", name, found);
         self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| fault(found)))
     }
 
     /// The number of a layer; one beyond the last is none of them.
     pub fn layer(&self, name: &str) -> Result<Option<usize>, Failed> {
-        let fault = |found| self.fault(format!("`{name}`: expected a number of layers, found {found}"));
         let Some(found) = self.get(name) else { return Ok(None) };
-        let layer = found.as_u64().ok_or_else(|| fault(found))?;
+        let layer = found.as_u64().ok_or_else(|| self.expected("a number of layers", name, found))?;
         Ok(Some(usize::try_from(layer).unwrap_or(usize::MAX)))
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>, Failed> {
-        let fault = |found| self.fault(format!("`{name}`: expected a number, found {found}"));
+        let fault = |found| self.expected("a number", name, found);
         self.get(name).map(|found| found.as_f64().ok_or_else(|| fault(found))).transpose()
     }
 
@@ -165,10 +167,15 @@ impl Fields<'_> {
         let found = match found {
             Value::String(text) => text.escape_debug().to_string(),
             Value::Object(_) => "an object".into(),
+            Value::Array(_) => "a list".into(),
             plain => plain.to_string(),
         };
         let what = format!("`{}` has `{name}` `{found}`, which is not computed here", self.folder.name);
         Failed::new(FailureKind::Unsupported, what)
+    }
+
+    pub fn expected(&self, what: &str, name: &str, found: &Value) -> Failed {
+        self.fault(format!("`{name}`: expected {what}, found {}", shown_value(found)))
     }
 
     pub fn fault(&self, what: impl std::fmt::Display) -> Failed {

@@ -46,9 +46,10 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
             .metadata("rope.dimension_count")
             .map_or(Some(head), |value| value.as_u64().and_then(|count| usize::try_from(count).ok())),
     };
+    let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
         Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
-        _ => Err(fields.fault(format!("`partial_rotary_factor`: no even part of a head of {head} turns"))),
+        _ => Err(fields.fault(format!("`{name}`: no even part of a head of {head} turns"))),
     }
 }
 
@@ -57,7 +58,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
         match fields.get(name).map(|found| (found, found.as_object())) {
             None => {}
             Some((found, None)) => {
-                return Err(fields.fault(format!("`{name}`: expected an object, found {found}")));
+                return Err(fields.expected("an object", name, found));
             }
             // A rule for each kind of layer.
             Some((found, Some(rule))) if rule.values().any(Value::is_object) => {
@@ -68,10 +69,9 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     }
     let Some(kind) = rope(fields, "rope_type").or_else(|| rope(fields, "type")) else { return Ok(()) };
     let number = |name: &str| {
-        let value = rope(fields, name).and_then(Value::as_f64);
-        value
-            .filter(|value| value.is_finite() && *value > 0.0)
-            .ok_or_else(|| fields.fault(format!("`rope_scaling.{name}` is missing or no number above 0")))
+        let value = rope(fields, name);
+        let value = value.ok_or_else(|| fields.fault(format!("`rope_scaling.{name}` is missing")))?;
+        above_zero(fields, &format!("rope_scaling.{name}"), value)
     };
     match kind.as_str() {
         Some("default") => {}
@@ -85,6 +85,12 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
         _ => return Err(fields.unknown("rope_scaling.rope_type", kind)),
     }
     Ok(())
+}
+
+/// Angles are computed in f32, so there too.
+fn above_zero(fields: &Fields, name: &str, found: &Value) -> Result<f64, Failed> {
+    let number = found.as_f64().filter(|number| (*number as f32).is_finite() && *number as f32 > 0.0);
+    number.ok_or_else(|| fields.expected("a number above 0 within f32", name, found))
 }
 
 /// Newer configs keep all that concerns rotation in `rope_parameters`. An empty object says nothing.
@@ -103,23 +109,30 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     {
         return Err(fields.unknown("rope.scaling.attn_factor", found));
     }
-    let factor = fields.metadata("rope.scaling.factor").or_else(|| fields.metadata("rope.scale_linear"));
-    match fields.metadata("rope.scaling.type").map(|kind| (kind, kind.as_str())) {
-        None | Some((_, Some("none"))) => {}
-        Some((_, Some("linear"))) => match factor.and_then(Value::as_f64).filter(|factor| *factor > 0.0) {
-            Some(factor) => rotation.divide_all(factor),
-            None => return Err(fields.missing("rope_scaling.factor", "rope.scaling.factor")),
-        },
-        Some((kind, _)) => return Err(fields.unknown("rope.scaling.type", kind)),
+    let factor = ["rope.scaling.factor", "rope.scale_linear"];
+    let factor = factor.iter().find_map(|name| Some((*name, fields.metadata(name)?)));
+    let kind = fields.metadata("rope.scaling.type");
+    match (kind.map(|kind| (kind, kind.as_str())), factor) {
+        (None, None) | (Some((_, Some("none"))), _) => {}
+        // Older files name no type: llama.cpp takes it for this one.
+        (None | Some((_, Some("linear"))), Some((name, found))) => {
+            rotation.divide_all(above_zero(fields, name, found)?);
+        }
+        (Some((_, Some("linear"))), None) => {
+            return Err(fields.missing("rope_scaling.factor", "rope.scaling.factor"));
+        }
+        (Some((kind, _)), _) => return Err(fields.unknown("rope.scaling.type", kind)),
     }
     let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS));
     let Some(factors) = factors.map_err(model)? else { return Ok(()) };
-    if factors.len() != rotation.frequencies.len()
-        || factors.iter().any(|factor| !factor.is_finite() || *factor <= 0.0)
-    {
-        let (found, pairs) = (factors.len(), rotation.frequencies.len());
+    let (found, pairs) = (factors.len(), rotation.frequencies.len());
+    if found != pairs {
         return Err(fields.fault(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
+    }
+    if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
+        let what = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
+        return Err(fields.fault(what));
     }
     rotation.divide(&factors);
     Ok(())

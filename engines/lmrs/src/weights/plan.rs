@@ -76,6 +76,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// All weights, wherever they lie.
+    pub fn bytes(&self) -> u64 {
+        self.own_bytes as u64 + self.mapped_bytes
+    }
+
     /// Memory that `read` fills.
     pub fn own_bytes(&self) -> usize {
         self.own_bytes
@@ -93,7 +98,7 @@ impl Plan {
     /// Refuses a model that memory has no room for, with its keys and values. Weights that are mapped count too: they are all
     /// read for every token, and what does not fit would come from the disk each time.
     pub fn expect_room(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
-        let weights = self.own_bytes as u64 + self.mapped_bytes;
+        let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);
         let Some(available) = available_bytes.filter(|available| needed > *available) else { return Ok(()) };
         let what = format!(
@@ -238,7 +243,8 @@ impl Plan {
 /// config denies. A GGUF has nothing else; beside a folder's network there may be others, which nobody asked for.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let whole = folder.format == model_files::Format::Gguf;
-    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).collect();
+    // An output that is the embedding is a place too: a bias there would count.
+    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| whole || places.contains(place(name))) {
         Some(name) => {

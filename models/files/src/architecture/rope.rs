@@ -2,13 +2,13 @@
 //!
 //! config.json names a rule and its numbers. GGUF has names for some rules; Llama 3's it has as a tensor of factors.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::metadata::shortest;
 use crate::Config;
 use crate::gguf::{self, MetadataValue};
-use crate::shown::shown;
+use crate::shown::{shown, shown_value};
 
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
@@ -69,15 +69,28 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
 pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
     let Some(("llama3", rule)) = scaling(config) else { return Ok(None) };
     let number = |name: &str| {
-        let value = rule.get(name).and_then(Value::as_f64).filter(|value| *value > 0.0 && value.is_finite());
-        value.with_context(|| format!("rope scaling `llama3`: `{name}` is missing or no number above 0"))
+        let value = rule.get(name).filter(|value| !value.is_null());
+        let value = value.with_context(|| format!("rope scaling `llama3`: `{name}` is missing"))?;
+        let number = value.as_f64().filter(|number| is_above_zero(*number));
+        number.with_context(|| {
+            format!(
+                "rope scaling `llama3`: `{name}`: expected a number above 0 within f32, found {}",
+                shown_value(value)
+            )
+        })
     };
-    Ok(Some(Llama3 {
-        factor: number("factor")?,
-        low: number("low_freq_factor")?,
-        high: number("high_freq_factor")?,
-        original_context: number("original_max_position_embeddings")?,
-    }))
+    let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
+    ensure!(
+        low <= high,
+        "rope scaling `llama3`: `high_freq_factor` is {high:?}, below `low_freq_factor`, {low:?}"
+    );
+    let original_context = number("original_max_position_embeddings")?;
+    Ok(Some(Llama3 { factor: number("factor")?, low, high, original_context }))
+}
+
+/// In f32 too, which engines compute with.
+fn is_above_zero(number: f64) -> bool {
+    (number as f32).is_finite() && number as f32 > 0.0
 }
 
 /// `rope_scaling` for config.json, out of GGUF's metadata and its tensor of factors.
@@ -89,18 +102,27 @@ pub(crate) fn to_config_json(
     if let Some(factors) = factors {
         return find_llama3(config, factors).map(Some);
     }
-    let own = |name: &str| header.metadata.get(&format!("{}.rope.scaling.{name}", config.architecture));
-    let Some(gguf::Value::Text(kind)) = own("type") else { return Ok(None) };
-    let factor = match own("factor") {
-        Some(gguf::Value::Float(factor)) => Some(shortest(*factor as f32)),
-        _ => None,
+    let own = |name: &str| header.metadata.get(&format!("{}.rope.{name}", config.architecture));
+    let factor = match own("scaling.factor").or_else(|| own("scale_linear")) {
+        Some(gguf::Value::Float(factor)) if is_above_zero(*factor) => Some(shortest(*factor as f32)),
+        Some(found) => {
+            bail!("metadata `rope.scaling.factor`: expected a number above 0 within f32, found {found}")
+        }
+        None => None,
+    };
+    let kind = match own("scaling.type") {
+        Some(gguf::Value::Text(kind)) => kind.as_str(),
+        Some(found) => bail!("metadata `rope.scaling.type`: expected a text, found {found}"),
+        // As llama.cpp takes it.
+        None if factor.is_some() => "linear",
+        None => "none",
     };
     let factor = || factor.context("metadata `rope.scaling.factor` is missing");
-    match kind.as_str() {
+    match kind {
         "none" => Ok(None),
         "linear" => Ok(Some(json!({ "rope_type": "linear", "factor": factor()? }))),
         "yarn" => {
-            let original = own("original_context_length").and_then(gguf::Value::as_u64);
+            let original = own("scaling.original_context_length").and_then(gguf::Value::as_u64);
             let original = original.context("metadata `rope.scaling.original_context_length` is missing")?;
             Ok(Some(json!({
                 "rope_type": "yarn", "factor": factor()?, "original_max_position_embeddings": original

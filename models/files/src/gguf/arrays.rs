@@ -44,7 +44,8 @@ pub(crate) fn i32s(path: &Path, header: &Header, key: &str) -> Result<Vec<i32>> 
 fn byte_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<Vec<u8>>> {
     let (mut source, length) = find(path, header, key, (8, "text"), 8)?;
     // Nothing is reserved: each text that is kept has taken its place in the file.
-    (0..length).map(|_| source.byte_text()).collect::<Result<Vec<_>>>()
+    let mut text = |index| source.byte_text().with_context(|| format!("text {index}"));
+    (0..length).map(&mut text).collect::<Result<Vec<_>>>()
 }
 
 fn numbers<T>(
@@ -68,7 +69,7 @@ fn find(
 ) -> Result<(Source, u64)> {
     let (kind, length, offset) = match header.metadata.get(key) {
         Some(&Value::Array { kind, length, offset }) => (kind, length, offset),
-        Some(other) => bail!("expected an array, found {other:?}"),
+        Some(other) => bail!("expected an array, found {other}"),
         None => bail!("it is missing"),
     };
     ensure!(kind == wanted, "expected an array of {name} (type {wanted}), found type {kind}");

@@ -5,6 +5,7 @@ mod read;
 mod write;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 pub(crate) use arrays::{f32s, i32s, texts};
 pub use arrays::{read_byte_texts, read_f32s, read_i32s, read_texts};
@@ -12,6 +13,7 @@ pub use read::read_header;
 pub(crate) use write::plan;
 
 use crate::Tensor;
+use crate::shown::shown;
 
 /// Where a text ends too, beside `eos_token_id`, as llama.cpp understands it: at the end of a turn or of a message.
 pub(crate) const OTHER_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
@@ -63,6 +65,21 @@ impl Value {
             Self::Unsigned(value) => Some(value),
             Self::Signed(value) => u64::try_from(value).ok(),
             _ => None,
+        }
+    }
+}
+
+/// As a message can hold it: a list is not repeated, what a terminal would act on is escaped.
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Unsigned(value) => write!(formatter, "`{value}`"),
+            Self::Signed(value) => write!(formatter, "`{value}`"),
+            // Not the hundreds of digits that a large one has.
+            Self::Float(value) => write!(formatter, "`{value:?}`"),
+            Self::Bool(value) => write!(formatter, "`{value}`"),
+            Self::Text(value) => write!(formatter, "`\"{}\"`", shown(value)),
+            Self::Array { .. } => formatter.write_str("a list"),
         }
     }
 }

@@ -25,12 +25,13 @@ const MAX_DIMENSIONS: u32 = 4;
 fn read(path: &Path, file: usize) -> Result<Header> {
     let mut source = Source::open(path)?;
     let file_bytes = source.file_bytes;
-    let magic: [u8; 4] = source.bytes()?;
+    let magic: [u8; 4] = source.bytes().context("not a GGUF file")?;
     ensure!(&magic == b"GGUF", "not a GGUF file: it begins with `{}`", magic.escape_ascii());
-    let version = source.u32()?;
+    let version = source.u32().context("version")?;
     ensure!(version.swap_bytes() > 9, "big-endian GGUF is not supported");
     ensure!((2..=3).contains(&version), "GGUF version {version} is not supported; 2 and 3 are");
-    let (tensor_count, value_count) = (source.u64()?, source.u64()?);
+    let tensor_count = source.u64().context("number of tensors")?;
+    let value_count = source.u64().context("number of metadata values")?;
     // A tensor's entry takes at least 24 bytes (length, dimensions, type, offset), a value's at least 13.
     source.check_count("tensors", tensor_count, 24)?;
     source.check_count("metadata values", value_count, 13)?;
@@ -38,8 +39,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     let mut metadata = BTreeMap::new();
     for index in 0..value_count {
         let key = source.text().with_context(|| format!("key of metadata value {index}"))?;
-        let kind = source.u32()?;
-        let value = source.value(kind).with_context(|| format!("metadata `{}`", shown(&key)))?;
+        let value = source.value().with_context(|| format!("metadata `{}`", shown(&key)))?;
         ensure!(
             metadata.insert(key.clone(), value).is_none(),
             "metadata `{}` stands there twice",
@@ -54,8 +54,15 @@ fn read(path: &Path, file: usize) -> Result<Header> {
         entries.push((name, entry));
     }
 
-    let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
-    ensure!((1..=1 << 20).contains(&alignment), "`general.alignment` is {alignment}");
+    let alignment = match metadata.get("general.alignment") {
+        None => 32,
+        Some(found) => found.as_u64().filter(|bytes| (1..=1 << 20).contains(bytes)).with_context(|| {
+            format!(
+                "metadata `general.alignment`: expected a number of bytes from 1 to {}, found {found}",
+                1 << 20
+            )
+        })?,
+    };
     // A file without data may end before the padding does.
     let data_start = source.position().next_multiple_of(alignment).min(file_bytes);
     let data_bytes = file_bytes - data_start;
@@ -110,6 +117,11 @@ impl Source {
     }
 
     pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
+        ensure!(
+            N as u64 <= self.left,
+            "the file ends here: {N} bytes are needed, and {} are left",
+            self.left
+        );
         self.claim(N as u64)?;
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes)?;
@@ -137,8 +149,8 @@ impl Source {
         Ok(String::from_utf8_lossy(&self.byte_text()?).into_owned())
     }
 
-    fn value(&mut self, kind: u32) -> Result<Value> {
-        Ok(match kind {
+    fn value(&mut self) -> Result<Value> {
+        Ok(match self.u32().context("type")? {
             0 => Value::Unsigned(u8::from_le_bytes(self.bytes()?).into()),
             1 => Value::Signed(i8::from_le_bytes(self.bytes()?).into()),
             2 => Value::Unsigned(u16::from_le_bytes(self.bytes()?).into()),
@@ -158,7 +170,7 @@ impl Source {
 
     /// Passes over the elements and remembers where they stand.
     fn array(&mut self) -> Result<Value> {
-        let (kind, length) = (self.u32()?, self.u64()?);
+        let (kind, length) = (self.u32().context("type of its elements")?, self.u64().context("length")?);
         let offset = self.position();
         let fixed = match kind {
             0 | 1 | 7 => 1,
@@ -172,9 +184,9 @@ impl Source {
         };
         self.check_count("array elements", length, fixed)?;
         if kind == 8 {
-            for _ in 0..length {
-                let bytes = self.u64()?;
-                self.skip(bytes)?;
+            for index in 0..length {
+                let passed = self.u64().and_then(|bytes| self.skip(bytes));
+                passed.with_context(|| format!("text {index}"))?;
             }
         } else {
             self.skip(length * fixed)?;
@@ -183,10 +195,11 @@ impl Source {
     }
 
     fn tensor(&mut self) -> Result<(&'static str, Vec<u64>, u64, u64)> {
-        let dimensions = self.u32()?;
+        let dimensions = self.u32().context("number of dimensions")?;
         ensure!(dimensions <= MAX_DIMENSIONS, "claims {dimensions} dimensions");
-        let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<_>>>()?;
-        let (kind, offset) = (self.u32()?, self.u64()?);
+        let mut size = |dimension| self.u64().with_context(|| format!("dimension {dimension}"));
+        let mut shape = (0..dimensions).map(&mut size).collect::<Result<Vec<_>>>()?;
+        let (kind, offset) = (self.u32().context("type")?, self.u64().context("offset")?);
         let Some(&(_, dtype, block, block_bytes)) = TYPES.iter().find(|(number, ..)| *number == kind) else {
             bail!("unknown type {kind}");
         };

@@ -184,7 +184,9 @@ impl Tables<'_> {
         let is_token = |id: &u32| (*id as usize) < tokens;
         let Some(value) = self.header.metadata.get(key) else { return Ok(default.filter(is_token)) };
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).filter(is_token);
-        id.with_context(|| format!("metadata `{key}` is {value:?}, and there are {tokens} tokens")).map(Some)
+        id.map(Some).with_context(|| {
+            format!("metadata `{key}`: expected the id of one of {tokens} tokens, found {value}")
+        })
     }
 
     /// The file's own matrix has a row for each token.
@@ -218,7 +220,7 @@ impl Tables<'_> {
         match self.header.metadata.get(key) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(other) => bail!("metadata `{key}`: expected a text, found {other:?}"),
+            Some(other) => bail!("metadata `{key}`: expected a text, found {other}"),
         }
     }
 
@@ -226,7 +228,7 @@ impl Tables<'_> {
         match self.header.metadata.get(key) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(other) => bail!("metadata `{key}`: expected true or false, found {other:?}"),
+            Some(other) => bail!("metadata `{key}`: expected true or false, found {other}"),
         }
     }
 }

@@ -168,6 +168,25 @@ fn the_memory_of_a_sequence_is_used_again_and_what_it_held_is_not() {
 }
 
 #[test]
+fn a_request_that_comes_to_more_than_those_before_takes_memory_of_its_own_in_place_of_theirs() {
+    let mut model = model(Toy::new(ALL), 0);
+    for (length, new_tokens, started) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)]
+    {
+        let prompt = prompt(length, 1);
+        let expected = model.decoder.expected(&prompt, new_tokens as usize);
+        match new_tokens {
+            0 => assert_eq!(model.score(&prompt).unwrap().len(), length - 1),
+            _ => assert_eq!(run(&mut model, &job(&[prompt], new_tokens), &[]), [expected]),
+        }
+        assert_eq!((model.decoder.started, model.spare.len()), (started, 1), "{length} and {new_tokens}");
+    }
+    // The longest of a batch says for all of them.
+    let batch = [prompt(1, 1), prompt(20, 2), prompt(2, 3)];
+    (0..3).for_each(|_| drop(run(&mut model, &job(&batch, 3), &[])));
+    assert_eq!((model.decoder.started, model.spare.len()), (6, 3));
+}
+
+#[test]
 fn a_batch_of_many_makes_its_tokens_together_and_each_sequence_gets_its_own() {
     for use_cache in [true, false] {
         let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();

@@ -47,9 +47,13 @@ impl Toy {
 impl Decoder for Toy {
     type Sequence = Vec<u32>;
 
-    fn start(&mut self) -> Result<Vec<u32>, Failed> {
+    fn start(&mut self, ids: usize) -> Result<Vec<u32>, Failed> {
         self.started += 1;
-        Ok(Vec::new())
+        Ok(Vec::with_capacity(ids))
+    }
+
+    fn room(&self, sequence: &Vec<u32>) -> usize {
+        sequence.capacity()
     }
 
     fn forward(&mut self, spans: &mut [Span<'_, Vec<u32>>], found: &mut Found) -> Result<(), Failed> {
@@ -59,6 +63,10 @@ impl Decoder for Toy {
         found.ids.clear();
         let mut rows = Vec::new();
         for span in spans {
+            assert!(
+                span.sequence.len() + span.ids.len() <= span.sequence.capacity(),
+                "more than was asked for"
+            );
             for (row, &id) in span.ids.iter().enumerate() {
                 span.sequence.push(id);
                 let logits = self.logits(span.sequence);

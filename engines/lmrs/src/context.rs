@@ -1,0 +1,64 @@
+//! How long a text may become: what was asked for, or what the model was made for as far as memory goes.
+
+use protocol::Failed;
+
+use crate::cache::Cache;
+use crate::kernels::attention::{Stored, TILE};
+use crate::shape::Shape;
+use crate::weights::Plan;
+
+/// Tokens, and words for why they are fewer than the model's.
+pub fn context(
+    shape: &Shape,
+    stored: Stored,
+    plan: &Plan,
+    asked: Option<u32>,
+    available_bytes: Option<u64>,
+) -> Result<(usize, Option<String>), Failed> {
+    let whole = shape.context;
+    let bytes = |tokens| Cache::bytes_for(shape, tokens, stored) as u64;
+    // A cache is touched as it fills: where nobody has asked for a context, nobody has asked for all of its memory.
+    let Some(asked) = asked else {
+        plan.expect_room(0, available_bytes)?;
+        let left = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
+        let tokens = longest(whole, |tokens| bytes(tokens) <= left);
+        let why = || {
+            format!(
+                "a context of {tokens} tokens, of the model's {whole}: their keys and values would take {} bytes, and {left} \
+                 are left; `context_tokens` asks for another",
+                bytes(whole)
+            )
+        };
+        return Ok((tokens, (tokens < whole).then(why)));
+    };
+    let tokens = whole.min(asked as usize);
+    plan.expect_room(bytes(tokens), available_bytes)?;
+    Ok((tokens, None))
+}
+
+/// All, or the largest power of two that fits: what is free changes from load to load, and what is offered should not.
+fn longest(whole: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(whole) {
+        return whole;
+    }
+    let mut tokens = whole.next_power_of_two();
+    while tokens > TILE && (tokens >= whole || !fits(tokens)) {
+        tokens /= 2;
+    }
+    tokens.min(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_offered_where_it_fits_and_else_a_power_of_two_that_does() {
+        let longest = |whole, room| longest(whole, |tokens| tokens <= room);
+        assert_eq!((longest(131_072, 131_072), longest(7_900_000, usize::MAX)), (131_072, 7_900_000));
+        assert_eq!((longest(131_072, 131_071), longest(131_072, 40_000)), (65_536, 32_768));
+        assert_eq!((longest(7_900_000, 7_899_999), longest(5000, 4500)), (4_194_304, 4096));
+        // Of a text of a few tokens the kit will say that it does not fit; a load that takes none would be of no use.
+        assert_eq!((longest(5000, 0), longest(40, 0)), (TILE, 40));
+    }
+}

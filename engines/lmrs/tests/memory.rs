@@ -1,0 +1,145 @@
+//! The program and the memory that there is, on models of zeros that take no room on the disk.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+use std::path::Path;
+
+use engine_kit::protocol::{Failed, FailureKind, Loaded, Message, parse_message};
+use serde_json::{Value, json};
+
+/// The answers to a load of this folder and to these lines; of progress only notes. `limits` are words for a shell.
+fn ask(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<Message> {
+    let mut request = json!({"type": "load", "model": folder, "threads": 1});
+    request.as_object_mut().unwrap().extend(load.as_object().cloned().unwrap_or_default());
+    let lines = [&[request.to_string().as_str()], lines].concat().join("\n");
+    let script = format!("{limits} exec '{}'", env!("CARGO_BIN_EXE_lmrs"));
+    let output = duct::cmd!("sh", "-c", script).stdin_bytes(lines).stdout_capture().stderr_null();
+    let output = output.unchecked().run().unwrap();
+    assert!(output.status.success());
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let said = lines.map(|line| parse_message(line).unwrap());
+    let is_told = |message: &Message| match message {
+        Message::Progress(progress) => progress.note.is_some(),
+        message => !matches!(message, Message::Token(_) | Message::Hello(_)),
+    };
+    said.filter(is_told).collect()
+}
+
+fn loaded(message: &Message) -> &Loaded {
+    match message {
+        Message::Loaded(loaded) => loaded,
+        other => panic!("not loaded: {other:?}"),
+    }
+}
+
+fn failed(message: &Message) -> &Failed {
+    match message {
+        Message::Failed(failed) => failed,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// A llama in bf16 with these numbers in its config. Gives the bytes of its weights.
+fn zeros(folder: &Path, numbers: &Value) -> u64 {
+    let mut config = json!({
+        "model_type": "llama", "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 128, "vocab_size": 320,
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "torch_dtype": "bfloat16"
+    });
+    config.as_object_mut().unwrap().extend(numbers.as_object().cloned().unwrap());
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let number = |name: &str| config[name].as_u64().unwrap();
+    let (hidden, inner, head) = (number("hidden_size"), number("intermediate_size"), number("head_dim"));
+    let queries = head * number("num_attention_heads");
+    let keys = head * number("num_key_value_heads");
+    let (mut header, mut at) = (json!({}), 0);
+    let mut tensor = |name: String, shape: &[u64]| {
+        let bytes = 2 * shape.iter().product::<u64>();
+        let offsets = [at, at + bytes];
+        header[format!("model.{name}.weight")] =
+            json!({"dtype": "BF16", "shape": shape, "data_offsets": offsets});
+        at += bytes;
+    };
+    tensor("embed_tokens".into(), &[number("vocab_size"), hidden]);
+    tensor("norm".into(), &[hidden]);
+    for layer in 0..number("num_hidden_layers") {
+        let mut of_layer = |name: &str, shape: &[u64]| tensor(format!("layers.{layer}.{name}"), shape);
+        of_layer("input_layernorm", &[hidden]);
+        of_layer("post_attention_layernorm", &[hidden]);
+        of_layer("self_attn.q_proj", &[queries, hidden]);
+        of_layer("self_attn.k_proj", &[keys, hidden]);
+        of_layer("self_attn.v_proj", &[keys, hidden]);
+        of_layer("self_attn.o_proj", &[hidden, queries]);
+        of_layer("mlp.gate_proj", &[inner, hidden]);
+        of_layer("mlp.up_proj", &[inner, hidden]);
+        of_layer("mlp.down_proj", &[hidden, inner]);
+    }
+    let header = header.to_string();
+    let path = folder.join("model.safetensors");
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(8 + header.len() as u64 + at).unwrap();
+    at
+}
+
+const SHORT: &str = r#"{"prompt_ids":[1,2,3],"max_new_tokens":4,"ignore_eos":true}"#;
+
+/// Four layers of 825 GB.
+#[test]
+fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (layers, hidden) = (4, 8192);
+    let weights = zeros(
+        folder.path(),
+        &json!({
+            "hidden_size": hidden, "intermediate_size": 1 << 24, "num_hidden_layers": layers, "num_key_value_heads": 8
+        }),
+    );
+    let answers = ask("", folder.path(), json!({}), &[]);
+    let told = failed(&answers[0]);
+    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
+    let norms = 2 * hidden * (1 + 2 * layers);
+    assert!(told.message.contains(&format!("({} weights", weights - norms)), "{told:?}");
+}
+
+/// Its keys and values would take 8.8 TB.
+#[test]
+fn a_context_that_memory_does_not_hold_is_offered_as_far_as_it_does_and_refused_where_it_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = 1_u64 << 24;
+    let numbers = json!({
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "max_position_embeddings": whole
+    });
+    zeros(folder.path(), &numbers);
+    let long = json!({"prompt_ids": [1], "max_new_tokens": whole - 1, "ignore_eos": true}).to_string();
+    let answers = ask("", folder.path(), json!({}), &[SHORT, &long]);
+    let [Message::Progress(progress), answer, short, long] = answers.as_slice() else {
+        panic!("{answers:?}");
+    };
+    let context = loaded(answer).facts.context_tokens.unwrap();
+    assert!(context.is_power_of_two() && u64::from(context) < whole, "{context}");
+    let note = progress.note.as_deref().unwrap();
+    assert!(note.starts_with(&format!("a context of {context} tokens, of the model's {whole}: ")), "{note}");
+    assert!(matches!(short, Message::Generated(_)), "{short:?}");
+    assert_eq!(failed(long).kind, FailureKind::Context);
+    assert!(failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
+    let answers = ask("", folder.path(), json!({"context_tokens": whole}), &[]);
+    let told = failed(&answers[0]);
+    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
+    assert!(
+        told.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * whole)),
+        "{told:?}"
+    );
+}
+
+/// 512 bytes for each of 7.9 million tokens are more than may be reserved, whatever memory there is.
+#[test]
+fn a_request_takes_memory_for_itself_and_not_for_all_of_the_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let numbers = json!({
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
+        "num_key_value_heads": 1, "max_position_embeddings": 7_900_000
+    });
+    zeros(folder.path(), &numbers);
+    let answers = ask("ulimit -v 3000000;", folder.path(), json!({}), &[SHORT, SHORT]);
+    let generated = answers.iter().filter(|answer| matches!(answer, Message::Generated(_))).count();
+    assert_eq!(generated, 2, "{answers:?}");
+}
