@@ -4,10 +4,10 @@ import falls into the load and not into hello.
 
 import importlib.metadata
 import platform
+from functools import cached_property
 
 import torch
 from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
 
 from engine_kit import Failed, Model, Sampler
 from gemma import Gemma
@@ -35,8 +35,6 @@ WIDENED = (torch.float32, torch.float16, torch.bfloat16)
 def load(request, folder, phases):
     device = find_device(request.device)
     torch.set_num_threads(request.threads or DEFAULT_THREADS)
-    with phases.time("tokenizer"):
-        tokenizer = read_tokenizer(folder)
     with phases.time("weights"):
         decoder = read_decoder(folder, phases)
     with phases.time("device"):
@@ -44,12 +42,12 @@ def load(request, folder, phases):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     context_tokens = request.context_tokens or folder.context_tokens
-    return Baseline(folder, decoder, tokenizer, device, context_tokens)
+    return Baseline(folder, decoder, device, context_tokens)
 
 
 class Baseline(Model):
-    def __init__(self, folder, decoder, tokenizer, device, context_tokens):
-        self._folder, self._decoder, self._tokenizer = folder, decoder, tokenizer
+    def __init__(self, folder, decoder, device, context_tokens):
+        self._folder, self._decoder = folder, decoder
         self._device, self._context_tokens = device, context_tokens
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
 
@@ -72,6 +70,11 @@ class Baseline(Model):
 
     def _logits(self, ids):
         return self._decoder(torch.tensor(ids, device=self._device))  # [tokens, vocabulary]
+
+    @cached_property
+    def _tokenizer(self):
+        """Opened by the first text: ids need none."""
+        return read_tokenizer(self._folder)
 
     def encode(self, text):
         if self._tokenizer is None:
@@ -124,6 +127,8 @@ def find_device(name):
 def read_tokenizer(folder):
     if folder.tokenizer is None:
         return None
+    from tokenizers import Tokenizer
+
     try:
         tokenizer = Tokenizer.from_file(str(folder.tokenizer))
     except Exception as error:

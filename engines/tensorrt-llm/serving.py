@@ -1,6 +1,7 @@
 """A loaded engine at work: requests go to the library as they come, and what it gives is handed to the kit as it comes."""
 
 import threading
+from functools import cached_property
 from types import SimpleNamespace
 
 import library
@@ -8,6 +9,7 @@ import machine
 import trouble
 from engine_kit import Failed, Model
 from reader import Reader
+from text import read_tokenizer
 
 # How long the library may take to end its worker processes. The orchestrator ends an engine five seconds after `shutdown`.
 CLOSE_S = 3.0
@@ -17,8 +19,8 @@ ALONE = "alone"
 
 
 class Serving(Model):
-    def __init__(self, llm, folder, tokenizer, stated, workers):
-        self._llm, self._folder, self._tokenizer, self._stated, self._workers = llm, folder, tokenizer, stated, workers
+    def __init__(self, llm, folder, stated, workers):
+        self._llm, self._folder, self._stated, self._workers = llm, folder, stated, workers
         self._reader = Reader(llm)
         # Sequences under way, by slot.
         self._flows = {}
@@ -77,6 +79,11 @@ class Serving(Model):
         # The logits at one id are the probabilities of the next, so the last id is not computed.
         logits = self._reader.context_logits(ids[:-1], self._end_id(), self._look)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)
+
+    @cached_property
+    def _tokenizer(self):
+        """Opened by the first text: ids need none."""
+        return read_tokenizer(self._folder)
 
     def encode(self, text):
         if self._tokenizer is None:

@@ -68,8 +68,6 @@ class TensorRTLLM(engine_kit.Engine):
             import trouble
         with phases.time("check"):
             library.check_expected(settings.backend)
-        with phases.time("tokenizer"):
-            tokenizer = read_tokenizer(folder)
         before = machine.processes()
         try:
             with phases.time("build" if settings.backend == "tensorrt" else "load"):
@@ -86,7 +84,7 @@ class TensorRTLLM(engine_kit.Engine):
             "max_batch": settings.max_batch,
             "facts": facts(request, settings, folder, context_tokens, kv_dtype, library.in_effect(llm)),
         }
-        self._serving = serving.Serving(llm, folder, tokenizer, stated, machine.workers_since(before))
+        self._serving = serving.Serving(llm, folder, stated, machine.workers_since(before))
         if library.installed_version() != WRITTEN_FOR:
             sys.stderr.write(f"this engine was written for TensorRT-LLM {WRITTEN_FOR}; nothing that it uses differs here\n")
         return self._serving
@@ -155,25 +153,6 @@ def weights_bytes(folder, compute_dtype):
     if folder.parameters is None or compute_dtype is None or folder.weights_dtype == compute_dtype:
         return folder.weights_bytes
     return 2 * folder.parameters
-
-
-def read_tokenizer(folder):
-    """For prompts as text; ids need none. The library stands on `tokenizers` itself."""
-    if folder.tokenizer is None:
-        return None
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        return None
-    try:
-        tokenizer = Tokenizer.from_file(str(folder.tokenizer))
-    except Exception as error:
-        # It raises nothing narrower.
-        raise Failed("model", f"`{folder.tokenizer}`: {error}") from None
-    # A prompt is measured at the length it has.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def split_build(phases, build_seconds):

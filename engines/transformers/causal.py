@@ -2,12 +2,14 @@
 
 import importlib.metadata
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from devices import NAMES, device_memory, saying_memory
 from engine_kit import Failed, Model
+from text import read_tokenizer
 
 LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 
@@ -17,8 +19,7 @@ SCORED_TOGETHER = 128
 
 class Causal(Model):
     def __init__(self, loaded):
-        """`loaded`: folder, network, tokenizer, device, devices, dtype, options, context_tokens, held (from
-        `held.py`), choices."""
+        """`loaded`: folder, network, device, devices, dtype, options, context_tokens, held (from `held.py`), choices."""
         self.loaded = loaded
         self.network, self.device = loaded.network, loaded.device
 
@@ -71,14 +72,19 @@ class Causal(Model):
                 values += torch.log_softmax(rows.double(), -1).gather(1, wanted)[:, 0].tolist()
         return values
 
+    @cached_property
+    def _tokenizer(self):
+        """Opened by the first text: ids need none."""
+        return read_tokenizer(self.loaded.folder)
+
     def encode(self, text):
-        if self.loaded.tokenizer is None:
+        if self._tokenizer is None:
             message = f"model `{self.loaded.folder.name}` has no `tokenizer.json` beside its weights"
             raise Failed("model", message, "send `prompt_ids`")
-        return self.loaded.tokenizer.encode(text).ids
+        return self._tokenizer.encode(text).ids
 
     def decode(self, ids):
-        return None if self.loaded.tokenizer is None else self.loaded.tokenizer.decode(ids)
+        return None if self._tokenizer is None else self._tokenizer.decode(ids)
 
     def facts(self):
         loaded = self.loaded

@@ -17,7 +17,6 @@ from devices import DTYPES, bytes_as, check_room, find_device, free_bytes, sayin
 from engine_kit import Failed
 from fast_step import CapturedSteps, Steps, check_compiler
 from steps import compile_cache
-from text import read_tokenizer
 
 # So many of the last log-probabilities of a score come from the compiled step itself, so that the kernels that are measured
 # are the ones that are shown to be right; those before come from the prefill, which is measured too.
@@ -40,8 +39,6 @@ def load(request, folder, options, phases):
     check_options(request.options)
     shape = read_shape(folder.config)
     check_compiler(device)
-    with phases.time("tokenizer"):
-        tokenizer = read_tokenizer(folder)
     int8 = options.quantize == "int8"
     held_as = torch.int8 if int8 else dtype
     check_room({device: bytes_as(folder.tensors, held_as)}, held_as)
@@ -53,7 +50,6 @@ def load(request, folder, options, phases):
     loaded = SimpleNamespace(
         folder=folder,
         network=network,
-        tokenizer=tokenizer,
         device=device,
         dtype=dtype,
         options=options,

@@ -14,7 +14,6 @@ from options import STATIC, by_inductor
 from quantize import nf4_config, nf4_facts, quantise
 from shards import share_out
 from static import Static
-from text import read_tokenizer
 
 MODELS = {"generate": Generating, "loop": Looping, **dict.fromkeys(STATIC, Static)}
 
@@ -22,8 +21,6 @@ MODELS = {"generate": Generating, "loop": Looping, **dict.fromkeys(STATIC, Stati
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
-    with phases.time("tokenizer"):
-        tokenizer = read_tokenizer(folder)
     with phases.time("weights"), saying_memory("weights", device):
         config, network_class = read_config(folder)
         placement, needs = {}, {device: bytes_as(folder.tensors, dtype)}
@@ -50,7 +47,6 @@ def load(request, folder, options, phases):
     loaded = SimpleNamespace(
         folder=folder,
         network=network,
-        tokenizer=tokenizer,
         device=device,
         devices=devices,
         dtype=dtype,

@@ -1,14 +1,14 @@
 """The tokenizer of a model folder, by the library that `transformers` itself uses."""
 
-from tokenizers import Tokenizer
-
 from engine_kit import Failed
 
 
 def read_tokenizer(folder):
-    """None where the folder has none: ids need no tokenizer."""
+    """None where the folder has none: ids need no tokenizer, nor the library."""
     if folder.tokenizer is None:
         return None
+    from tokenizers import Tokenizer
+
     try:
         tokenizer = Tokenizer.from_file(str(folder.tokenizer))
     except Exception as error:

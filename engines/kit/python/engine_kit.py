@@ -82,11 +82,14 @@ class Model:
         raise NotImplementedError
 
     def encode(self, text):
-        """Token ids with the special tokens that the model's tokenizer adds by default."""
+        """Token ids with the special tokens that the model's tokenizer adds by default. No load opens a tokenizer, because
+        ids need none: the first call does, which the kit makes with an empty text, before any clock runs. What is wrong
+        with the tokenizer fails the requests that bring text, and the model goes on."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):
-        """The text of token ids; None where there is no tokenizer."""
+        """The text of token ids; None where there is no tokenizer. Asked for where the prompt was text, after the clocks
+        have stopped."""
         return None
 
     def generate(self, job, tokens):

@@ -19,7 +19,7 @@ class Run:
         """Begins the next iteration: the clock, then the tokenizer, then whether it fits."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
-        if (texts := self._texts()) is not None:
+        if (texts := texts_of(request)) is not None:
             prompts = [conversation.encode(text) for text in texts]
         else:
             prompts = self._ids()
@@ -49,21 +49,23 @@ class Run:
         return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
 
     def answer(self, decode, device_memory):
-        """The answer. A cancelled request has at least one iteration that says so, if only an empty one."""
+        """The answer, with text where text was asked with: ids need no tokenizer. A cancelled request has at least one
+        iteration that says so, if only an empty one."""
+        if texts_of(self.request) is not None:
+            self._write_texts(decode)
         if len(self._iterations) < self.request.iterations and not _says_cancelled(self._iterations[-1:]):
             self._iterations.append(self._nothing())
-        for iteration in self._iterations:
-            for sequence in iteration["sequences"]:
-                # After every clock has stopped.
-                if (text := decode(sequence["output_ids"])) is not None:
-                    sequence["text"] = text
         answer = {"type": "generated", "iterations": self._iterations}
         given = {"warmup_iterations": self._warmup or None, "loaded": self.loaded, "device_memory": device_memory}
         answer.update({name: value for name, value in given.items() if value is not None})
         return {**answer, "summary": summarise(self._iterations)}
 
-    def _texts(self):
-        return [self.request.prompt] if self.request.prompt is not None else self.request.prompts
+    def _write_texts(self, decode):
+        """After every clock has stopped. Only of what was run: a tokenizer that nobody needed is not opened for this."""
+        for iteration in self._iterations:
+            for sequence in iteration["sequences"]:
+                if (text := decode(sequence["output_ids"])) is not None:
+                    sequence["text"] = text
 
     def _ids(self):
         return [self.request.prompt_ids] if self.request.prompt_ids is not None else self.request.prompts_ids
@@ -75,10 +77,16 @@ class Run:
     def _nothing(self):
         """What there is of the sequences when nothing was run. Texts were not tokenised, so their length is not known."""
         now_ns = self._clock() - self.request.read_ns
-        lengths = [0] * len(self._texts()) if self._texts() is not None else [len(ids) for ids in self._ids()]
+        texts = texts_of(self.request)
+        lengths = [0] * len(texts) if texts is not None else [len(ids) for ids in self._ids()]
         empty = {"output_ids": [], "token_ns": [], "finish": "cancelled"}
         sequences = [{"prompt_tokens": length, **empty} for length in lengths]
         return {"start_ns": now_ns, "end_ns": now_ns, "sequences": sequences}
+
+
+def texts_of(request):
+    """The prompts of a `generate`, where they are text."""
+    return [request.prompt] if request.prompt is not None else request.prompts
 
 
 def _says_cancelled(iterations):

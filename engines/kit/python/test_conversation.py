@@ -28,16 +28,16 @@ LOAD = {"type": "load", "model": "."}
 class Talk:
     """A conversation with an engine, without a process."""
 
-    def __init__(self, engine=None, environment=MODEL, after_write=None):
+    def __init__(self, engine=None, environment=MODEL, after_write=None, clock=time.perf_counter_ns):
         self.engine, self.inbox, self.messages = engine or ToyEngine(), queue.SimpleQueue(), []
-        self.people, self.after_write = io.StringIO(), after_write
-        self.conversation = Conversation(self.engine, self.inbox, self._take, environment, self.people)
+        self.people, self.after_write, self.clock = io.StringIO(), after_write, clock
+        self.conversation = Conversation(self.engine, self.inbox, self._take, environment, self.people, clock)
 
     def say(self, *lines):
         for line in lines:
             line = line if isinstance(line, bytes) else json.dumps(line).encode()
             for frame in Framer().push(line + b"\n"):
-                self.inbox.put((time.perf_counter_ns(), frame))
+                self.inbox.put((self.clock(), frame))
 
     def run(self, *lines):
         self.say(*lines)

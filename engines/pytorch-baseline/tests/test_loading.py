@@ -11,6 +11,7 @@ import torch
 
 from engine_kit import Failed
 
+EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
 IDS = [0, 17, 42, 9]
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 
@@ -125,8 +126,6 @@ class Loading(unittest.TestCase):
         def changed(changes):
             return write_folder(self, changes, random_weights(CONFIG))
 
-        broken_tokenizer = write_folder(self)
-        (broken_tokenizer / "tokenizer.json").write_text("{}")
         for path, words in [
             (empty, "no `*.safetensors` file in"),
             (truncated, "model.safetensors`: "),
@@ -145,7 +144,6 @@ class Loading(unittest.TestCase):
             (changed({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
             (changed({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
             (lost, "shard `model-00002-of-00002.safetensors` is missing"),
-            (broken_tokenizer, "tokenizer.json`: "),
         ]:
             kind, message = self.refusal(path)
             self.assertEqual(kind, "model", message)
@@ -168,6 +166,17 @@ class Loading(unittest.TestCase):
         with self.assertRaises(Failed) as caught:
             model.encode("Hello")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
+
+    def test_a_broken_tokenizer_is_no_matter_of_ids_and_is_named_to_each_text(self):
+        folder = write_folder(self)
+        (folder / "tokenizer.json").write_text("{}")
+        model = load(folder)
+        for _ in range(2):
+            with self.assertRaises(Failed) as caught:
+                model.encode("Hello")
+            self.assertEqual(caught.exception.kind, "model")
+            self.assertIn("tokenizer.json`: ", caught.exception.message)
+            self.assertEqual(len(generate(model, IDS, 3, ignore_eos=True)), 3)
 
     def test_a_cuda_device_that_is_not_there_is_refused(self):
         device = f"cuda:{torch.cuda.device_count()}"
@@ -193,6 +202,16 @@ class Worker(unittest.TestCase):
         done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr.strip()), (0, "[]"))
 
+    def test_a_load_does_not_import_what_only_texts_need(self):
+        command, environment = worker_process()
+        script = (
+            f"import sys; sys.path[:0] = [{str(ENGINE / 'tests')!r}]; import support; "
+            "told = lambda: print('tokenizers' in sys.modules, file=sys.stderr); "
+            f"model = support.load({str(EMBEDDED)!r}); support.generate(model, [1, 2], 2); told(); model.encode(''); told()"
+        )
+        done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+        self.assertEqual((done.returncode, done.stderr.split()), (0, ["False", "True"]))
+
     def test_the_version_that_hello_names_is_the_one_that_is_pinned_and_imported(self):
         ((hello,), _) = self.converse({"type": "hello", "protocol": 1})
         self.assertEqual(hello["version"], torch.__version__.split("+")[0])
@@ -205,8 +224,9 @@ class Worker(unittest.TestCase):
         self.assertEqual((answer["type"], len(answer["iterations"])), ("generated", 50))
         self.assertFalse(answer["loaded"]["use_cache"])
         phases = [phase["name"] for phase in answer["loaded"]["phases"]]
-        self.assertEqual(phases, ["headers", "import", "tokenizer", "weights", "device"])
+        self.assertEqual(phases, ["headers", "import", "weights", "device"])
         self.assertIn("50 iterations, 200 tokens; first token ", err)
+        self.assertNotIn("text", answer["iterations"][0]["sequences"][0])
 
     def test_use_cache_may_be_asked_for_or_not_and_changes_nothing(self):
         folder = write_folder(self)
@@ -222,8 +242,7 @@ class Worker(unittest.TestCase):
         self.assertEqual(answers, ["failed", "loaded"])
 
     def test_the_embedded_model_is_read_and_answers_in_text(self):
-        embedded = ENGINE.parents[1] / "models" / "embedded"
-        ((answer,), _) = self.converse({"prompt": "Once", "max_new_tokens": 8, "ignore_eos": True}, model=embedded)
+        ((answer,), _) = self.converse({"prompt": "Once", "max_new_tokens": 8, "ignore_eos": True}, model=EMBEDDED)
         sequence = answer["iterations"][0]["sequences"][0]
         self.assertEqual((len(sequence["output_ids"]), sequence["finish"]), (8, "length"))
         self.assertTrue(sequence["text"].isprintable() or "\n" in sequence["text"])

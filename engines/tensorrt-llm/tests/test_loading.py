@@ -102,7 +102,7 @@ class Arriving(unittest.TestCase):
         )
         self.assertNotIn("cuda_graph_config", made["kwargs"])
         phases = [phase["name"] for phase in message["phases"]]
-        self.assertEqual(phases, ["headers", "import", "check", "tokenizer", "build", "load"])
+        self.assertEqual(phases, ["headers", "import", "check", "build", "load"])
         build = next(phase["ns"] for phase in message["phases"] if phase["name"] == "build")
         self.assertEqual(build, 300_000)
 
@@ -135,7 +135,7 @@ class Stating(unittest.TestCase):
         }
         self.assertEqual({name: message.get(name) for name in wanted}, wanted)
         self.assertEqual(message["libraries"]["tensorrt-llm"], "1.2.1")
-        self.assertEqual([phase["name"] for phase in message["phases"]], ["headers", "import", "check", "tokenizer", "load"])
+        self.assertEqual([phase["name"] for phase in message["phases"]], ["headers", "import", "check", "load"])
         in_effect = message["in_effect"]
         self.assertEqual((in_effect["cuda_graph_batch_sizes"], in_effect["overlap_scheduler"]), ([1, 2, 4], True))
         self.assertEqual((in_effect["block_reuse"], in_effect["pool_fraction"]), (False, 0.5))

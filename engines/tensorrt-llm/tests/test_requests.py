@@ -167,6 +167,19 @@ class Generating(unittest.TestCase):
         failed = loaded(self).ask(type="generate", prompt="Hello")
         self.assertEqual((failed["kind"], failed["hint"]), ("model", "send `prompt_ids`"))
 
+    def test_a_broken_tokenizer_is_no_matter_of_ids_and_fails_every_text(self):
+        folder = write_folder(self)
+        (folder / "tokenizer.json").write_text("{}")
+        worker = loaded(self, folder=folder)
+        for id in (None, 1, 2):
+            # In a Python without `tokenizers` that is said instead.
+            failed = worker.ask(type="generate", prompt="Hello", id=id)
+            self.assertEqual((failed["type"], failed["kind"], failed.get("id")), ("failed", "model", id))
+            self.assertRegex(failed["message"], "tokenizer.json`: |`tokenizers` is not installed")
+            answer = worker.generate(max_new_tokens=2, ignore_eos=True, id=id)
+            self.assertEqual(ids(answer), expected_ids(PROMPT, 2))
+            self.assertNotIn("text", sequence(answer))
+
 
 class Scoring(unittest.TestCase):
     def test_log_probabilities_are_those_of_the_logits_at_the_id_before(self):

@@ -13,6 +13,7 @@ from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weight
 
 import torch
 
+import causal
 import devices
 from devices import asked_bytes, bytes_as, check_room, free_of_container
 from engine_kit import Failed, Phases
@@ -66,7 +67,7 @@ class Loading(unittest.TestCase):
             phases = Phases()
             load(write_folder(self), options, phases)
             names = [phase["name"] for phase in phases.times if phase["name"] != "import"]
-            self.assertEqual(names, ["config", "tokenizer", "weights", "device", *more])
+            self.assertEqual(names, ["config", "weights", "device", *more])
 
     def test_a_folder_without_a_tokenizer_takes_ids_and_says_so_to_text(self):
         model = load(write_folder(self))
@@ -76,15 +77,29 @@ class Loading(unittest.TestCase):
             model.encode("Hello")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
 
-    def test_a_tokenizer_is_read_and_another_models_is_refused(self):
-        model = load(write_folder(self, tokenizer=64))
-        self.assertEqual((model.encode("w3 w9"), model.decode([3, 9])), ([3, 9], "w3 w9"))
-        failed = self.refusal(write_folder(self, tokenizer=65))
-        self.assertEqual(failed.kind, "model")
-        self.assertIn("is another model's tokenizer: its ids reach 64, and the embedding of model", failed.message)
+    def test_a_tokenizer_is_opened_by_the_first_text(self):
+        path = write_folder(self, tokenizer=64)
+        model = load(path)
+        with mock.patch("causal.read_tokenizer", wraps=causal.read_tokenizer) as opened:
+            generate(model, [IDS], 3, ignore_eos=True)
+            model.score(IDS)
+            opened.assert_not_called()
+            for _ in range(2):
+                self.assertEqual((model.encode("w3 w9"), model.decode([3, 9])), ([3, 9], "w3 w9"))
+            opened.assert_called_once()
+
+    def test_a_broken_tokenizer_and_another_models_fail_every_text_and_no_ids(self):
         broken = write_folder(self)
         (broken / "tokenizer.json").write_text("{}")
-        self.assertIn("tokenizer.json`: ", self.refusal(broken).message)
+        another = "is another model's tokenizer: its ids reach 64, and the embedding of model"
+        for path, words in ((write_folder(self, tokenizer=65), another), (broken, "tokenizer.json`: ")):
+            model = load(path)
+            for _ in range(2):
+                with self.assertRaises(Failed) as caught:
+                    model.encode("w3")
+                self.assertEqual(caught.exception.kind, "model")
+                self.assertIn(words, caught.exception.message)
+                self.assertEqual(len(generate(model, [IDS], 3, ignore_eos=True)[0]), 3)
 
     def test_an_architecture_that_transformers_does_not_have_is_refused_by_name(self):
         failed = self.refusal(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
@@ -259,11 +274,12 @@ class Worker(unittest.TestCase):
         self.assertEqual(refused["kind"], "unsupported")
         self.assertEqual((loaded["threads"], loaded["libraries"]["inter-op threads"]), (2, "2"))
         phases = [phase["name"] for phase in loaded["phases"]]
-        self.assertEqual(phases, ["config", "import", "tokenizer", "weights", "device"])
+        self.assertEqual(phases, ["config", "import", "weights", "device"])
         iteration = generated["iterations"][0]
         stamps = iteration["sequences"][0]["token_ns"]
         self.assertEqual(stamps, sorted(stamps))
         self.assertTrue(iteration["start_ns"] < stamps[0] and stamps[-1] <= iteration["end_ns"])
+        self.assertNotIn("text", iteration["sequences"][0])
 
 
 class Program(unittest.TestCase):

@@ -1,0 +1,163 @@
+"""Text in and out: who needs a tokenizer, when it is opened, and that no iteration pays for it."""
+
+import unittest
+
+from engine_kit import Failed
+from test_conversation import LOAD, Talk, ids
+from toy_engine import SlotsEngine, SlotsModel
+
+# How long opening the tokenizer takes, by a clock that only this and being asked move on.
+OPENING_NS = 1_000_000_000
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        self.now += 1
+        return self.now
+
+
+class LazyEngine(SlotsEngine):
+    """Opens its tokenizer with the first text, or finds each time that it is broken."""
+
+    def __init__(self, clock, broken=False):
+        super().__init__()
+        self.clock, self.broken, self.opened, self.encoded = clock, broken, 0, []
+
+    def load(self, request, phases):
+        return LazyModel(request, self)
+
+
+class LazyModel(SlotsModel):
+    def __init__(self, request, engine):
+        super().__init__(request, engine.admitted)
+        self._engine, self._is_open = engine, False
+
+    def encode(self, text):
+        self._open()
+        self._engine.encoded.append(text)
+        return super().encode(text)
+
+    def decode(self, ids):
+        self._open()
+        return super().decode(ids)
+
+    def _open(self):
+        if self._is_open:
+            return
+        self._engine.clock.now += OPENING_NS
+        self._engine.opened += 1
+        if self._engine.broken:
+            raise Failed("model", "`tokenizer.json`: broken")
+        self._is_open = True
+
+
+def talk(*lines, broken=False):
+    """The answers, and the engine that gave them."""
+    clock = Clock()
+    talk = Talk(LazyEngine(clock, broken), clock=clock)
+    return talk.run(*lines), talk.engine
+
+
+def overlapping(requests):
+    """The same with ids, which is what lets them."""
+    return [{**request, "id": id} for id, request in enumerate(requests)]
+
+
+def texts(answer):
+    return [sequence.get("text") for iteration in answer["iterations"] for sequence in iteration["sequences"]]
+
+
+def times(answer):
+    """How long each iteration took."""
+    return [it["end_ns"] - it["start_ns"] for it in answer.get("warmup_iterations", []) + answer["iterations"]]
+
+
+class Opening(unittest.TestCase):
+    def test_ids_need_no_tokenizer_even_if_it_is_broken(self):
+        answers, engine = talk(
+            LOAD, {"prompt_ids": [9]}, {"id": 1, "prompts_ids": [[9], [8]]}, {"type": "score", "sequences": [[1, 5]]}, broken=True
+        )
+        self.assertEqual([answer["type"] for answer in answers], ["loaded", "generated", "generated", "scored"])
+        self.assertEqual(engine.opened, 0)
+
+    def test_text_with_a_broken_tokenizer_is_one_failure_each_time_and_ids_go_on(self):
+        asked = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
+        for requests in (asked, overlapping(asked)):
+            answers, engine = talk(*requests, broken=True)
+            self.assertEqual([answer["type"] for answer in answers], ["failed", "failed", "generated"])
+            self.assertEqual([answer.get("id") for answer in answers], [request.get("id") for request in requests])
+            for failed in answers[:2]:
+                self.assertEqual((failed["kind"], failed["message"]), ("model", "`tokenizer.json`: broken"))
+            self.assertEqual((engine.opened, len(ids(answers[2])[0])), (2, 32))
+
+    def test_the_first_text_of_each_model_opens_its_tokenizer_and_no_other_does(self):
+        _, engine = talk({"prompt": "a"}, {"id": 1, "prompt": "b"}, {"prompts": ["c", "d"]})
+        self.assertEqual(engine.opened, 1)
+        _, engine = talk(LOAD, {"prompt": "a"}, LOAD, {"prompt_ids": [9]}, LOAD, {"id": 1, "prompt": "a"})
+        self.assertEqual(engine.opened, 2)
+
+    def test_what_is_refused_before_any_work_opens_nothing(self):
+        (failed,), engine = talk({"prompt": "a", "use_cache": False})
+        self.assertEqual((failed["kind"], engine.opened), ("unsupported", 0))
+
+    def test_opening_is_in_no_iterations_time_neither_in_warm_ups(self):
+        for id in ({}, {"id": 1}):
+            (first, second), _ = talk(
+                {**id, "prompt": "a", "warmup": 1, "iterations": 2, "max_new_tokens": 4}, {"prompt": "a", "max_new_tokens": 4}
+            )
+            self.assertLess(max(times(first)), OPENING_NS)
+            self.assertEqual(len(times(first)), 3)
+            self.assertGreater(first["warmup_iterations"][0]["start_ns"], OPENING_NS)
+            self.assertEqual(times(first)[0], times(second)[0])
+
+    def test_the_words_of_the_first_text_are_tokenised_within_its_iterations_alone(self):
+        _, engine = talk({"prompt": "words", "iterations": 2})
+        self.assertEqual(engine.encoded, ["", "words", "words"])
+
+    def test_opening_is_not_in_the_time_of_requests_that_overlap(self):
+        (ran, first, second), engine = talk(
+            {"id": "ids", "prompt_ids": [9], "max_new_tokens": 20},
+            {"id": "text", "prompt": "a", "max_new_tokens": 20},
+            {"id": "more", "prompt": "b", "max_new_tokens": 20},
+        )
+        self.assertEqual([ran["id"], first["id"], second["id"]], ["ids", "text", "more"])
+        self.assertLess(max(times(ran) + times(first) + times(second)), OPENING_NS)
+        # The first text waits until nothing runs; from then on texts overlap like ids.
+        self.assertEqual((engine.opened, engine.admitted), (1, [1, 1, 2]))
+
+    def test_texts_that_fail_leave_the_requests_that_run_as_they_are(self):
+        (ran, failed, after), _ = talk(
+            {"id": 1, "prompt_ids": [9]}, {"id": 2, "prompt": "a"}, {"id": 3, "prompt_ids": [50]}, broken=True
+        )
+        self.assertEqual([ran["type"], failed["type"], after["type"]], ["generated", "failed", "generated"])
+        self.assertLess(max(times(ran) + times(after)), OPENING_NS)
+
+
+class Answering(unittest.TestCase):
+    def test_an_answer_has_text_where_the_prompt_was_text_and_nowhere_else(self):
+        asked = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
+        asked = [{**request, "max_new_tokens": 1} for request in asked]
+        for requests in (asked, overlapping(asked)):
+            answers, _ = talk(*requests)
+            self.assertEqual([texts(answer) for answer in answers], [["b"], [None], ["c", "d"], [None, None]])
+
+    def test_a_person_who_asks_with_ids_is_told_no_text(self):
+        for request, told in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
+            conversation = Talk()
+            conversation.run(request)
+            self.assertEqual("wrote: " in conversation.people.getvalue(), told)
+
+    def test_a_text_that_is_cancelled_before_it_ran_is_answered_without_a_tokenizer(self):
+        (_, cancelled), engine = talk(
+            {"prompt_ids": [9]}, {"id": 2, "prompts": ["a", "b"]}, {"type": "cancel", "id": 2}, broken=True
+        )
+        self.assertEqual((cancelled["type"], texts(cancelled), engine.opened), ("generated", [None, None], 0))
+        finishes = {sequence["finish"] for sequence in cancelled["iterations"][0]["sequences"]}
+        self.assertEqual(finishes, {"cancelled"})
+
+
+if __name__ == "__main__":
+    unittest.main()
