@@ -73,6 +73,19 @@ fn requests_with_ids_overlap_up_to_the_concurrency_and_a_free_slot_is_taken_at_o
 }
 
 #[test]
+fn a_models_first_text_waits_for_the_others_since_it_opens_the_tokenizer_and_later_ones_overlap() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3}"#,
+        r#"{"id":2,"prompt":"w6","max_new_tokens":3}"#,
+        r#"{"id":3,"prompt":"w7","max_new_tokens":3}"#,
+    ];
+    let heard = converse(Toy::overlapping(), environment("first-text"), lines.join("\n").as_bytes());
+    let steps: Vec<_> =
+        heard.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
+    assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", heard.log);
+}
+
+#[test]
 fn a_request_alone_and_among_others_gives_the_same_ids() {
     let line = |id: u64, first: u32| format!(r#"{{"id":{id},"prompt_ids":[{first}],"max_new_tokens":9}}"#);
     let alone = converse(Toy::new(), environment("alone"), line(1, 5).as_bytes());
