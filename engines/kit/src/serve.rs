@@ -28,6 +28,10 @@ fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
 
 /// Ends this process once nobody reads stdout any more, if need be in the middle of a request: an answer that nobody can get is
 /// not worth computing. Not between two requests: a reader that has all it wanted may go.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the main thread computes, and nothing that it started outlives it"
+)]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let watch = move || {
         // Where nothing can be watched, the next write tells.
