@@ -123,7 +123,7 @@ fn packed(
 fn computed_in(level: Level, weights: &Weights) -> &'static str {
     if weights.matrices().any(|matrix| matrix.format.is_panels()) {
         "q8_0"
-    } else if weights.matrices().any(|matrix| rows::takes_tiles(level, matrix.format, usize::MAX)) {
+    } else if weights.matrices().any(|matrix| rows::takes_bf16(level, matrix.format)) {
         "bf16"
     } else {
         "f32"

@@ -8,7 +8,7 @@ mod work;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::kernels::rows::{Activations, Packed, TOKENS};
+use crate::kernels::rows::{Activations, Apart, Packed, TOKENS};
 use crate::kernels::{Level, Outputs, panels, rows};
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -23,10 +23,14 @@ const WORTH_SHARING: usize = 64 << 10;
 /// Pieces for each thread into which tokens are divided when they are quantised.
 const PIECES: usize = 4;
 
+/// Tokens that a thread takes at a time when they are narrowed.
+const PIECE_TOKENS: usize = 8;
+
 /// Activations in the forms that kernels want, and their memory.
 #[derive(Debug, Default)]
 pub struct Scratch {
     narrowed: Vec<u16>, // [tokens][inputs], as bf16
+    apart: Apart,
     pairs: Packed,
     panels: panels::Input,
     token: Rows,
@@ -89,7 +93,7 @@ impl Scratch {
                         found.look(&numbers[..range.len()], range);
                     }
                 }
-                Way::Tiles => unreachable!("one token fills no tile"),
+                Way::Near | Way::Tiles => unreachable!("one token fills no tile"),
                 Way::Panels => {
                     let outputs = panel_outputs(matrix, &places);
                     let mut numbers = vec![0.0; outputs.len()];
@@ -117,6 +121,16 @@ impl Scratch {
         };
         if works.iter().any(narrow) {
             rows::narrow(team.level, x.all(), &mut self.narrowed);
+        }
+        if works.iter().any(|work| work.way == Way::Near) {
+            self.apart.reshape(x.tokens(), x.width);
+            let tokens = self.apart.tokens_mut();
+            team.share(tokens.len(), PIECE_TOKENS, &|range| {
+                for token in range {
+                    let mut lines = tokens[token].lock().unwrap_or_else(PoisonError::into_inner);
+                    rows::narrow_lines(team.level, x.row(token), &mut lines);
+                }
+            });
         }
         if works.iter().any(|work| work.way == Way::Tiles) {
             self.pairs.reshape(x.tokens(), x.width);
@@ -154,6 +168,11 @@ impl Scratch {
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
                 rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
+            }
+            Way::Near => {
+                // SAFETY: as above.
+                let mut out = unsafe { work.out.take(places) };
+                rows::pass(level, matrix, &self.apart, &mut out);
             }
             Way::Tiles => {
                 // SAFETY: as above.

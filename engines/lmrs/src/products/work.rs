@@ -16,7 +16,7 @@ const TAKEN_BYTES: usize = 512 << 10;
 const NEAR_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;
-/// Outputs of a unit when tiles are filled: whole tiles.
+/// Outputs of a unit when tiles are filled: whole tiles. And at most when tokens pass over rows.
 const TILE_OUTPUTS: usize = 32;
 /// And those that a thread takes at a time.
 const TAKEN_OUTPUTS: usize = 96;
@@ -40,6 +40,8 @@ pub enum Way {
     Panels,
     /// The outputs are cut into so many stretches that are read side by side; a place is one output of each.
     Dots(usize),
+    /// A place is an output.
+    Near,
     /// A place is an output; of panels, too, where they are widened.
     Tiles,
 }
@@ -48,6 +50,7 @@ impl Way {
     pub fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
         match matrix.format {
             format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
+            format if rows::takes_near(level, format, tokens) => Self::Near,
             format if format.is_panels() => Self::Panels,
             _ => Self::Dots(rows::stretches(level, matrix, tokens)),
         }
@@ -57,7 +60,7 @@ impl Way {
         match self {
             Self::Panels => matrix.outputs.div_ceil(PANEL),
             Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
-            Self::Tiles => matrix.outputs,
+            Self::Near | Self::Tiles => matrix.outputs,
         }
     }
 
@@ -66,6 +69,10 @@ impl Way {
         let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
+            Self::Near => {
+                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(rows::PASSED_ROWS);
+                (unit, worth(TAKEN_BYTES).max(unit))
+            }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > DECODE_TOKENS => (worth(UNIT_BYTES), worth(NEAR_BYTES)),
             Self::Panels | Self::Dots(_) => (worth(UNIT_BYTES), worth(TAKEN_BYTES)),

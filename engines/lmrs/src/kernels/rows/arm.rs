@@ -1,12 +1,13 @@
 //! The levels of ARM.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
+use super::apart::{Apart, Numbers};
 use super::neon::Four;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
 use super::{Activations, dots};
 use crate::kernels::{Instructions, Level, Outputs};
-use crate::matrix::{Format, Matrix};
+use crate::matrix::Matrix;
 use crate::rows::Rows;
 
 /// Products of bf16 are not stable in Rust for ARM.
@@ -14,7 +15,7 @@ pub fn has_tiles(_: Level) -> bool {
     false
 }
 
-pub fn takes_tiles(_: Level, _: Format) -> bool {
+pub fn takes_tiles(_: Level) -> bool {
     false
 }
 
@@ -27,6 +28,14 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
 }
 
 pub fn narrow(level: Level, _: &[f32], _: &mut [u16]) {
+    unreachable!("{level} has no products of pairs");
+}
+
+pub fn narrow_lines(level: Level, _: &[f32], _: &mut [Numbers]) {
+    unreachable!("{level} has no products of pairs");
+}
+
+pub fn pass(level: Level, _: &Matrix, _: &Apart, _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 

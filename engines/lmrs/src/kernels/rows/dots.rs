@@ -139,7 +139,10 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
             for row in 0..ROWS {
-                let mut total = sums[0][token][row].add(sums[1][token][row]).sum();
+                let mut total = match L::CHAINS {
+                    1 => sums[0][token][row].sum(),
+                    _ => sums[0][token][row].add(sums[1][token][row]).sum(),
+                };
                 for input in input..inputs {
                     let weight = std::slice::from_raw_parts(rows[row].add(input * W::BYTES), W::BYTES);
                     total += W::widen(weight) * (*x[token].add(input)).widen();

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! dots   some rows of weights, from far-apart places, are dotted with the activations of a few tokens at a time
-//! tiles  pairs of bf16, where a level multiplies them: activations are packed once with tokens side by side, then tiles of
-//!        outputs x tokens are summed up; panels become rows of bf16, a block at a time
+//! near   pairs of bf16, where a level multiplies them: all of several tokens pass over rows that stay in a second cache
+//! tiles  the same where a level has tiles of AMX: activations are packed once with tokens side by side, then tiles of outputs x
+//!        tokens are summed up; panels become rows of bf16, a block at a time
 //! ```
 //!
 //! `dots` is written once, over `Lanes`, and a level is a type of lanes; or two of them, where it multiplies pairs of bf16. It takes
-//! each sum in one order, that of its lanes, however many tokens there are: so what it computes does not depend on which tokens
-//! came together. Levels differ from each other in the number of lanes, and in whether they round a product before they add it.
+//! each sum in one order, that of its lanes, however many tokens there are, and `near` takes it in the same: so what they compute
+//! does not depend on which tokens came together. Levels differ from each other in the number of lanes, and in whether they round
+//! a product before they add it.
 
+mod apart;
 mod dots;
 mod lanes;
 mod packed;
@@ -21,6 +24,8 @@ mod tests;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod near;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -38,18 +43,26 @@ mod machine;
 #[path = "x86.rs"]
 mod machine;
 
+use apart::Numbers;
 use packed::Line;
 
 use super::{Level, Outputs};
 use crate::matrix::{Format, Matrix, PANEL};
 use crate::rows::Rows;
 
+pub use apart::Apart;
 #[cfg(target_arch = "x86_64")]
 pub use machine::tiles_are_right;
 pub use packed::{Packed, TOKENS};
 
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
 pub const DECODE_TOKENS: usize = 8;
+
+/// From so many tokens on rows of bf16, as pairs, stay near while all of them pass. (Measured: `MEASURED.md`.)
+const SEVERAL: usize = 5;
+
+/// Rows that tokens pass over at once.
+pub const PASSED_ROWS: usize = 4;
 
 /// Of one row after the other, for one token, this and more is read fastest: a smaller matrix may lie in a cache.
 const FROM_MEMORY: usize = 4 << 20;
@@ -110,7 +123,27 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
 /// rounded to bf16 then: each product is off by at most 2^-8 of itself, beside panels 2^-7, and the sums are f32.
 pub fn takes_tiles(level: Level, format: Format, tokens: usize) -> bool {
     let floats = matches!(format, Format::F32 | Format::F16);
-    !floats && tokens > DECODE_TOKENS && machine::takes_tiles(level, format)
+    !floats && tokens > DECODE_TOKENS && machine::takes_tiles(level)
+}
+
+/// Whether so many tokens pass over rows of such weights that stay near, which gives the bits that `dot` gives, sooner.
+pub fn takes_near(level: Level, format: Format, tokens: usize) -> bool {
+    takes_bf16(level, format) && tokens >= SEVERAL && !takes_tiles(level, format, tokens)
+}
+
+/// Of one token what `pass` wants, to the nearest number in bf16, ties to even.
+pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
+    assert!(has_tiles(level), "{level} has no products of pairs");
+    assert!(x.len() <= lines.len() * apart::NUMBERS, "lines of a token");
+    machine::narrow_lines(level, x, lines);
+}
+
+/// `x` has all tokens of `out`. Whoever goes on where its outputs end finds the next rows fetched.
+pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+    assert!(takes_bf16(level, matrix.format), "weights and a level with products of pairs");
+    assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
+    assert!(x.tokens() == out.tokens() && x.tokens() >= SEVERAL && out.outputs().end <= matrix.outputs);
+    machine::pass(level, matrix, x, out);
 }
 
 /// Whether a level multiplies pairs of bf16: `pack` and `tile` are for such levels alone.

@@ -1,18 +1,19 @@
 //! The levels of a processor that nothing was written for.
 #![expect(unsafe_code, reason = "the portable level, too, reads weights at any address")]
 
+use super::apart::{Apart, Numbers};
 use super::packed::{Line, Packed};
 use super::portable::Plain;
 use super::{Activations, dots};
 use crate::kernels::{Level, Outputs};
-use crate::matrix::{Format, Matrix};
+use crate::matrix::Matrix;
 use crate::rows::Rows;
 
 pub fn has_tiles(_: Level) -> bool {
     false
 }
 
-pub fn takes_tiles(_: Level, _: Format) -> bool {
+pub fn takes_tiles(_: Level) -> bool {
     false
 }
 
@@ -25,6 +26,14 @@ pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
 }
 
 pub fn narrow(level: Level, _: &[f32], _: &mut [u16]) {
+    unreachable!("{level} has no products of pairs");
+}
+
+pub fn narrow_lines(level: Level, _: &[f32], _: &mut [Numbers]) {
+    unreachable!("{level} has no products of pairs");
+}
+
+pub fn pass(level: Level, _: &Matrix, _: &Apart, _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 

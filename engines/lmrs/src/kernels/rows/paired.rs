@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::apart::{NUMBERS, Numbers};
 use super::lanes::Lanes;
 
 /// 32 numbers, or 16 sums.
@@ -61,6 +62,40 @@ impl Lanes for Paired {
     }
 }
 
+/// The sums of four tokens' four rows, each as `Lanes::sum` takes it: halves of what is left are added until it is one number.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
+    // SAFETY: the caller's promise; 16 numbers are 512 bits, whatever they are.
+    unsafe {
+        let halves = |a: Paired, b: Paired| {
+            let low = _mm512_shuffle_f32x4::<0x44>(a.0, b.0);
+            _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xee>(a.0, b.0))
+        };
+        let quarters = |a, b| {
+            let low = _mm512_shuffle_f32x4::<0x88>(a, b);
+            _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xdd>(a, b))
+        };
+        let pairs = |a, b| {
+            let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+            let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+            _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+        };
+        let numbers = |a, b| {
+            let low = _mm512_shuffle_ps::<0x88>(a, b);
+            _mm512_add_ps(low, _mm512_shuffle_ps::<0xdd>(a, b))
+        };
+        // Of one row: four numbers of each token.
+        let row =
+            |row: usize| quarters(halves(sums[0][row], sums[1][row]), halves(sums[2][row], sums[3][row]));
+        let totals = numbers(pairs(row(0), row(1)), pairs(row(2), row(3)));
+        std::mem::transmute::<__m512, [[f32; 4]; 4]>(totals)
+    }
+}
+
 /// To the nearest, ties to even; what f32 has no whole digit for (a subnormal number) to zero, wherever it stands.
 ///
 /// # Safety
@@ -76,6 +111,19 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
             let bits = std::mem::transmute::<__m256bh, __m256i>(bits);
             _mm256_mask_storeu_epi16(into.as_mut_ptr().cast(), there, bits);
         }
+    }
+}
+
+/// A token's numbers as lines.
+///
+/// # Safety
+///
+/// As of `narrow`.
+#[inline(always)]
+pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
+    for (numbers, line) in x.chunks(NUMBERS).zip(lines) {
+        // SAFETY: the caller's promise.
+        unsafe { narrow(numbers, &mut line.0[..numbers.len()]) };
     }
 }
 

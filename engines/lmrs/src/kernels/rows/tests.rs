@@ -111,7 +111,7 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
     }
 }
 
-/// Of f32 any number of tokens, of bf16 as many as are decoded.
+/// Any number of tokens, of bf16 beside AMX as many as are decoded.
 #[test]
 fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
     let mut chance = Chance::new(3);
@@ -153,11 +153,41 @@ fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
     }
 }
 
+/// Rows longer than what tokens pass over at once, in several blocks, with inputs that fill no register.
+#[test]
+fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
+    let mut chance = Chance::new(10);
+    for (outputs, inputs) in [(70, 4099), (203, 2080), (9, 6200), (64, 64)] {
+        let (x, matrix) = (chance.rows(31, inputs), chance.matrix(Format::Bf16, outputs, inputs));
+        for level in Level::here() {
+            for tokens in [5, 6, 7, 13, 31]
+                .into_iter()
+                .filter(|tokens| !super::takes_tiles(level, Format::Bf16, *tokens))
+            {
+                let mut some = Rows::new(tokens, inputs);
+                some.all_mut().copy_from_slice(&x.all()[..tokens * inputs]);
+                let together = multiply(level, 2, &some, &matrix);
+                assert_products(level, &some, &matrix, &together, &format!("{tokens} tokens"));
+                for token in [0, tokens / 2, tokens - 1] {
+                    let mut row = Rows::new(1, inputs);
+                    row.row_mut(0).copy_from_slice(x.row(token));
+                    let alone = multiply(level, 2, &row, &matrix);
+                    assert_eq!(
+                        alone.row(0),
+                        together.row(token),
+                        "{level} {outputs} x {inputs}, {tokens} tokens"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// Nothing is lost but in sums, where the activations are numbers in bf16.
 #[test]
 fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
     let mut chance = Chance::new(9);
-    for tokens in [1, 4, 8] {
+    for tokens in [1, 4, 8, 40] {
         let (mut x, matrix) = (chance.rows(tokens, 187), chance.matrix(Format::Bf16, 45, 187));
         x.all_mut().iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & 0xffff_0000));
         for level in Level::here() {

@@ -1,6 +1,7 @@
 //! The levels of x86.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
+use super::apart::{Apart, Numbers};
 use super::avx2::Eight;
 use super::avx512::Sixteen;
 use super::lanes::Bf16;
@@ -9,9 +10,9 @@ use super::paired::{self, Paired};
 use super::portable::Plain;
 use super::tiles::amx::Squares;
 use super::tiles::pairs::Pairs;
-use super::{Activations, dots, tiles};
+use super::{Activations, dots, near, tiles};
 use crate::kernels::{Instructions, Level, Outputs};
-use crate::matrix::{Format, Matrix};
+use crate::matrix::Matrix;
 use crate::rows::Rows;
 
 /// # Safety
@@ -26,10 +27,10 @@ pub fn has_tiles(level: Level) -> bool {
     level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
-/// `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for any number of tokens: so panels go
-/// this way only where there are tiles of AMX. (Measured: `MEASURED.md`.)
-pub fn takes_tiles(level: Level, format: Format) -> bool {
-    has_tiles(level) && (level.instructions() == Instructions::Amx || !format.is_panels())
+/// Only where there are tiles of AMX: `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for
+/// any number of tokens, and so are rows of bf16 that stay near. (Measured: `MEASURED.md`.)
+pub fn takes_tiles(level: Level) -> bool {
+    level.instructions() == Instructions::Amx && has_tiles(level)
 }
 
 /// Rows at once: so many that their sums with a few tokens stay in registers.
@@ -58,6 +59,16 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
 pub fn narrow(_: Level, x: &[f32], narrowed: &mut [u16]) {
     // SAFETY: whoever calls has asked for the features of pairs.
     unsafe { narrow_bf16(x, narrowed) }
+}
+
+pub fn narrow_lines(_: Level, x: &[f32], lines: &mut [Numbers]) {
+    // SAFETY: whoever calls has asked for the features of pairs.
+    unsafe { narrow_lines_bf16(x, lines) }
+}
+
+pub fn pass(_: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+    // SAFETY: whoever calls has asked for the features of pairs.
+    unsafe { pass_bf16(matrix, x, out) }
 }
 
 pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
@@ -97,6 +108,18 @@ unsafe fn dot_bf16(matrix: &Matrix, x: &[u16], outs: &mut [Outputs]) {
 unsafe fn narrow_bf16(x: &[f32], narrowed: &mut [u16]) {
     // SAFETY: as above.
     unsafe { paired::narrow(x, narrowed) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn narrow_lines_bf16(x: &[f32], lines: &mut [Numbers]) {
+    // SAFETY: as above.
+    unsafe { paired::narrow_lines(x, lines) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn pass_bf16(matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+    // SAFETY: as above.
+    unsafe { near::multiply(matrix, x, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]

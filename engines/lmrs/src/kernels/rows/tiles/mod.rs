@@ -8,7 +8,9 @@
 //!         the sums to their places, with outputs side by side; what earlier steps gave is there already
 //! ```
 //!
-//! `pack` makes the lines, `widened` rows of panels; `pairs` and `amx` are tiles, `tile` says what one is, and `proof` whether it is right.
+//! `pack` makes the lines, `widened` rows of panels; `pairs` and `amx` are tiles, `tile` says what one is, and `proof` whether it is
+//! right. Products take tiles of `amx` alone. `pairs` are what its loops are tested with where there is no AMX, and what
+//! `examples/panel-rates` holds integers against; `near` beats them with any number of tokens.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
