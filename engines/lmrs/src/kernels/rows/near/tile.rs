@@ -37,8 +37,8 @@ impl<const COUNT: usize> Tile<COUNT> {
         unsafe {
             let mut sums = [[Paired::zero(); ROWS]; COUNT];
             if self.goes_on {
-                for token in 0..COUNT {
-                    sums[token] = kept[token];
+                for (sums, kept) in sums.iter_mut().zip(kept.iter()) {
+                    *sums = *kept;
                 }
             }
             for step in 0..self.steps {
@@ -56,8 +56,8 @@ impl<const COUNT: usize> Tile<COUNT> {
                     }
                 }
             }
-            for token in 0..COUNT {
-                kept[token] = sums[token];
+            for (kept, sums) in kept.iter_mut().zip(sums) {
+                *kept = sums;
             }
         }
     }
