@@ -63,10 +63,16 @@ impl Lanes for Vnni {
 
     /// 12 sums of integers, 12 of floats, and a line, a scale, masks.
     const SUMS: usize = 12;
+    const HOLDS: bool = true;
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> __m512i {
         unsafe { _mm512_loadu_si512(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn hold(bytes: __m512i) -> __m512i {
+        unsafe { in_order(bytes) }
     }
 
     #[inline(always)]

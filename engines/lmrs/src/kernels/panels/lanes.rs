@@ -15,8 +15,15 @@ pub trait Lanes {
 
     /// Panels times tokens whose sums stay in registers.
     const SUMS: usize;
+    /// There are registers for all lines of a run.
+    const HOLDS: bool = false;
 
     unsafe fn bytes(at: *const u8) -> Self::Bytes;
+    /// No instruction, but what comes later in the source is read later.
+    #[inline(always)]
+    unsafe fn hold(bytes: Self::Bytes) -> Self::Bytes {
+        bytes
+    }
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes;
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Each byte moved by so many bits; what comes in from the neighbour is anything.

@@ -14,6 +14,8 @@ pub trait Numbers {
     const RUNS: usize;
     /// Numbers are 128 more than meant, and up to 255.
     const WIDE: bool = false;
+    /// Memory gives more where all lines of a run are asked for at once. Not where two runs share their lines.
+    const HELD: bool = false;
 
     /// A line of run `RUN`: four numbers of each output.
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
@@ -37,6 +39,7 @@ impl Numbers for Q8_0 {
     const STRETCH_BYTES: usize = 17 * 64;
     const RUNS: usize = 2;
     const WIDE: bool = true;
+    const HELD: bool = true;
 
     #[inline(always)]
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
@@ -125,6 +128,7 @@ impl Numbers for Q6K {
     const GROUP_BYTES: usize = 13 * 64;
     const STRETCH_BYTES: usize = (4 * 13 + 1) * 64;
     const RUNS: usize = 4;
+    const HELD: bool = true;
 
     #[inline(always)]
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {

@@ -81,13 +81,21 @@ unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, co
         }); PANELS];
         let lines = 16 / N::RUNS;
         let first = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };
-        for line in 0..lines {
-            for (start, dots) in group.starts.iter().zip(&mut dots) {
-                let numbers = N::line::<L, RUN>(*start, line);
-                for (token, dot) in dots.iter_mut().enumerate() {
-                    let quad = x(token).numbers.as_ptr().add((first + line) * 4);
-                    *dot =
-                        if N::WIDE { L::dot_128(*dot, numbers, quad) } else { L::dot(*dot, numbers, quad) };
+        if L::HOLDS && N::HELD && PANELS * TOKENS == 1 {
+            let (start, quads) = (group.starts[0], x(0).numbers.as_ptr().add(first * 4));
+            let dot = &mut dots[0][0];
+            match lines {
+                8 => *dot = alone::<L, N, RUN, 8>(start, quads, *dot),
+                _ => *dot = alone::<L, N, RUN, 4>(start, quads, *dot),
+            }
+        } else {
+            for line in 0..lines {
+                for (start, dots) in group.starts.iter().zip(&mut dots) {
+                    let numbers = N::line::<L, RUN>(*start, line);
+                    for (token, dot) in dots.iter_mut().enumerate() {
+                        let quad = x(token).numbers.as_ptr().add((first + line) * 4);
+                        *dot = dot_of::<L, N>(*dot, numbers, quad);
+                    }
                 }
             }
         }
@@ -104,4 +112,33 @@ unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, co
             }
         }
     }
+}
+
+/// A run of one panel and one token. Its lines are all asked for before the first is multiplied: memory gives more so, because
+/// less of what comes later is asked for in between.
+///
+/// # Safety
+/// As of `run`, with so many lines at `start`, and as many fours at `quads`.
+#[inline(always)]
+unsafe fn alone<L: Lanes, N: Numbers, const RUN: usize, const LINES: usize>(
+    start: *const u8,
+    quads: *const i8,
+    mut dot: L::Ints,
+) -> L::Ints {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let lines: [L::Bytes; LINES] = std::array::from_fn(|line| L::hold(N::line::<L, RUN>(start, line)));
+        for (line, numbers) in lines.into_iter().enumerate() {
+            dot = dot_of::<L, N>(dot, numbers, quads.add(line * 4));
+        }
+        dot
+    }
+}
+
+/// # Safety
+/// As of `Lanes::dot`.
+#[inline(always)]
+unsafe fn dot_of<L: Lanes, N: Numbers>(sums: L::Ints, numbers: L::Bytes, quad: *const i8) -> L::Ints {
+    // SAFETY: the caller's promise.
+    unsafe { if N::WIDE { L::dot_128(sums, numbers, quad) } else { L::dot(sums, numbers, quad) } }
 }
