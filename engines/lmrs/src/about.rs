@@ -8,7 +8,7 @@ pub const CONCURRENCY: u32 = 8;
 const BATCH: u32 = 64;
 /// The first is what most models are published in, and then what a load gets that names none: a model is loaded as its files
 /// have it.
-const DTYPES: [&str; 5] = ["bf16", "f32", "f16", "q8_0", "q4_0"];
+const DTYPES: [&str; 6] = ["bf16", "bf16z", "f32", "f16", "q8_0", "q4_0"];
 /// A test holds them to be all that `model-files` knows.
 pub const ARCHITECTURES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma"];
 

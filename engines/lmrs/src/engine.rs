@@ -50,7 +50,7 @@ impl Engine for Lmrs {
         // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
         let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
         let stored = if exact { Stored::F32 } else { Stored::F16 };
-        let plan = Plan::of(folder, &shape, asked)?;
+        let mut plan = Plan::of(folder, &shape, asked)?;
         let available = memory::available_bytes();
         let (context, why) = context(&shape, stored, &plan, load.context_tokens, available)?;
         if why.is_some() {
@@ -59,9 +59,19 @@ impl Engine for Lmrs {
         phases.begin("threads");
         let threads = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
         let pool = if settings.pin { Pool::pinned(threads) } else { Pool::new(threads) };
-        let sidecar = Some(plan.layout()).filter(|layout| settings.sidecar && !layout.is_empty());
-        let sidecar = sidecar.and_then(|layout| Sidecar::of(folder, &layout).ok());
-        let packed = packed(&plan, sidecar.as_ref(), &pool, phases)?;
+        let packed = loop {
+            let sidecar = Some(plan.layout()).filter(|layout| settings.sidecar && !layout.is_empty());
+            let sidecar = sidecar.and_then(|layout| Sidecar::of(folder, &layout).ok());
+            let packed = packed(&plan, sidecar.as_ref(), &pool, phases)?;
+            let unfit = plan.unfit();
+            if unfit.is_empty() {
+                break packed;
+            }
+            let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
+            let (names, stays) = (names.join(", "), if names.len() > 1 { "stay" } else { "stays" });
+            phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
+            plan = Plan::but(folder, &shape, asked, &unfit)?;
+        };
         phases.begin("network");
         let weights = plan.weights(&shape, &packed)?;
 
@@ -109,7 +119,7 @@ fn packed(
             tell.progress(done as f64 / all as f64, None);
         }
     })?;
-    if let Some(sidecar) = sidecar {
+    if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
         phases.begin("sidecar");
         if let Err(error) = sidecar.write(&packed, pool) {
             phases.progress(1.0, Some(format!("{error:#}; the load goes on without")));

@@ -20,12 +20,15 @@
 //!        bytes unused. 3,392 bytes for 4 groups: 6.625 bits a number
 //! ```
 //!
+//! Rows of bf16 may be zipped, 12 bits and a little a number: `kernels::zipped` says how.
+//!
 //! Outputs are filled up to whole panels, and inputs to whole groups, with numbers whose scale is 0.
 
 use std::ops::Range;
 
 use model_files::Dtype;
 
+use crate::kernels::zipped;
 use crate::region::Region;
 
 /// Outputs side by side in a panel.
@@ -38,6 +41,7 @@ pub enum Format {
     F32,
     F16,
     Bf16,
+    Bf16z,
     Q8_0,
     Q4_0,
     Q4K,
@@ -65,6 +69,7 @@ impl Format {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Bf16z => "bf16z",
             Self::Q8_0 => "q8_0",
             Self::Q4_0 => "q4_0",
             Self::Q4K => "q4_k",
@@ -73,7 +78,7 @@ impl Format {
     }
 
     pub fn is_panels(self) -> bool {
-        !matches!(self, Self::F32 | Self::F16 | Self::Bf16)
+        !matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::Bf16z)
     }
 
     /// Inputs whose numbers stand together, scales and all.
@@ -87,8 +92,7 @@ impl Format {
     /// Bytes of 16 outputs over one stretch.
     pub fn stretch_bytes(self) -> usize {
         match self {
-            Self::F32 => 64 * 64,
-            Self::F16 | Self::Bf16 => 32 * 64,
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Bf16z => panic!("floats lie in rows"),
             Self::Q8_0 => 17 * 64,
             Self::Q4_0 => 9 * 64,
             Self::Q4K => (4 * 9 + 1) * 64,
@@ -117,6 +121,7 @@ impl Matrix {
         match format {
             Format::F32 => outputs * inputs * 4,
             Format::F16 | Format::Bf16 => outputs * inputs * 2,
+            Format::Bf16z => outputs * zipped::row_bytes(inputs),
             _ => outputs.div_ceil(PANEL) * Self::panel_bytes_for(format, inputs),
         }
     }
@@ -133,7 +138,7 @@ impl Matrix {
         &self.region
     }
 
-    /// Of floats: these outputs, row by row.
+    /// Of floats: these outputs, row by row, zipped where they are.
     pub fn rows(&self, outputs: Range<usize>) -> &[u8] {
         let row = self.region.bytes().len() / self.outputs.max(1);
         &self.region.bytes()[outputs.start * row..outputs.end * row]
@@ -143,5 +148,33 @@ impl Matrix {
     pub fn panel(&self, panel: usize) -> &[u8] {
         let bytes = Self::panel_bytes_for(self.format, self.inputs);
         &self.region.bytes()[panel * bytes..][..bytes]
+    }
+
+    /// Rows that kernels read where they lie: of floats that are not zipped.
+    pub fn floats(&self) -> Floats<'_> {
+        Floats::new(self.format, self.inputs, 0..self.outputs, self.region.bytes())
+    }
+}
+
+/// Rows of floats one after the other, of some outputs of a matrix: where it lies, or somewhere else.
+#[derive(Debug, Clone)]
+pub struct Floats<'a> {
+    pub format: Format,
+    pub inputs: usize,
+    pub outputs: Range<usize>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Floats<'a> {
+    pub fn new(format: Format, inputs: usize, outputs: Range<usize>, bytes: &'a [u8]) -> Self {
+        assert!(!format.is_panels() && format != Format::Bf16z, "floats as files have them");
+        assert_eq!(bytes.len(), Matrix::bytes_for(format, outputs.len(), inputs), "rows and their memory");
+        Self { format, inputs, outputs, bytes }
+    }
+
+    pub fn rows(&self, outputs: Range<usize>) -> &'a [u8] {
+        let row = Matrix::bytes_for(self.format, 1, self.inputs);
+        let first = self.outputs.start;
+        &self.bytes[(outputs.start - first) * row..(outputs.end - first) * row]
     }
 }

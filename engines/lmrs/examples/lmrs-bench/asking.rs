@@ -17,7 +17,7 @@ Without options: every kernel at the shapes of llama-3.2-1b, some minutes.
   --only products|attention   one of both kinds of kernels
   --threads N                 as many threads; all processors of this process without it
   --levels avx2,avx512        kernels for less than this processor has, or for several; the best without it
-  --formats bf16,q8_0         f32, f16, bf16, q8_0, q4_0, q4_k, q6_k; the first three without it
+  --formats bf16,q8_0         f32, f16, bf16, bf16z, q8_0, q4_0, q4_k, q6_k; the first four without it
   --tokens 1,512              tokens that are multiplied together; 1,4,8,512 without it
   --shape 2048x8192           outputs by inputs of one matrix, in place of llama-3.2-1b's
   --file                      weights lie in a mapped file, not on large pages
@@ -30,8 +30,16 @@ token is bound by reads, 512 by the unit. Weights, keys and values come from mem
 
 /// `(outputs, inputs)` of llama-3.2-1b.
 const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)];
-const FORMATS: [Format; 7] =
-    [Format::F32, Format::F16, Format::Bf16, Format::Q8_0, Format::Q4_0, Format::Q4K, Format::Q6K];
+const FORMATS: [Format; 8] = [
+    Format::F32,
+    Format::F16,
+    Format::Bf16,
+    Format::Bf16z,
+    Format::Q8_0,
+    Format::Q4_0,
+    Format::Q4K,
+    Format::Q6K,
+];
 
 pub struct Asking {
     quick: bool,
@@ -57,7 +65,7 @@ impl Asking {
             best: false,
             threads: std::thread::available_parallelism()?.get(),
             levels: vec![Level::best()],
-            formats: FORMATS[..3].to_vec(),
+            formats: FORMATS[..4].to_vec(),
             tokens: vec![1, 4, 8, 512],
             shapes: SHAPES.to_vec(),
         };

@@ -66,7 +66,7 @@ fn units(level: Level, format: Format) -> &'static [&'static str] {
     match (level.word(), format) {
         ("amx", Format::F32 | Format::F16) | ("portable" | "avx2", _) => &["f32_fma"],
         ("amx", _) => &["amx_bf16"],
-        ("avx512", Format::Bf16) => &["avx512_bf16", "f32_fma"],
+        ("avx512", Format::Bf16 | Format::Bf16z) => &["avx512_bf16", "f32_fma"],
         ("avx512", format) if format.is_panels() => &["avx512_vnni", "f32_fma"],
         _ => &["f32_fma"],
     }

@@ -9,6 +9,7 @@ pub mod level;
 pub mod outputs;
 pub mod panels;
 pub mod rows;
+pub mod zipped;
 
 pub use level::{Instructions, Level};
 pub use outputs::Outputs;

@@ -51,6 +51,15 @@ impl<'a> Outputs<'a> {
         Self { first: numbers.as_mut_ptr(), stride: 0, tokens: 1, outputs, rows: PhantomData }
     }
 
+    /// Some of its columns, for as long as nobody else wants it.
+    pub fn part(&mut self, outputs: Range<usize>) -> Outputs<'_> {
+        let own = &self.outputs;
+        assert!(own.start <= outputs.start && outputs.start <= outputs.end && outputs.end <= own.end);
+        // SAFETY: within the first row, or just behind it where the range is empty.
+        let first = unsafe { self.first.add(outputs.start - own.start) };
+        Outputs { first, outputs, rows: PhantomData, ..*self }
+    }
+
     pub fn tokens(&self) -> usize {
         self.tokens
     }

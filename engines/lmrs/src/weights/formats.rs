@@ -3,6 +3,7 @@
 use model_files::{Dtype, Part};
 use protocol::{Failed, FailureKind};
 
+use crate::kernels::zipped;
 use crate::matrix::Format;
 use crate::shape::Shape;
 
@@ -15,6 +16,8 @@ pub enum Asked {
     /// As the file has them.
     Own,
     Float(Dtype),
+    /// bf16 with exponents of four bits, where rows allow it.
+    Bf16z,
     Q8_0,
     Q4_0,
 }
@@ -28,11 +31,12 @@ impl Asked {
             Some("f32") => Ok(Self::Float(Dtype::F32)),
             Some("bf16") => Ok(Self::Float(Dtype::BF16)),
             Some("f16") => Ok(Self::Float(Dtype::F16)),
+            Some("bf16z") => Ok(Self::Bf16z),
             Some("q8_0") => Ok(Self::Q8_0),
             Some("q4_0") => Ok(Self::Q4_0),
             Some(other) => {
                 let what = format!(
-                    "dtype `{}`: not one of `f32`, `bf16`, `f16`, `q8_0`, `q4_0`",
+                    "dtype `{}`: not one of `f32`, `bf16`, `bf16z`, `f16`, `q8_0`, `q4_0`",
                     other.escape_debug()
                 );
                 Err(Failed::new(FailureKind::Unsupported, what))
@@ -60,6 +64,7 @@ impl Asked {
         let dtype = match self {
             Self::Own => stored,
             Self::Float(dtype) => dtype,
+            Self::Bf16z => Dtype::BF16,
             Self::Q8_0 => Dtype::Q8_0,
             Self::Q4_0 => Dtype::Q4_0,
         };
@@ -73,6 +78,9 @@ impl Asked {
         // Rows that do not divide into blocks stay what they are.
         let fits = inputs.is_multiple_of(dtype.block().0 as u64);
         let dtype = if fits { dtype } else { stored };
+        if self == Self::Bf16z && zipped::takes(inputs as usize) {
+            return Ok((Dtype::BF16, Format::Bf16z));
+        }
         // Blocks that no kernel reads are widened to what holds every one of their numbers nearly.
         Ok(Format::of(dtype).map_or((Dtype::F16, Format::F16), |format| (dtype, format)))
     }
@@ -81,6 +89,7 @@ impl Asked {
     pub fn of_embedding(self) -> Option<Dtype> {
         match self {
             Self::Float(dtype) => Some(dtype),
+            Self::Bf16z => Some(Dtype::BF16),
             Self::Own | Self::Q8_0 | Self::Q4_0 => None,
         }
     }

@@ -1,6 +1,7 @@
 //! What a load will do, from headers alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
 
 use model_files::{Dtype, Layout, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind};
@@ -28,6 +29,8 @@ pub struct Plan {
     /// By the part's name in GGUF and its first row.
     matrices: HashMap<(String, u64), Planned>,
     asked: Asked,
+    /// By their names in GGUF: matrices that rows cannot be zipped of, which only reading them tells.
+    unfit: Mutex<BTreeSet<String>>,
 }
 
 struct Planned {
@@ -58,20 +61,39 @@ pub(super) struct Own {
 
 impl Plan {
     pub fn of(folder: &ModelFolder, shape: &Shape, asked: Asked) -> Result<Self, Failed> {
+        Self::but(folder, shape, asked, &BTreeSet::new())
+    }
+
+    /// As of what was asked, but for those matrices that an earlier plan has found `unfit`.
+    pub fn but(
+        folder: &ModelFolder,
+        shape: &Shape,
+        asked: Asked,
+        unfit: &BTreeSet<String>,
+    ) -> Result<Self, Failed> {
         let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
         refuse_unknown_tensors(folder, &parts)?;
         let files = Files::open(folder)?;
         let (own, matrices) = (Vec::new(), HashMap::new());
-        let mut plan = Self { files, parts: Vec::new(), own, own_bytes: 0, mapped_bytes: 0, matrices, asked };
+        let mut plan = Self {
+            files,
+            parts: Vec::new(),
+            own,
+            own_bytes: 0,
+            mapped_bytes: 0,
+            matrices,
+            asked,
+            unfit: Mutex::default(),
+        };
         let roles = Roles::new(shape, &parts);
         for layer in 0..shape.layers {
             for role in Role::ALL {
                 if let Some(stand) = roles.stand(layer, role)? {
-                    plan.add(&parts, &stand)?;
+                    plan.add(&parts, &stand, unfit)?;
                 }
             }
         }
-        plan.add(&parts, &roles.output()?)?;
+        plan.add(&parts, &roles.output()?, unfit)?;
         plan.parts = parts;
         Ok(plan)
     }
@@ -84,6 +106,16 @@ impl Plan {
     /// Memory that `read` fills.
     pub fn own_bytes(&self) -> usize {
         self.own_bytes
+    }
+
+    /// Matrices that `read` could not zip: a plan without them is to be made.
+    pub fn unfit(&self) -> BTreeSet<String> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn is_unfit(&self, own: &Own) {
+        let name = self.parts[own.part].gguf.clone();
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
     /// What the own memory holds, in words that change whenever its bytes would lie otherwise.
@@ -164,14 +196,17 @@ impl Plan {
         })
     }
 
-    fn add(&mut self, parts: &[Part], stand: &Stand) -> Result<(), Failed> {
+    fn add(&mut self, parts: &[Part], stand: &Stand, unfit: &BTreeSet<String>) -> Result<(), Failed> {
         let part = stand.matrix;
         let inputs = part.rows_in(Layout::Gguf).1;
         let outputs = stand.rows.end - stand.rows.start;
         let stored = self.files.dtype(part)?;
-        let (dtype, format) = self.asked.of(part, stored, inputs)?;
+        let (dtype, format) = match self.asked.of(part, stored, inputs)? {
+            (dtype, Format::Bf16z) if unfit.contains(&part.gguf) => (dtype, Format::Bf16),
+            both => both,
+        };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
-        let mapped = match dtype == stored && !format.is_panels() {
+        let mapped = match Format::of(stored) == Some(format) && !format.is_panels() {
             true => self.files.mapped(part, stand.rows.clone())?,
             false => None,
         };

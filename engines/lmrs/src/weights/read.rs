@@ -9,8 +9,8 @@ use protocol::{Failed, FailureKind};
 use super::Plan;
 use super::files::{model, own_layout};
 use super::plan::{Own, is_turned};
-use crate::kernels::panels;
-use crate::matrix::PANEL;
+use crate::kernels::{panels, zipped};
+use crate::matrix::{Format, PANEL};
 use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 use crate::share::share;
@@ -75,12 +75,20 @@ impl Plan {
     }
 
     fn fill(&self, Piece { own, first, rows, bytes }: Piece) -> Result<(), Failed> {
-        if !own.format.is_panels() {
+        if !own.format.is_panels() && own.format != Format::Bf16z {
             return self.encode(own, first, rows, bytes);
         }
         let row_bytes = own.dtype.bytes(own.inputs as u64) as usize;
         let mut encoded = vec![0; row_bytes * rows];
         self.encode(own, first, rows, &mut encoded)?;
+        if own.format == Format::Bf16z {
+            let mut packed = bytes.chunks_exact_mut(zipped::row_bytes(own.inputs));
+            let mut each = encoded.chunks_exact(row_bytes).zip(&mut packed);
+            if each.any(|(row, packed)| zipped::pack(row, packed).is_err()) {
+                self.is_unfit(own);
+            }
+            return Ok(());
+        }
         let panel_bytes = bytes.len() / rows.div_ceil(PANEL);
         for (rows, panel) in encoded.chunks(row_bytes * PANEL).zip(bytes.chunks_exact_mut(panel_bytes)) {
             let rows: Vec<&[u8]> = rows.chunks_exact(row_bytes).collect();

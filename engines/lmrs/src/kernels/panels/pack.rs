@@ -18,7 +18,7 @@ pub fn pack(format: Format, inputs: usize, rows: &[&[u8]], panel: &mut [u8]) {
             Format::Q4_0 => pack_q4_0(inputs, row, panel, output),
             Format::Q4K => pack_q4_k(inputs, row, panel, output),
             Format::Q6K => pack_q6_k(inputs, row, panel, output),
-            Format::F32 | Format::F16 | Format::Bf16 => panic!("floats lie in rows"),
+            Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
         }
     }
 }

@@ -59,7 +59,7 @@ pub fn number(format: Format, stretch: &[u8], output: usize, input: usize) -> i3
             let upper = byte(13, 8 + quad % 4) >> (4 * block + quad / 4 * 2) & 3;
             (lower | upper << 4) - 32
         }
-        Format::F32 | Format::F16 | Format::Bf16 => panic!("floats lie in rows"),
+        Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
     }
 }
 
@@ -78,6 +78,6 @@ pub fn scale(format: Format, stretch: &[u8], output: usize, input: usize) -> (f3
             let scale = stretch[(group * 13 + 12) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
             (half::at(&stretch[52 * 64..], output) * f32::from(scale), None)
         }
-        Format::F32 | Format::F16 | Format::Bf16 => panic!("floats lie in rows"),
+        Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
     }
 }

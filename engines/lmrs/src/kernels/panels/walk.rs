@@ -48,7 +48,7 @@ pub unsafe fn multiply<L: Lanes>(
             Format::Q4_0 => multiply_format::<L, Q4_0>(places, matrix, panels, input, out),
             Format::Q4K => multiply_format::<L, Q4K>(places, matrix, panels, input, out),
             Format::Q6K => multiply_format::<L, Q6K>(places, matrix, panels, input, out),
-            Format::F32 | Format::F16 | Format::Bf16 => panic!("floats lie in rows"),
+            Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
         }
     }
 }

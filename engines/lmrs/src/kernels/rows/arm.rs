@@ -5,9 +5,9 @@ use super::apart::{Apart, Numbers};
 use super::neon::Four;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
-use super::{Activations, dots};
+use super::{Activations, Source, dots};
 use crate::kernels::{Instructions, Level, Outputs};
-use crate::matrix::Matrix;
+use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
 
 /// Products of bf16 are not stable in Rust for ARM.
@@ -23,11 +23,19 @@ pub fn pack(level: Level, _: &Rows, _: usize, _: &mut [Line]) {
     unreachable!("{level} has no tiles");
 }
 
-pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
+pub fn tile(level: Level, _: &Source, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
 }
 
+pub fn fused(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
+    unreachable!("{level} has no products of pairs");
+}
+
 pub fn narrow(level: Level, _: &[f32], _: &mut [u16]) {
+    unreachable!("{level} has no products of pairs");
+}
+
+pub fn pass_near(level: Level, _: &Floats, _: &Apart, _: &[u8], _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 
@@ -35,7 +43,7 @@ pub fn narrow_lines(level: Level, _: &[f32], _: &mut [Numbers]) {
     unreachable!("{level} has no products of pairs");
 }
 
-pub fn pass(level: Level, _: &Matrix, _: &Apart, _: &mut Outputs) {
+pub fn pass(level: Level, _: &Floats, _: &Apart, _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 
@@ -48,19 +56,19 @@ pub fn reads_apart(_: Level) -> bool {
     false
 }
 
-pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+pub fn dot(level: Level, floats: &Floats, x: Activations, outs: &mut [Outputs]) {
     let Activations::F32(x) = x else { unreachable!("{level} has no products of pairs") };
     // SAFETY: whoever holds a level is on a machine that has it.
     unsafe {
         match level.instructions() {
-            Instructions::Portable => dots::dot::<Plain>(matrix, x, outs),
-            Instructions::Neon => dot_neon(matrix, x, outs),
+            Instructions::Portable => dots::dot::<Plain>(floats, x, outs),
+            Instructions::Neon => dot_neon(floats, x, outs),
         }
     }
 }
 
 #[target_feature(enable = "neon")]
-unsafe fn dot_neon(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_neon(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise.
-    unsafe { dots::dot::<Four>(matrix, x, outs) }
+    unsafe { dots::dot::<Four>(floats, x, outs) }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::DECODE_TOKENS;
 use super::lanes::{Bf16, F16, F32, Lanes, Number, Weight, Wide};
 use crate::kernels::Outputs;
-use crate::matrix::{Format, Matrix};
+use crate::matrix::{Floats, Format};
 
 /// Of many tokens so many pass over some rows before the next.
 const GROUP: usize = 6;
@@ -22,22 +22,22 @@ const LINE: usize = 64;
 ///
 /// The machine has the level of `L`; all else is what `rows::dot` asserts.
 #[inline(always)]
-pub unsafe fn dot<L: Wide>(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+pub unsafe fn dot<L: Wide>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise.
     unsafe {
-        match matrix.format {
-            Format::F32 => by_groups::<L, F32>(matrix, x, outs),
-            Format::F16 => by_groups::<L, F16>(matrix, x, outs),
-            _ => by_groups::<L, Bf16>(matrix, x, outs),
+        match floats.format {
+            Format::F32 => by_groups::<L, F32>(floats, x, outs),
+            Format::F16 => by_groups::<L, F16>(floats, x, outs),
+            _ => by_groups::<L, Bf16>(floats, x, outs),
         }
     }
 }
 
 /// # Safety
 ///
-/// As of `dot`, for a matrix of `W`.
+/// As of `dot`, for rows of `W`.
 #[inline(always)]
-pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(matrix: &Matrix, x: &[L::Number], outs: &mut [Outputs]) {
+pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
     let at_once = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
     for first in (0..tokens).step_by(at_once) {
@@ -45,14 +45,14 @@ pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(matrix: &Matrix, x: &[L::Number]
         // SAFETY: the caller's promise.
         unsafe {
             match (outs.len(), together::<L>(group.len())) {
-                (1, 1) => side_by_side::<L, W, 1, 1>(matrix, x, group, outs),
-                (2, 1) => side_by_side::<L, W, 2, 1>(matrix, x, group, outs),
-                (2, 2) => side_by_side::<L, W, 2, 2>(matrix, x, group, outs),
-                (2, _) => side_by_side::<L, W, 2, 3>(matrix, x, group, outs),
-                (_, 1) => side_by_side::<L, W, 4, 1>(matrix, x, group, outs),
-                (_, 2) => side_by_side::<L, W, 4, 2>(matrix, x, group, outs),
-                (_, 3) => side_by_side::<L, W, 4, 3>(matrix, x, group, outs),
-                _ => side_by_side::<L, W, 4, 4>(matrix, x, group, outs),
+                (1, 1) => side_by_side::<L, W, 1, 1>(floats, x, group, outs),
+                (2, 1) => side_by_side::<L, W, 2, 1>(floats, x, group, outs),
+                (2, 2) => side_by_side::<L, W, 2, 2>(floats, x, group, outs),
+                (2, _) => side_by_side::<L, W, 2, 3>(floats, x, group, outs),
+                (_, 1) => side_by_side::<L, W, 4, 1>(floats, x, group, outs),
+                (_, 2) => side_by_side::<L, W, 4, 2>(floats, x, group, outs),
+                (_, 3) => side_by_side::<L, W, 4, 3>(floats, x, group, outs),
+                _ => side_by_side::<L, W, 4, 4>(floats, x, group, outs),
             }
         }
     }
@@ -68,13 +68,13 @@ fn together<L: Lanes>(tokens: usize) -> usize {
 /// As of `by_groups`, with `ROWS` of `outs`.
 #[inline(always)]
 unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
-    matrix: &Matrix,
+    floats: &Floats,
     x: &[L::Number],
     group: Range<usize>,
     outs: &mut [Outputs],
 ) {
-    let inputs = matrix.inputs;
-    let weights = matrix.rows(0..matrix.outputs);
+    let (inputs, first_output) = (floats.inputs, floats.outputs.start);
+    let weights = floats.rows(floats.outputs.clone());
     let row_bytes = inputs * W::BYTES;
     for place in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
@@ -82,7 +82,7 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
             // A stretch that has ended goes along with the first.
             let output =
                 if place < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
-            *row = weights[(output + place) * row_bytes..].as_ptr();
+            *row = weights[(output + place - first_output) * row_bytes..].as_ptr();
         }
         for first in group.clone().step_by(TOKENS) {
             // Where there are fewer tokens, the last one is computed again.

@@ -1,7 +1,9 @@
-//! Products with matrices of floats, whose rows lie as files have them; and of many tokens with panels, widened to such rows.
+//! Products with matrices of floats, whose rows lie as files have them or are unpacked to that; and of many tokens with panels,
+//! widened to such rows.
 //!
 //! ```text
 //! dots   some rows of weights, from far-apart places, are dotted with the activations of a few tokens at a time
+//! fused  pairs of bf16 out of zipped rows, for a token or two
 //! near   pairs of bf16, where a level multiplies them: all of several tokens pass over rows that stay in a second cache
 //! tiles  the same where a level has tiles of AMX: activations are packed once with tokens side by side, then tiles of outputs x
 //!        tokens are summed up; panels become rows of bf16, a block at a time
@@ -19,11 +21,14 @@ mod packed;
 mod portable;
 #[cfg(test)]
 mod tests;
+mod unzipped;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod fused;
 #[cfg(target_arch = "x86_64")]
 mod near;
 #[cfg(target_arch = "aarch64")]
@@ -47,7 +52,7 @@ use apart::Numbers;
 use packed::Line;
 
 use super::{Level, Outputs};
-use crate::matrix::{Format, Matrix, PANEL};
+use crate::matrix::{Floats, Format, Matrix, PANEL};
 use crate::rows::Rows;
 
 pub use apart::Apart;
@@ -61,6 +66,9 @@ pub const DECODE_TOKENS: usize = 8;
 /// From so many tokens on rows of bf16, as pairs, stay near while all of them pass. (Measured: `MEASURED.md`.)
 const SEVERAL: usize = 5;
 
+/// Tokens by which zipped rows are multiplied out of registers.
+const FUSED: usize = 2;
+
 /// Rows that tokens pass over at once.
 pub const PASSED_ROWS: usize = 4;
 
@@ -70,6 +78,9 @@ const FROM_MEMORY: usize = 4 << 20;
 /// How many far-apart places are read at once. Several rows at once share what is read of the tokens; but a single token's
 /// rows are read from memory, which on most processors gives most to who walks on. (Measured: `MEASURED.md`.)
 pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
+    if matrix.format == Format::Bf16z {
+        return 1;
+    }
     let walks_on = tokens == 1 && matrix.bytes() >= FROM_MEMORY && !machine::reads_apart(level);
     if walks_on { 1 } else { machine::rows(level) }
 }
@@ -92,7 +103,14 @@ impl Activations<'_> {
 
 /// Whether they are to be bf16, beside weights of this format: where a level multiplies pairs of them.
 pub fn takes_bf16(level: Level, format: Format) -> bool {
-    format == Format::Bf16 && has_tiles(level)
+    matches!(format, Format::Bf16 | Format::Bf16z) && has_tiles(level)
+}
+
+/// What tiles are filled from.
+#[derive(Debug)]
+enum Source<'a> {
+    Floats(Floats<'a>),
+    Panels(&'a Matrix),
 }
 
 /// To the nearest number in bf16, ties to even.
@@ -116,7 +134,13 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));
     assert!(outs.iter().all(|out| out.outputs().end <= matrix.outputs), "outputs of the matrix");
-    machine::dot(level, matrix, x, outs);
+    match matrix.format {
+        Format::Bf16z => match x {
+            Activations::Bf16(x) => machine::fused(level, matrix, x, &mut outs[0]),
+            Activations::F32(_) => unzipped::dot(level, matrix, x, &mut outs[0]),
+        },
+        _ => machine::dot(level, &matrix.floats(), x, outs),
+    }
 }
 
 /// Whether so many tokens go through tiles, because that is the faster way to their product with such weights. Both operands are
@@ -128,7 +152,8 @@ pub fn takes_tiles(level: Level, format: Format, tokens: usize) -> bool {
 
 /// Whether so many tokens pass over rows of such weights that stay near, which gives the bits that `dot` gives, sooner.
 pub fn takes_near(level: Level, format: Format, tokens: usize) -> bool {
-    takes_bf16(level, format) && tokens >= SEVERAL && !takes_tiles(level, format, tokens)
+    let few = if format == Format::Bf16z { FUSED } else { SEVERAL - 1 };
+    takes_bf16(level, format) && tokens > few && !takes_tiles(level, format, tokens)
 }
 
 /// Of one token what `pass` wants, to the nearest number in bf16, ties to even.
@@ -142,8 +167,11 @@ pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
 pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
     assert!(takes_bf16(level, matrix.format), "weights and a level with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
-    assert!(x.tokens() == out.tokens() && x.tokens() >= SEVERAL && out.outputs().end <= matrix.outputs);
-    machine::pass(level, matrix, x, out);
+    assert!(x.tokens() == out.tokens() && x.tokens() > FUSED && out.outputs().end <= matrix.outputs);
+    match matrix.format {
+        Format::Bf16z => unzipped::pass(level, matrix, x, out),
+        _ => machine::pass(level, &matrix.floats(), x, out),
+    }
 }
 
 /// Whether a level multiplies pairs of bf16: `pack` and `tile` are for such levels alone.
@@ -167,5 +195,9 @@ pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     if matrix.format.is_panels() {
         assert!(out.outputs().start.is_multiple_of(PANEL), "the first output of a panel");
     }
-    machine::tile(level, matrix, packed, out);
+    match matrix.format {
+        Format::Bf16z => unzipped::tile(level, matrix, packed, out),
+        format if format.is_panels() => machine::tile(level, &Source::Panels(matrix), packed, out),
+        _ => machine::tile(level, &Source::Floats(matrix.floats()), packed, out),
+    }
 }

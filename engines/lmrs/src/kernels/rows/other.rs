@@ -4,9 +4,9 @@
 use super::apart::{Apart, Numbers};
 use super::packed::{Line, Packed};
 use super::portable::Plain;
-use super::{Activations, dots};
+use super::{Activations, Source, dots};
 use crate::kernels::{Level, Outputs};
-use crate::matrix::Matrix;
+use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
 
 pub fn has_tiles(_: Level) -> bool {
@@ -21,11 +21,19 @@ pub fn pack(level: Level, _: &Rows, _: usize, _: &mut [Line]) {
     unreachable!("{level} has no tiles");
 }
 
-pub fn tile(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
+pub fn tile(level: Level, _: &Source, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
 }
 
+pub fn fused(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
+    unreachable!("{level} has no products of pairs");
+}
+
 pub fn narrow(level: Level, _: &[f32], _: &mut [u16]) {
+    unreachable!("{level} has no products of pairs");
+}
+
+pub fn pass_near(level: Level, _: &Floats, _: &Apart, _: &[u8], _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 
@@ -33,7 +41,7 @@ pub fn narrow_lines(level: Level, _: &[f32], _: &mut [Numbers]) {
     unreachable!("{level} has no products of pairs");
 }
 
-pub fn pass(level: Level, _: &Matrix, _: &Apart, _: &mut Outputs) {
+pub fn pass(level: Level, _: &Floats, _: &Apart, _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 
@@ -46,8 +54,8 @@ pub fn reads_apart(_: Level) -> bool {
     false
 }
 
-pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+pub fn dot(level: Level, floats: &Floats, x: Activations, outs: &mut [Outputs]) {
     let Activations::F32(x) = x else { unreachable!("{level} has no products of pairs") };
     // SAFETY: every machine has the portable level.
-    unsafe { dots::dot::<Plain>(matrix, x, outs) }
+    unsafe { dots::dot::<Plain>(floats, x, outs) }
 }

@@ -10,6 +10,19 @@ use super::lanes::Lanes;
 #[derive(Clone, Copy)]
 pub struct Paired(__m512);
 
+impl Paired {
+    /// Of the bits of 32 numbers.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512.
+    #[inline(always)]
+    pub unsafe fn of(numbers: __m512i) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_castsi512_ps(numbers) })
+    }
+}
+
 impl Lanes for Paired {
     const LANES: usize = 32;
     const CHAINS: usize = 1;

@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod panels;
+mod zipped;
 
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;

@@ -10,9 +10,9 @@ use super::paired::{self, Paired};
 use super::portable::Plain;
 use super::tiles::amx::Squares;
 use super::tiles::pairs::Pairs;
-use super::{Activations, dots, near, tiles};
+use super::{Activations, Source, dots, fused, near, tiles};
 use crate::kernels::{Instructions, Level, Outputs};
-use crate::matrix::Matrix;
+use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
 
 /// # Safety
@@ -43,17 +43,22 @@ pub fn reads_apart(level: Level) -> bool {
     level.instructions() == Instructions::Amx
 }
 
-pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
+pub fn dot(level: Level, floats: &Floats, x: Activations, outs: &mut [Outputs]) {
     // SAFETY: whoever holds a level is on a machine that has it; and activations are bf16 where it has pairs, which the caller
     // has asserted.
     unsafe {
         match (x, level.instructions()) {
-            (Activations::Bf16(x), _) => dot_bf16(matrix, x, outs),
-            (Activations::F32(x), Instructions::Portable) => dots::dot::<Plain>(matrix, x, outs),
-            (Activations::F32(x), Instructions::Avx2) => dot_avx2(matrix, x, outs),
-            (Activations::F32(x), Instructions::Avx512 | Instructions::Amx) => dot_avx512(matrix, x, outs),
+            (Activations::Bf16(x), _) => dot_bf16(floats, x, outs),
+            (Activations::F32(x), Instructions::Portable) => dots::dot::<Plain>(floats, x, outs),
+            (Activations::F32(x), Instructions::Avx2) => dot_avx2(floats, x, outs),
+            (Activations::F32(x), Instructions::Avx512 | Instructions::Amx) => dot_avx512(floats, x, outs),
         }
     }
+}
+
+pub fn fused(_: Level, matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+    // SAFETY: whoever has activations in bf16 has asked for the features of pairs; the caller has asserted the rest.
+    unsafe { fused_bf16(matrix, x, out) }
 }
 
 pub fn narrow(_: Level, x: &[f32], narrowed: &mut [u16]) {
@@ -66,9 +71,14 @@ pub fn narrow_lines(_: Level, x: &[f32], lines: &mut [Numbers]) {
     unsafe { narrow_lines_bf16(x, lines) }
 }
 
-pub fn pass(_: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+pub fn pass(_: Level, floats: &Floats, x: &Apart, out: &mut Outputs) {
     // SAFETY: whoever calls has asked for the features of pairs.
-    unsafe { pass_bf16(matrix, x, out) }
+    unsafe { pass_bf16(floats, x, out) }
+}
+
+pub fn pass_near(_: Level, floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
+    // SAFETY: whoever calls has asked for the features of pairs.
+    unsafe { pass_near_bf16(floats, x, next, out) }
 }
 
 pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
@@ -76,32 +86,38 @@ pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
     unsafe { pack_bf16(x, first, lines) }
 }
 
-pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub fn tile(level: Level, source: &Source, packed: &Packed, out: &mut Outputs) {
     // SAFETY: as above; the same for tiles of AMX.
     unsafe {
         match level.instructions() {
-            Instructions::Amx => tile_amx(matrix, packed, out),
-            _ => tile_bf16(matrix, packed, out),
+            Instructions::Amx => tile_amx(source, packed, out),
+            _ => tile_bf16(source, packed, out),
         }
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dot_avx2(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_avx2(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise; so below.
-    unsafe { dots::dot::<Eight>(matrix, x, outs) }
+    unsafe { dots::dot::<Eight>(floats, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn dot_avx512(matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_avx512(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: as above.
-    unsafe { dots::dot::<Sixteen>(matrix, x, outs) }
+    unsafe { dots::dot::<Sixteen>(floats, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn dot_bf16(matrix: &Matrix, x: &[u16], outs: &mut [Outputs]) {
+unsafe fn dot_bf16(floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
     // SAFETY: as above.
-    unsafe { dots::by_groups::<Paired, Bf16>(matrix, x, outs) }
+    unsafe { dots::by_groups::<Paired, Bf16>(floats, x, outs) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn fused_bf16(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+    // SAFETY: as above.
+    unsafe { fused::multiply(matrix, x, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
@@ -117,9 +133,15 @@ unsafe fn narrow_lines_bf16(x: &[f32], lines: &mut [Numbers]) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn pass_bf16(matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+unsafe fn pass_bf16(floats: &Floats, x: &Apart, out: &mut Outputs) {
     // SAFETY: as above.
-    unsafe { near::multiply(matrix, x, out) }
+    unsafe { near::multiply(floats, x, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn pass_near_bf16(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
+    // SAFETY: as above.
+    unsafe { near::multiply_near(floats, x, next, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
@@ -129,13 +151,13 @@ unsafe fn pack_bf16(x: &Rows, first: usize, lines: &mut [Line]) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn tile_bf16(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+unsafe fn tile_bf16(source: &Source, packed: &Packed, out: &mut Outputs) {
     // SAFETY: as above.
-    unsafe { tiles::multiply::<Pairs>(matrix, packed, out) }
+    unsafe { tiles::multiply::<Pairs>(source, packed, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn tile_amx(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+unsafe fn tile_amx(source: &Source, packed: &Packed, out: &mut Outputs) {
     // SAFETY: as above.
-    unsafe { tiles::multiply::<Squares>(matrix, packed, out) }
+    unsafe { tiles::multiply::<Squares>(source, packed, out) }
 }

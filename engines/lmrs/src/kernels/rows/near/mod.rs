@@ -21,7 +21,7 @@ use super::apart::{Apart, NUMBERS};
 use super::lanes::{Lanes, Number};
 use super::paired::{Paired, totals};
 use crate::kernels::Outputs;
-use crate::matrix::Matrix;
+use crate::matrix::Floats;
 use ahead::Ahead;
 use tile::{ROWS, Sums, TOKENS, Tile};
 
@@ -55,11 +55,11 @@ thread_local! {
 ///
 /// The machine has AVX-512 and its products of bf16; all else is what `rows::pass` asserts.
 #[inline(always)]
-pub unsafe fn multiply(matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     let outputs = out.outputs();
-    let rows_of = |bytes: usize| (bytes / (matrix.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
-    let weights = |outputs: &Range<usize>| matrix.rows(outputs.start..outputs.end.min(matrix.outputs));
+    let rows_of = |bytes: usize| (bytes / (floats.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
+    let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
     let mut block = rows_of(BLOCK_BYTES);
     if scratch.fetched != weights(&outputs).as_ptr().addr() {
         block = rows_of(FIRST_BYTES);
@@ -73,8 +73,21 @@ pub unsafe fn multiply(matrix: &Matrix, x: &Apart, out: &mut Outputs) {
         let next = weights(&(rows.end..rows.end + block));
         (scratch.fetched, first) = (next.as_ptr().addr(), rows.end);
         // SAFETY: the caller's promise.
-        unsafe { pass(matrix, x, rows, next, &mut scratch.sums, out) };
+        unsafe { pass(floats, x, rows, next, &mut scratch.sums, out) };
     }
+    SCRATCH.set(scratch);
+}
+
+/// All tokens over rows that are near already, the outputs of `out`, while `next` is fetched.
+///
+/// # Safety
+///
+/// As of `multiply`.
+#[inline(always)]
+pub unsafe fn multiply_near(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
+    let mut scratch = SCRATCH.take();
+    // SAFETY: the caller's promise.
+    unsafe { pass(floats, x, out.outputs(), next, &mut scratch.sums, out) };
     SCRATCH.set(scratch);
 }
 
@@ -85,14 +98,14 @@ pub unsafe fn multiply(matrix: &Matrix, x: &Apart, out: &mut Outputs) {
 /// As of `multiply`; `outputs` are some of those of `out`.
 #[inline(always)]
 unsafe fn pass(
-    matrix: &Matrix,
+    floats: &Floats,
     x: &Apart,
     outputs: Range<usize>,
     next: &[u8],
     sums: &mut Vec<Sums>,
     out: &mut Outputs,
 ) {
-    let inputs = matrix.inputs;
+    let inputs = floats.inputs;
     let quads = outputs.len().div_ceil(ROWS);
     let groups = x.tokens().div_ceil(TOKENS);
     let chunks = inputs.div_ceil(INPUTS).max(1);
@@ -106,7 +119,7 @@ unsafe fn pass(
         // In equal shares.
         let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
         for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
-            let part = Part { matrix, x, tokens: tokens.clone(), inputs: begin..inputs.min(begin + chunk) };
+            let part = Part { floats, x, tokens: tokens.clone(), inputs: begin..inputs.min(begin + chunk) };
             for quad in 0..quads {
                 let four = outputs.start + quad * ROWS..outputs.end;
                 let sums = &mut sums[quad * apart];
@@ -124,7 +137,7 @@ unsafe fn pass(
 
 /// Some inputs of a few tokens.
 struct Part<'a> {
-    matrix: &'a Matrix,
+    floats: &'a Floats<'a>,
     x: &'a Apart,
     tokens: Range<usize>,
     inputs: Range<usize>,
@@ -160,11 +173,10 @@ impl Part<'_> {
         ahead: &mut Ahead,
         sums: &mut Sums,
     ) {
-        let weights = self.matrix.rows(0..self.matrix.outputs);
-        let mut rows = [weights.as_ptr(); ROWS];
+        let mut rows = [std::ptr::null(); ROWS];
         for (place, row) in rows.iter_mut().enumerate() {
             let output = (outputs.start + place).min(outputs.end - 1);
-            *row = weights[(output * self.matrix.inputs + self.inputs.start) * BYTES..].as_ptr();
+            *row = self.floats.rows(output..output + 1)[self.inputs.start * BYTES..].as_ptr();
         }
         let mut x = [std::ptr::null(); COUNT];
         for (place, x) in x.iter_mut().enumerate() {
@@ -202,7 +214,7 @@ impl Part<'_> {
             // SAFETY: the caller's promise.
             let mut found = unsafe { totals(some) };
             for (token, totals) in (self.tokens.start + first..self.tokens.end).zip(&mut found) {
-                if !self.matrix.inputs.is_multiple_of(NUMBERS) {
+                if !self.floats.inputs.is_multiple_of(NUMBERS) {
                     self.add_rest(token, outputs.start, &mut totals[..rows]);
                 }
                 let places = &mut out.row_mut(token)[place..place + rows];
@@ -216,10 +228,10 @@ impl Part<'_> {
 
     /// To the totals of some outputs what the last inputs give them, that are no whole line.
     fn add_rest(&self, token: usize, first: usize, totals: &mut [f32]) {
-        let inputs = self.matrix.inputs;
+        let inputs = self.floats.inputs;
         let rest = inputs / NUMBERS * NUMBERS..inputs;
         let x = &self.x.token(token)[inputs / NUMBERS].0;
-        let rows = self.matrix.rows(first..first + totals.len()).chunks(inputs * BYTES);
+        let rows = self.floats.rows(first..first + totals.len()).chunks(inputs * BYTES);
         for (row, total) in rows.zip(totals) {
             let (weights, _) = row[rest.start * BYTES..].as_chunks::<BYTES>();
             for (weight, x) in weights.iter().zip(x) {

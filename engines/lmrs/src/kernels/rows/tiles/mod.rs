@@ -28,9 +28,10 @@ pub use pack::bf16_from_f32;
 pub use pack::pack;
 pub use proof::works;
 
+use super::Source;
 use super::packed::{Line, PAIR, Packed, TOKENS};
 use crate::kernels::Outputs;
-use crate::matrix::{Matrix, PANEL};
+use crate::matrix::PANEL;
 use tile::{Part, Tile};
 
 /// Of the widened weights that are used for all tokens before the next: about half of a second cache.
@@ -58,14 +59,14 @@ thread_local! {
 ///
 /// The machine has the level of `T`; all else is what `rows::tile` asserts.
 #[inline(always)]
-pub unsafe fn multiply<T: Tile>(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub unsafe fn multiply<T: Tile>(source: &Source, packed: &Packed, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let deep = steps.clamp(1, MOST_STEPS);
     // An odd number of lines, so that rows do not meet in the same sets of a cache.
     let row_lines = (deep / TOKENS) | 1;
     // Both are powers of two, so that these are whole tiles and whole panels.
-    let unit = if matrix.format.is_panels() { T::OUTPUTS.max(PANEL) } else { T::OUTPUTS };
+    let unit = if let Source::Panels(_) = source { T::OUTPUTS.max(PANEL) } else { T::OUTPUTS };
     let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / unit;
     let most = most.max(1) * unit;
     weights.resize(most * row_lines, Line([0; TOKENS]));
@@ -80,7 +81,7 @@ pub unsafe fn multiply<T: Tile>(matrix: &Matrix, packed: &Packed, out: &mut Outp
             let steps = begin..steps.min(begin + deep);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
             // SAFETY: as above.
-            unsafe { block.fill::<T>(matrix) };
+            unsafe { block.fill::<T>(source) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
                 sums.fill(Line([0; TOKENS]));
@@ -112,16 +113,19 @@ impl Weights<'_> {
     ///
     /// The machine has the level of `T`.
     #[inline(always)]
-    unsafe fn fill<T: Tile>(&mut self, matrix: &Matrix) {
+    unsafe fn fill<T: Tile>(&mut self, source: &Source) {
         let Self { lines, row_lines, outputs, steps } = self;
-        if matrix.format.is_panels() {
-            let places = steps.start / TOKENS..steps.end / TOKENS;
-            let lines = &mut lines[..outputs.len().next_multiple_of(PANEL) * *row_lines];
-            // SAFETY: the caller's promise.
-            return unsafe { widened::widen::<T>(matrix, outputs.start, places, lines, *row_lines) };
-        }
-        let inputs = steps.start * PAIR..matrix.inputs.min(steps.end * PAIR);
-        let rows = matrix.rows(outputs.clone()).chunks_exact((matrix.inputs * BF16).max(1));
+        let floats = match source {
+            Source::Panels(matrix) => {
+                let places = steps.start / TOKENS..steps.end / TOKENS;
+                let lines = &mut lines[..outputs.len().next_multiple_of(PANEL) * *row_lines];
+                // SAFETY: the caller's promise.
+                return unsafe { widened::widen::<T>(matrix, outputs.start, places, lines, *row_lines) };
+            }
+            Source::Floats(floats) => floats,
+        };
+        let inputs = steps.start * PAIR..floats.inputs.min(steps.end * PAIR);
+        let rows = floats.rows(outputs.clone()).chunks_exact((floats.inputs * BF16).max(1));
         for (row, lines) in rows.zip(lines.chunks_exact_mut(*row_lines)) {
             copy(&row[inputs.start * BF16..inputs.end * BF16], numbers_of(lines, steps.len()));
         }

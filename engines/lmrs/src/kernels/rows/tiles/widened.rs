@@ -114,7 +114,7 @@ fn unpack(format: Format, stretch: &[u8], group: usize) -> (Block, Scales) {
             }
             (block, Scales::less(32.0, std::array::from_fn(|run| product(d, scale(run)))))
         }
-        Format::F32 | Format::F16 | Format::Bf16 => panic!("floats lie in rows"),
+        Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tiles without the instruction: a model of it, over the same operands.
 
 use super::super::super::packed::Packed;
-use super::super::super::tests;
+use super::super::super::{Source, tests};
 use super::super::{multiply, pack};
 use super::*;
 use crate::kernels::Outputs;
@@ -83,7 +83,11 @@ fn modelled(matrix: &Matrix, x: &Rows) -> Rows {
     }
     let mut out = Rows::new(tokens, matrix.outputs);
     let split = Outputs::split(&mut out);
+    let stored = match matrix.format.is_panels() {
+        true => Source::Panels(matrix),
+        false => Source::Floats(matrix.floats()),
+    };
     // SAFETY: it is plain code, and nobody else writes there.
-    unsafe { multiply::<Modelled>(matrix, &packed, &mut split.take(0..matrix.outputs)) };
+    unsafe { multiply::<Modelled>(&stored, &packed, &mut split.take(0..matrix.outputs)) };
     out
 }

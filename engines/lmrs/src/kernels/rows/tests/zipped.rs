@@ -1,0 +1,87 @@
+//! Zipped rows give the bits that the same rows give unzipped, whichever way their product is taken.
+
+use super::multiply;
+use crate::kernels::chance::Chance;
+use crate::kernels::rows::{self, Packed, TOKENS, has_tiles};
+use crate::kernels::{Level, Outputs, zipped};
+use crate::matrix::{Format, Matrix};
+use crate::ops::Ops;
+use crate::pool::Pool;
+use crate::region::NewRegion;
+use crate::rows::Rows;
+
+/// Some are so small that they are kept aside.
+fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
+    let mut numbers = chance.numbers(outputs * inputs);
+    numbers.iter_mut().step_by(499).for_each(|number| *number *= 1e-9);
+    let mut plain = NewRegion::new(outputs * inputs * 2).unwrap();
+    model_files::blocks::narrow(
+        model_files::Dtype::BF16,
+        &numbers,
+        &mut plain.bytes_mut()[..outputs * inputs * 2],
+    )
+    .unwrap();
+    let mut packed = NewRegion::new(outputs * zipped::row_bytes(inputs)).unwrap();
+    let rows = plain.bytes_mut().chunks_exact(inputs * 2);
+    for (row, packed) in rows.zip(packed.bytes_mut().chunks_exact_mut(zipped::row_bytes(inputs))) {
+        zipped::pack(row, packed).unwrap();
+    }
+    let [plain, packed] = [plain.finish(), packed.finish()];
+    [Matrix::new(Format::Bf16, outputs, inputs, plain), Matrix::new(Format::Bf16z, outputs, inputs, packed)]
+}
+
+#[test]
+fn products_have_the_bits_that_rows_of_bf16_give_at_every_level() {
+    let mut chance = Chance::new(31);
+    for (outputs, inputs) in [(1, 128), (3, 256), (70, 896), (333, 2048), (9, 8192), (37, 4864)] {
+        let [plain, packed] = both(&mut chance, outputs, inputs);
+        for tokens in [1, 2, 3, 4, 5, 8, 9, 31] {
+            let x = chance.rows(tokens, inputs);
+            for level in Level::here() {
+                for threads in [1, 3] {
+                    assert_eq!(
+                        multiply(level, threads, &x, &packed),
+                        multiply(level, threads, &x, &plain),
+                        "{level} {outputs} x {inputs}, {tokens} tokens, {threads} threads"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_output_is_the_same() {
+    let mut chance = Chance::new(32);
+    for (outputs, inputs) in [(1, 128), (2051, 256), (700, 2048)] {
+        let [plain, packed] = both(&mut chance, outputs, inputs);
+        let x = chance.rows(1, inputs);
+        for level in Level::here() {
+            let of = |matrix| Ops::new(Pool::new(2), level).largest(x.all(), matrix);
+            assert_eq!(of(&packed), of(&plain), "{level}");
+        }
+    }
+}
+
+/// Which products do only where there is AMX, but any level with pairs can.
+#[test]
+fn tiles_have_the_same_bits_too() {
+    let mut chance = Chance::new(33);
+    for (outputs, inputs, tokens) in [(5, 128, 9), (70, 2048, 50), (131, 4096, 17)] {
+        let matrices = both(&mut chance, outputs, inputs);
+        let x = chance.rows(tokens, inputs);
+        for level in Level::here().into_iter().filter(|level| has_tiles(*level)) {
+            let [plain, packed] = matrices.each_ref().map(|matrix| {
+                let mut packed = Packed::default();
+                packed.reshape(tokens, inputs);
+                for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+                    rows::pack(level, &x, group * TOKENS, lines.into_inner().unwrap());
+                }
+                let mut out = Rows::new(tokens, outputs);
+                rows::tile(level, matrix, &packed, &mut Outputs::new(&mut out));
+                out
+            });
+            assert_eq!(plain, packed, "{level}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Zipped rows: some at a time are unpacked into memory that a cache holds, and multiplied there as rows of bf16 that a file has.
+//! So they give the same bits.
+#![expect(unsafe_code, reason = "numbers as bytes")]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::apart::{Apart, NUMBERS, Numbers};
+use super::packed::Packed;
+use super::{Activations, Source, machine};
+use crate::kernels::{Level, Outputs, zipped};
+use crate::matrix::{Floats, Format, Matrix};
+
+/// Of rows that one token meets once: half of a first cache.
+const ONCE_BYTES: usize = 16 << 10;
+/// And of those that several tokens meet again: half of a second one.
+const AGAIN_BYTES: usize = 256 << 10;
+/// While the tokens are so few that a second cache holds them beside all else, rows need not stay for long.
+const FEW_BYTES: usize = 32 << 10;
+const SEVERAL: usize = 48;
+/// Of a number.
+const BYTES: usize = 2;
+
+thread_local! {
+    static UNPACKED: RefCell<Vec<Numbers>> = RefCell::default();
+}
+
+pub fn dot(level: Level, matrix: &Matrix, x: Activations, out: &mut Outputs) {
+    let once = out.tokens() == 1;
+    by_blocks(level, matrix, out, if once { ONCE_BYTES } else { AGAIN_BYTES }, |floats, out| {
+        // Several rows share what is read of a token.
+        let (rows, at_once) = (out.outputs().len(), machine::rows(level));
+        let stretch = rows.div_ceil(at_once);
+        match at_once {
+            _ if once && rows < at_once => machine::dot(level, &floats, x, &mut [out]),
+            2 => {
+                let (first, second) = cut(out, stretch);
+                machine::dot(level, &floats, x, &mut [first, second]);
+            }
+            _ => {
+                let (first, rest) = cut(out, stretch);
+                let (second, rest) = cut(rest, stretch);
+                let (third, fourth) = cut(rest, stretch);
+                machine::dot(level, &floats, x, &mut [first, second, third, fourth]);
+            }
+        }
+    });
+}
+
+/// The first so many outputs, as far as they are there, and the others.
+fn cut(out: Outputs, first: usize) -> (Outputs, Outputs) {
+    let outputs = out.outputs();
+    out.split_at(outputs.end.min(outputs.start + first))
+}
+
+pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+    let most = if out.tokens() > SEVERAL { AGAIN_BYTES } else { FEW_BYTES };
+    by_blocks(level, matrix, out, most, |floats, mut out| {
+        let Range { start, end } = out.outputs();
+        let next = matrix.rows(end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs));
+        machine::pass_near(level, &floats, x, next, &mut out);
+    });
+}
+
+pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    by_blocks(level, matrix, out, AGAIN_BYTES, |floats, mut out| {
+        machine::tile(level, &Source::Floats(floats), packed, &mut out);
+    });
+}
+
+/// As many rows at once as so many bytes hold, and one at least.
+fn by_blocks(
+    level: Level,
+    matrix: &Matrix,
+    out: &mut Outputs,
+    most_bytes: usize,
+    mut multiply: impl FnMut(Floats, Outputs),
+) {
+    let (inputs, outputs) = (matrix.inputs, out.outputs());
+    let most = (most_bytes / (inputs * BYTES).max(1)).clamp(1, outputs.len().max(1));
+    let mut unpacked = UNPACKED.take();
+    unpacked.resize(unpacked.len().max(most * inputs / NUMBERS), Numbers([0; NUMBERS]));
+    for first in outputs.clone().step_by(most) {
+        let some = first..outputs.end.min(first + most);
+        let numbers = numbers_mut(&mut unpacked, some.len() * inputs);
+        for (output, numbers) in some.clone().zip(numbers.chunks_exact_mut(inputs.max(1))) {
+            zipped::unpack(level, matrix.rows(output..output + 1), numbers);
+        }
+        multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(numbers)), out.part(some));
+    }
+    UNPACKED.set(unpacked);
+}
+
+/// The first of them.
+fn numbers_mut(lines: &mut [Numbers], count: usize) -> &mut [u16] {
+    assert!(count <= lines.len() * NUMBERS);
+    // SAFETY: a line is its numbers and nothing else, and `lines` is borrowed for as long as they are.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
+}
+
+/// As a machine with the lowest byte first has them, which is how files have them.
+fn bytes(numbers: &[u16]) -> &[u8] {
+    // SAFETY: any number is two bytes, and `numbers` is borrowed for as long as they are.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}

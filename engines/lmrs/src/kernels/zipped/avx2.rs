@@ -1,0 +1,40 @@
+//! 16 numbers at a time.
+#![expect(unsafe_code, reason = "instructions of a level")]
+
+use std::arch::x86_64::*;
+
+use super::{EXPONENTS, LINE, STRETCH, STRETCH_BYTES};
+
+#[target_feature(enable = "avx2")]
+pub fn unpack(head: &[u8], stretches: &[u8], into: &mut [u16]) {
+    let head = &head[..EXPONENTS];
+    // SAFETY: 16 bytes.
+    let exponents = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) };
+    let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
+    let (four_bits, none) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
+    let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
+        // In the upper byte of a word a name that there is not, which is looked up as 0.
+        let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);
+        let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents, names));
+        let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
+        _mm256_or_si256(exponent, rest)
+    };
+    for (stretch, into) in stretches.chunks_exact(STRETCH_BYTES).zip(into.chunks_exact_mut(STRETCH)) {
+        for half in 0..2 {
+            // SAFETY: three lines of a stretch, of each half of its words; and 128 numbers.
+            unsafe {
+                let line = |at: usize| {
+                    _mm256_loadu_si256(stretch.as_ptr().add(at * LINE + half * (LINE / 2)).cast())
+                };
+                let (low, high, names) = (line(0), line(1), line(2));
+                let mut store = |at: usize, numbers| {
+                    _mm256_storeu_si256(into.as_mut_ptr().add(at * 32 + half * 16).cast(), numbers);
+                };
+                store(0, number(low, _mm256_slli_epi16::<8>(low), names));
+                store(1, number(_mm256_srli_epi16::<8>(low), low, _mm256_srli_epi16::<4>(names)));
+                store(2, number(high, _mm256_slli_epi16::<8>(high), _mm256_srli_epi16::<8>(names)));
+                store(3, number(_mm256_srli_epi16::<8>(high), high, _mm256_srli_epi16::<12>(names)));
+            }
+        }
+    }
+}

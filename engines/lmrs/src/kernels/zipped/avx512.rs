@@ -1,0 +1,91 @@
+//! 32 numbers at a time.
+#![expect(unsafe_code, reason = "instructions of a level")]
+
+use std::arch::x86_64::*;
+
+use super::{EXPONENTS, LINE, STRETCH, STRETCH_BYTES};
+
+/// Of a word: the sign.
+const SIGN: i16 = i16::MIN;
+/// And the sign and the mantissa.
+const SIGN_AND_MANTISSA: i16 = 0x807f_u16.cast_signed();
+/// The third operand chooses between the first (where it is 0) and the second.
+const CHOOSE: i32 = 0b1101_1000;
+/// `a & b | c`
+const AND_OR: i32 = 0b1110_1010;
+
+/// What the numbers of a row are made with.
+#[derive(Clone, Copy)]
+pub struct Row {
+    /// Where they belong in a word, twice: a name is the lower four of five bits that are looked at.
+    exponents: __m512i,
+    sign: __m512i,
+    kept: __m512i,
+}
+
+impl Row {
+    /// # Safety
+    ///
+    /// The machine has AVX-512.
+    #[inline(always)]
+    pub unsafe fn of(head: &[u8]) -> Self {
+        let head = &head[..EXPONENTS];
+        // SAFETY: the caller's promise; 16 bytes.
+        unsafe {
+            let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
+            Self {
+                exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(twice)),
+                sign: _mm512_set1_epi16(SIGN),
+                kept: _mm512_set1_epi16(SIGN_AND_MANTISSA),
+            }
+        }
+    }
+
+    /// In their order, but for those that are kept aside.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512, and `STRETCH_BYTES` lie there.
+    #[inline(always)]
+    pub unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH / 32] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
+            let (low, high, names) = (line(0), line(1), line(2));
+            [
+                self.number(low, _mm512_slli_epi16::<8>(low), names),
+                self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(names)),
+                self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(names)),
+                self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(names)),
+            ]
+        }
+    }
+
+    /// Mantissas are in the lower bits of `mantissas`, signs in the highest of `signs`.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512.
+    #[inline(always)]
+    unsafe fn number(self, mantissas: __m512i, signs: __m512i, names: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
+            let exponent = _mm512_permutexvar_epi16(names, self.exponents);
+            _mm512_ternarylogic_epi64::<AND_OR>(word, self.kept, exponent)
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+pub fn unpack(head: &[u8], stretches: &[u8], into: &mut [u16]) {
+    // SAFETY: the machine has AVX-512; each stretch has its bytes, and 128 numbers.
+    unsafe {
+        let row = Row::of(head);
+        for (stretch, into) in stretches.chunks_exact(STRETCH_BYTES).zip(into.chunks_exact_mut(STRETCH)) {
+            for (numbers, into) in row.numbers(stretch.as_ptr()).into_iter().zip(into.chunks_exact_mut(32)) {
+                _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers);
+            }
+        }
+    }
+}

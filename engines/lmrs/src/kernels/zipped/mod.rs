@@ -1,0 +1,109 @@
+//! Rows of bf16 with exponents of four bits: what is read again is every bit of what was packed.
+//!
+//! The numbers of a row of weights are of much the same size, so that sixteen exponents are nearly all that it has. A row
+//! lists those, and each number names one of them; the few numbers with others are kept aside, whole.
+//!
+//! ```text
+//! a row: its head, a line of 64 bytes and one more for each 4,096 inputs; then three lines for each 128 inputs
+//!
+//! the head         16 exponents; how many numbers are kept aside, u16; from byte 20 on the place and the bits of each, u16
+//! two lines        of each number sign and mantissa, a byte: word i of the first line has those of inputs i and 32 + i, of the
+//!                  second those of 64 + i and 96 + i
+//! one line         word i has which exponents inputs i, 32 + i, 64 + i and 96 + i have, four bits each
+//! ```
+//!
+//! A row of 2,048 inputs takes 12.25 bits a number, one of 8,192 12.19. One that has more numbers aside than its head has room for
+//! cannot be packed; its matrix stays what it is.
+//!
+//! `pack` is how it is written. Of reading it there is a plain loop here, and one in the instructions of each level of x86.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(in crate::kernels) mod avx512;
+#[cfg_attr(target_arch = "x86_64", path = "x86.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "other.rs")]
+mod levels;
+mod pack;
+#[cfg(test)]
+mod tests;
+
+use super::Level;
+
+pub use pack::{Unfit, pack};
+
+/// Bytes of a line.
+const LINE: usize = 64;
+/// Inputs that stand together, and their bytes.
+pub const STRETCH: usize = 128;
+pub const STRETCH_BYTES: usize = 3 * LINE;
+/// That a row may have, but for the numbers that are kept aside.
+const EXPONENTS: usize = 16;
+/// Inputs for which the head has a line more.
+const HEADED: usize = 4096;
+/// Where in the head it says how many are kept aside, and where they begin.
+const COUNT: usize = EXPONENTS;
+const ASIDE: usize = 20;
+
+/// Whether rows of so many inputs can be packed: whole stretches, and places that two bytes hold.
+pub fn takes(inputs: usize) -> bool {
+    inputs.is_multiple_of(STRETCH) && inputs <= 1 << 16
+}
+
+pub fn row_bytes(inputs: usize) -> usize {
+    head_bytes(inputs) + inputs / STRETCH * STRETCH_BYTES
+}
+
+fn head_bytes(inputs: usize) -> usize {
+    LINE + inputs / HEADED * LINE
+}
+
+/// All numbers of a packed row.
+pub fn unpack(level: Level, row: &[u8], into: &mut [u16]) {
+    assert!(takes(into.len()) && row.len() == row_bytes(into.len()), "a packed row and its numbers");
+    let (head, stretches) = parts(row, into.len());
+    levels::unpack(level, head, stretches, into);
+    for aside in asides(head) {
+        // A place that the row does not have is of nobody's making.
+        if let Some(number) = into.get_mut(aside.place()) {
+            *number = aside.bits();
+        }
+    }
+}
+
+/// The head of a row of so many inputs, and its stretches.
+pub fn parts(row: &[u8], inputs: usize) -> (&[u8], &[u8]) {
+    row.split_at(head_bytes(inputs))
+}
+
+/// A number that is kept aside.
+#[derive(Debug, Clone, Copy)]
+pub struct Aside([u8; 4]);
+
+impl Aside {
+    pub fn place(self) -> usize {
+        usize::from(u16::from_le_bytes([self.0[0], self.0[1]]))
+    }
+
+    pub fn bits(self) -> u16 {
+        u16::from_le_bytes([self.0[2], self.0[3]])
+    }
+}
+
+/// By their places.
+pub fn asides(head: &[u8]) -> impl Iterator<Item = Aside> {
+    let count = usize::from(u16::from_le_bytes([head[COUNT], head[COUNT + 1]]));
+    head[ASIDE..].as_chunks::<4>().0.iter().take(count).map(|bytes| Aside(*bytes))
+}
+
+/// What all levels do, number by number.
+fn unpack_plainly(head: &[u8], stretches: &[u8], into: &mut [u16]) {
+    for (stretch, into) in stretches.chunks_exact(STRETCH_BYTES).zip(into.chunks_exact_mut(STRETCH)) {
+        for (at, number) in into.iter_mut().enumerate() {
+            let (set, word) = (at / 32, at % 32);
+            let byte = u16::from(stretch[set / 2 * LINE + 2 * word + set % 2]);
+            let exponent = stretch[2 * LINE + 2 * word + set / 2] >> (set % 2 * 4) & 15;
+            *number = (byte & 0x80) << 8 | u16::from(head[usize::from(exponent)]) << 7 | byte & 0x7f;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Writing a row.
+
+use super::{ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, head_bytes, row_bytes, takes};
+
+/// A row has too many numbers of too many sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfit;
+
+/// Numbers in bf16, as files have them, into `row_bytes`. Panics where either has not its size.
+pub fn pack(numbers: &[u8], row: &mut [u8]) -> Result<(), Unfit> {
+    let numbers = numbers.as_chunks::<2>().0;
+    assert!(takes(numbers.len()) && row.len() == row_bytes(numbers.len()), "numbers and their packed row");
+    let (head, stretches) = row.split_at_mut(head_bytes(numbers.len()));
+    head.fill(0);
+    let exponents = most_frequent(numbers);
+    head[..EXPONENTS].copy_from_slice(&exponents);
+    let mut names = [None; 256];
+    for (name, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
+        names[usize::from(exponent)] = Some(name);
+    }
+    let (start, aside) = head.split_at_mut(ASIDE);
+    let (mut aside, mut count) = (aside.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
+    let both = numbers.chunks_exact(STRETCH).zip(stretches.chunks_exact_mut(STRETCH_BYTES)).enumerate();
+    for (number, (numbers, stretch)) in both {
+        stretch[2 * LINE..].fill(0);
+        for (at, bytes) in numbers.iter().enumerate() {
+            let (set, word) = (at / 32, at % 32);
+            let bits = u16::from_le_bytes(*bytes);
+            stretch[set / 2 * LINE + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
+            let name: u8 = match names[exponent(bits)] {
+                Some(name) => name,
+                None => {
+                    let place = ((number * STRETCH + at) as u16).to_le_bytes();
+                    *aside.next().ok_or(Unfit)? = [place[0], place[1], bytes[0], bytes[1]];
+                    count += 1;
+                    0
+                }
+            };
+            stretch[2 * LINE + 2 * word + set / 2] |= name << (set % 2 * 4);
+        }
+    }
+    start[COUNT..COUNT + 2].copy_from_slice(&count.to_le_bytes());
+    Ok(())
+}
+
+fn exponent(bits: u16) -> usize {
+    usize::from(bits >> 7 & 0xff)
+}
+
+/// Those that most numbers have; zeros where there are not as many.
+fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
+    // Numbers beside each other mostly have the same: two counts do not wait for one another.
+    let mut counts = [[0_u32; 256]; 2];
+    for (at, bytes) in numbers.iter().enumerate() {
+        counts[at % 2][exponent(u16::from_le_bytes(*bytes))] += 1;
+    }
+    let count = |exponent: usize| counts[0][exponent] + counts[1][exponent];
+    let mut all: Vec<u8> = (0..=255).filter(|exponent| count(usize::from(*exponent)) > 0).collect();
+    all.sort_by_key(|exponent| std::cmp::Reverse(count(usize::from(*exponent))));
+    let mut exponents = [0; EXPONENTS];
+    for (place, exponent) in exponents.iter_mut().zip(all) {
+        *place = exponent;
+    }
+    exponents
+}

@@ -1,0 +1,86 @@
+//! Every bit comes back, at every level.
+
+use super::*;
+use crate::kernels::chance::Chance;
+
+/// As of a layer: sums of some numbers from -1 to 1, a few of them far off.
+fn numbers(chance: &mut Chance, inputs: usize) -> Vec<u16> {
+    let number = |chance: &mut Chance| (0..4).map(|_| chance.number()).sum::<f32>() / 50.0;
+    (0..inputs).map(|_| (number(chance).to_bits() >> 16) as u16).collect()
+}
+
+fn packed(numbers: &[u16]) -> Result<Vec<u8>, Unfit> {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut row = vec![7; row_bytes(numbers.len())];
+    pack(&bytes, &mut row).map(|()| row)
+}
+
+fn assert_comes_back(numbers: &[u16]) {
+    let row = packed(numbers).unwrap();
+    for level in Level::here() {
+        let mut found = vec![7; numbers.len()];
+        unpack(level, &row, &mut found);
+        assert_eq!(found, numbers, "{level}");
+    }
+}
+
+#[test]
+fn rows_of_any_length_come_back_to_the_bit() {
+    let mut chance = Chance::new(77);
+    for inputs in [0, 128, 256, 896, 2048, 4864, 1 << 16] {
+        assert_comes_back(&numbers(&mut chance, inputs));
+    }
+}
+
+#[test]
+fn sixteen_exponents_of_any_sign_and_mantissa_need_nothing_aside() {
+    let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
+    assert_eq!(all.len(), 2 * 16 * 128);
+    assert_comes_back(&all);
+    assert_eq!(packed(&all).unwrap()[COUNT], 0);
+}
+
+#[test]
+fn zeros_numbers_that_are_none_and_those_of_a_size_of_their_own_come_back_too() {
+    let mut chance = Chance::new(78);
+    let mut row = numbers(&mut chance, 2048);
+    row[..1200].fill(0);
+    // At both ends, in all four sets, and one beside the other.
+    let places = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
+    let odd = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
+    for (place, bits) in places.into_iter().zip(odd) {
+        row[place] = bits;
+    }
+    assert_comes_back(&row);
+    assert_comes_back(&[0x8000; 128]);
+}
+
+#[test]
+fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
+    // Sixteen exponents a hundred times each, and others once.
+    let row = |others: u16| {
+        let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
+        for other in 0..others {
+            row[usize::from(other) * 90] = (other + 150) << 7;
+        }
+        row
+    };
+    assert_comes_back(&row(11));
+    assert_eq!(packed(&row(12)), Err(Unfit));
+}
+
+/// A file that was kept may be damaged.
+#[test]
+fn any_bytes_are_some_numbers() {
+    let mut chance = Chance::new(79);
+    for _ in 0..50 {
+        let row: Vec<u8> = (0..row_bytes(256)).map(|_| chance.bits() as u8).collect();
+        let unpacked = |level| {
+            let mut found = vec![0; 256];
+            unpack(level, &row, &mut found);
+            found
+        };
+        let expected = unpacked(Level::here()[0]);
+        assert!(Level::here().into_iter().all(|level| unpacked(level) == expected));
+    }
+}

@@ -1,0 +1,15 @@
+//! The levels of x86.
+#![expect(unsafe_code, reason = "instructions of a level")]
+
+use super::{avx2, avx512, unpack_plainly};
+use crate::kernels::{Instructions, Level};
+
+pub fn unpack(level: Level, head: &[u8], stretches: &[u8], into: &mut [u16]) {
+    match level.instructions() {
+        Instructions::Portable => unpack_plainly(head, stretches, into),
+        // SAFETY: whoever holds a level is on a machine that has it.
+        Instructions::Avx2 => unsafe { avx2::unpack(head, stretches, into) },
+        // SAFETY: as above.
+        Instructions::Avx512 | Instructions::Amx => unsafe { avx512::unpack(head, stretches, into) },
+    }
+}
