@@ -1,5 +1,8 @@
 //! How many bits a number takes in what engines and files call its dtype. Engines are free in their names.
 
+/// bf16 to the bit, with exponents of four bits.
+const ZIPPED: &str = "bf16z";
+
 /// With the scales of its blocks, where it has some. `None` of what no one has heard of.
 pub fn bits(dtype: &str) -> Option<f64> {
     let name = dtype.to_ascii_lowercase();
@@ -7,6 +10,7 @@ pub fn bits(dtype: &str) -> Option<f64> {
         "f64" | "float64" | "fp64" => 64.0,
         "f32" | "float32" | "fp32" | "tf32" => 32.0,
         "bf16" | "bfloat16" | "f16" | "float16" | "fp16" | "half" => 16.0,
+        ZIPPED => 12.25,
         "q8_0" | "q8_1" => 8.5,
         "i8" | "int8" | "u8" | "fp8" | "f8_e4m3" | "f8_e5m2" => 8.0,
         "q5_1" => 6.0,
@@ -52,7 +56,9 @@ pub fn nominal_bits(dtype: &str) -> Option<u32> {
 
 /// Narrower than another, as far as both are known.
 pub fn is_narrower(one: &str, other: &str) -> bool {
-    bits(one).zip(bits(other)).is_some_and(|(one, other)| one < other)
+    // What is packed to the bit rounds nothing.
+    let of = |name: &str| bits(if name.eq_ignore_ascii_case(ZIPPED) { "bf16" } else { name });
+    of(one).zip(of(other)).is_some_and(|(one, other)| one < other)
 }
 
 #[cfg(test)]
@@ -61,10 +67,14 @@ mod tests {
 
     #[test]
     fn dtypes_are_known_by_the_names_of_files_and_of_frameworks() {
-        for (name, expected) in [("F32", 32.0), ("bfloat16", 16.0), ("Q8_0", 8.5), ("q4_k_m", 4.5)] {
+        for (name, expected) in
+            [("F32", 32.0), ("bfloat16", 16.0), ("bf16z", 12.25), ("Q8_0", 8.5), ("q4_k_m", 4.5)]
+        {
             assert_eq!(bits(name), Some(expected), "{name}");
         }
         assert_eq!(bits("fancy"), None);
+        assert_eq!(nominal_bits("bf16z"), Some(16), "it has every bit of a number in bf16");
+        assert!(!is_narrower("bf16z", "bf16") && is_narrower("q8_0", "bf16z"));
         assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));
     }
 }

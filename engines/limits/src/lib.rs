@@ -116,6 +116,13 @@ pub fn probe(asked: &Asked) -> Limits {
     limits
 }
 
+/// Bytes a second that memory gives all cores for as long as `time`, each walking so many of `STREAMS`. `None` where that cannot
+/// be had.
+pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64> {
+    STREAMS.contains(&streams).then_some(())?;
+    memory::sustained(&cores::allowed(), buffer_bytes, streams, time)
+}
+
 impl Limits {
     /// Of several probes the best of each setting; `None` of none.
     pub fn best<'a>(probes: impl IntoIterator<Item = &'a Self>) -> Option<Self> {

@@ -1,8 +1,8 @@
 //! How fast memory is read, by streams for each thread: a decoded token reads every weight once, and some readers who walk
 //! several far-apart places at once get half as much again as those who walk one.
 
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::Reads;
 use crate::buffer::{Buffer, touch};
@@ -62,6 +62,38 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
         Some(Reads { threads: u32::try_from(cores.len()).ok()?, streams, bytes, ns })
     });
     reads.collect()
+}
+
+/// Bytes a second that these cores get from memory, walking so many streams each, for as long as `time`: what a shared machine
+/// keeps up, where `probe` finds its best milliseconds. `None` where there is no such buffer.
+pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
+    let mut buffer = Buffer::new(bytes)?;
+    let reader = Reader::here();
+    let parts: Vec<_> = buffer.parts(cores.len()).map(|part| Mutex::new(Some(part))).collect();
+    let part_bytes = parts.first()?.lock().ok()?.as_deref().map_or(0, size_of_val);
+    let windows = windows(part_bytes * cores.len());
+    let stride = Stride::of(part_bytes, windows, streams as usize)?;
+    let rates = Mutex::new(Vec::new());
+    team::best_of(
+        cores,
+        1,
+        Duration::ZERO,
+        |index| {
+            let part = parts[index].lock().ok().and_then(|mut part| part.take());
+            Place { part: part.map_or(&[], |part| touch(part)), windows, window: 0 }
+        },
+        |place, _| {
+            let (began, mut read) = (Instant::now(), 0);
+            while began.elapsed() < time / team::LEAST_ROUNDS as u32 {
+                reader.read(place.next(stride), stride.each, streams);
+                read += stride.each * streams as usize;
+            }
+            let rate = read as f64 / began.elapsed().as_secs_f64();
+            rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
+        },
+    )?;
+    let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Some(rates.iter().sum::<f64>() / team::LEAST_ROUNDS as f64)
 }
 
 /// An odd number: numbers of streams take turns, and with as many windows as there are turns each would read the same one

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::cores::{Core, stay_on};
 
 /// However long they take: the first pass of each finds everything cold.
-const LEAST_ROUNDS: usize = 2;
+pub const LEAST_ROUNDS: usize = 2;
 /// A waiting thread looks so often before it lets others run. On cores of its own it never comes to that.
 const LOOKS: u32 = 1 << 16;
 /// In place of a setting: there is nothing more to do.

@@ -17,7 +17,7 @@ Without options: every kernel at the shapes of llama-3.2-1b, some minutes.
   --only products|attention   one of both kinds of kernels
   --threads N                 as many threads; all processors of this process without it
   --levels avx2,avx512        kernels for less than this processor has, or for several; the best without it
-  --formats bf16,q8_0         f32, f16, bf16, bf16z, q8_0, q4_0, q4_k, q6_k; the first four without it
+  --formats bf16,q8_0         f32, f16, bf16, bf16z, q8_0, q4_0, q4_k, q6_k; all without it
   --tokens 1,512              tokens that are multiplied together; 1,4,8,512 without it
   --shape 2048x8192           outputs by inputs of one matrix, in place of llama-3.2-1b's
   --file                      weights lie in a mapped file, not on large pages
@@ -65,7 +65,7 @@ impl Asking {
             best: false,
             threads: std::thread::available_parallelism()?.get(),
             levels: vec![Level::best()],
-            formats: FORMATS[..4].to_vec(),
+            formats: FORMATS.to_vec(),
             tokens: vec![1, 4, 8, 512],
             shapes: SHAPES.to_vec(),
         };
