@@ -21,6 +21,8 @@ struct Golden {
     ids: Vec<u32>,
     logprobs: Vec<f64>,
     greedy: Vec<u32>,
+    /// By which PyTorch's own in bf16 are off, root mean square.
+    bf16_rms: f64,
 }
 
 fn goldens() -> Vec<Golden> {
@@ -36,7 +38,8 @@ fn goldens() -> Vec<Golden> {
             value[field].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
         };
         let logprobs = value["logprobs"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap());
-        Golden { ids: ids("ids"), greedy: ids("greedy"), logprobs: logprobs.collect(), name }
+        let bf16_rms = value["bf16_rms"].as_f64().unwrap();
+        Golden { ids: ids("ids"), greedy: ids("greedy"), logprobs: logprobs.collect(), bf16_rms, name }
     };
     paths.iter().map(golden).collect()
 }
@@ -92,8 +95,12 @@ fn logprob(logits: &[f32], id: u32) -> f64 {
 }
 
 fn worst(logits: &Rows, golden: &Golden) -> f64 {
+    differences(logits, golden).into_iter().map(f64::abs).fold(0.0, f64::max)
+}
+
+fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     let each = golden.logprobs.iter().enumerate();
-    each.map(|(at, told)| (logprob(logits.row(at), golden.ids[at + 1]) - told).abs()).fold(0.0, f64::max)
+    each.map(|(at, told)| logprob(logits.row(at), golden.ids[at + 1]) - told).collect()
 }
 
 /// Prompt at once, then one token at a time.
@@ -143,6 +150,23 @@ fn narrower_floats_stay_near_it_mapped_or_read() {
             let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
+        }
+    }
+}
+
+#[test]
+fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
+    for golden in goldens() {
+        let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
+        for level in Level::here() {
+            let mut ops = Ops::new(Pool::new(2), level);
+            let mut network = load(&path, Asked::Own, &ops);
+            let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
+            let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+            let off = differences(&logits, &golden);
+            let rms = (off.iter().map(|off| off * off).sum::<f64>() / off.len() as f64).sqrt();
+            let theirs = golden.bf16_rms;
+            assert!(rms <= theirs, "{}, {level}: {rms} beside PyTorch's {theirs}", golden.name);
         }
     }
 }

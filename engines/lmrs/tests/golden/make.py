@@ -4,11 +4,12 @@
 
 PROGRAM is a built `orchestrate`, whose `model synth` makes the same bytes on every machine. Weights are bf16 and all is computed
 in f32. Written beside this file, for each config: the ids of a text, the log-probability of each of them but the first after
-those before it, and the ids that follow it greedily.
+those before it, and the ids that follow it greedily; and how far off its own log-probabilities in bf16 are (root mean square).
 """
 
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,13 +38,19 @@ def of_model(folder: pathlib.Path) -> dict:
     vocabulary = model.config.vocab_size
     ids = [(7919 * at * at + 104729 * at + 13) % vocabulary for at in range(TOKENS)]
     with torch.no_grad():
-        logits = model(torch.tensor([ids]), use_cache=False).logits[0].double()
-        logprobs = torch.log_softmax(logits, -1)
-        told = [logprobs[at, ids[at + 1]].item() for at in range(TOKENS - 1)]
+        told = logprobs(model, ids)
         text = list(ids)
         for _ in range(MORE):
             text.append(int(model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
-    return {"ids": ids, "logprobs": [round(value, 6) for value in told], "greedy": text[TOKENS:]}
+        in_bf16 = logprobs(model.to(torch.bfloat16), ids)
+    off = statistics.fmean((one - other) ** 2 for one, other in zip(told, in_bf16)) ** 0.5
+    told = [round(value, 6) for value in told]
+    return {"ids": ids, "logprobs": told, "bf16_rms": round(off, 6), "greedy": text[TOKENS:]}
+
+
+def logprobs(model, ids: list) -> list:
+    told = torch.log_softmax(model(torch.tensor([ids]), use_cache=False).logits[0].double(), -1)
+    return [told[at, ids[at + 1]].item() for at in range(TOKENS - 1)]
 
 
 main()
