@@ -13,7 +13,7 @@ use lmrs::pool::Pool;
 use lmrs::rows::Rows;
 use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
-use model_files::{Dtype, Format, ModelFolder};
+use model_files::{Dtype, Format, ModelFolder, blocks};
 use serde_json::Value;
 
 struct Golden {
@@ -191,6 +191,39 @@ fn narrower_floats_stay_near_it_mapped_or_read() {
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
         }
+    }
+}
+
+/// Synthesised numbers are those of bf16 in every dtype: here each gets a last bit that only its own dtype has.
+fn odd(path: &Path, dtype: Dtype) {
+    let file = path.join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let begin = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[begin..].iter_mut().step_by(dtype.bytes(1) as usize).for_each(|byte| *byte |= 1);
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
+    for (stored, dtype) in [(Dtype::F32, Dtype::BF16), (Dtype::F32, Dtype::F16), (Dtype::F16, Dtype::BF16)] {
+        let (_keep, path) = synthesised("llama", stored);
+        odd(&path, stored);
+        let folder = ModelFolder::open(&path).unwrap();
+        let shape = Shape::of(&folder).unwrap();
+        let row = |asked| {
+            let plan = Plan::of(&folder, &shape, asked).unwrap();
+            let weights = plan.weights(&shape, &plan.read(&Pool::new(1), &|_| ()).unwrap()).unwrap();
+            let mut row = vec![0.0; shape.hidden];
+            weights.embedding.row(17, &mut row);
+            row
+        };
+        let own = row(Asked::Own);
+        let (mut bytes, mut rounded) = (vec![0; 2 * own.len()], vec![0.0; own.len()]);
+        blocks::narrow(dtype, &own, &mut bytes).unwrap();
+        blocks::widen(dtype, &bytes, &mut rounded).unwrap();
+        assert_ne!(own, rounded, "{stored:?} as {dtype:?}");
+        assert_eq!(row(Asked::Float(dtype)), rounded, "{stored:?} as {dtype:?}");
+        assert_eq!(row(Asked::Float(stored)), own, "{stored:?} as itself");
     }
 }
 
