@@ -50,7 +50,10 @@ fn longest(whole: usize, fits: impl Fn(usize) -> bool) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use model_files::{Dtype, Format, Goal, ModelFolder};
+
     use super::*;
+    use crate::weights::Asked;
 
     #[test]
     fn all_is_offered_where_it_fits_and_else_a_power_of_two_that_does() {
@@ -60,5 +63,25 @@ mod tests {
         assert_eq!((longest(7_900_000, 7_899_999), longest(5000, 4500)), (4_194_304, 4096));
         // Of a text of a few tokens the kit will say that it does not fit; a load that takes none would be of no use.
         assert_eq!((longest(5000, 0), longest(40, 0)), (TILE, 40));
+    }
+
+    #[test]
+    fn what_the_weights_take_is_not_left_to_keys_and_values() {
+        let (folder, model) = (env!("CARGO_MANIFEST_DIR"), tempfile::tempdir().unwrap());
+        let config = std::path::Path::new(folder).join("tests/golden/configs/llama.json");
+        let (out, dtype) = (model.path().join("model"), Dtype::BF16);
+        let goal = Goal { format: Format::Safetensors, dtype, out: out.clone() };
+        let numbers = model_files::Shape::of_config(&config).unwrap();
+        model_files::synthesise(&numbers, 7, &goal, &|_, _| Ok(())).unwrap();
+        let folder = ModelFolder::open(&out).unwrap();
+        let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
+        let plan = Plan::of(&folder, &shape, Asked::Own).unwrap();
+        let told = |asked, available| {
+            context(&shape, Stored::F16, &plan, asked, Some(available)).map(|(tokens, _)| tokens).ok()
+        };
+        let all = plan.bytes() + Cache::bytes_for(&shape, 4096, Stored::F16) as u64;
+        assert_eq!((told(None, all), told(None, all - 1)), (Some(4096), Some(2048)));
+        assert_eq!((told(Some(4096), all), told(Some(4096), all - 1)), (Some(4096), None));
+        assert_eq!((told(None, plan.bytes()), told(None, plan.bytes() - 1)), (Some(TILE), None));
     }
 }

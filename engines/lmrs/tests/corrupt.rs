@@ -295,3 +295,38 @@ fn a_size_that_lies_is_told_with_its_name() {
     let told = loaded(&model.path, "a header of 2^50 bytes").unwrap();
     assert!(told.message.contains("model.safetensors") && told.message.contains("header"), "{told:?}");
 }
+
+/// Of a file of 2^40 bytes, nearly all of which are no bytes of the disk.
+#[test]
+fn factors_of_rotation_are_counted_before_they_are_read() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let model = gguf("llama3", Dtype::BF16);
+    let folder = ModelFolder::open(&model.path).unwrap();
+    let offset = |tensor: &model_files::Tensor| tensor.offset;
+    let begin = folder.tensors.iter().map(offset).min().unwrap();
+    let end = (model.whole.len() as u64 - begin).next_multiple_of(32);
+    let name = b"rope_freqs.weight";
+    let at = model.whole.windows(name.len()).position(|bytes| bytes == name).unwrap() + name.len();
+    let (mut bytes, count) = (model.whole.clone(), 1_u64 << 38);
+    // Behind the name: how many dimensions, the one, the type, where they begin.
+    bytes[at + 4..at + 12].copy_from_slice(&count.to_le_bytes());
+    bytes[at + 16..at + 24].copy_from_slice(&end.to_le_bytes());
+    std::fs::write(&model.weights, bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(&model.weights).unwrap();
+    file.set_len(begin + end + 4 * count).unwrap();
+    let told = loaded(&model.path, "2^38 factors").unwrap();
+    let says = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
+    assert!(told.message.ends_with(&says), "{told:?}");
+    // Whoever converts it hears of it too, and reads nothing either.
+    LARGEST.store(0, Ordering::Relaxed);
+    let goal = model_files::Goal {
+        format: Format::Safetensors,
+        dtype: Dtype::BF16,
+        out: model.path.with_extension("converted"),
+    };
+    let folder = ModelFolder::open(&model.path).unwrap();
+    let told = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
+    let says = format!("tensor `rope_freqs.weight`: {count} numbers, and there are to be 8");
+    assert!(format!("{told:#}").contains(&says), "{told:#}");
+    assert!(LARGEST.load(Ordering::Relaxed) < MOST);
+}

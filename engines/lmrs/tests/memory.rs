@@ -46,19 +46,13 @@ fn zeros(folder: &Path, numbers: &Value) -> u64 {
         "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "torch_dtype": "bfloat16"
     });
     config.as_object_mut().unwrap().extend(numbers.as_object().cloned().unwrap());
-    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let number = |name: &str| config[name].as_u64().unwrap();
     let (hidden, inner, head) = (number("hidden_size"), number("intermediate_size"), number("head_dim"));
     let queries = head * number("num_attention_heads");
     let keys = head * number("num_key_value_heads");
-    let (mut header, mut at) = (json!({}), 0);
-    let mut tensor = |name: String, shape: &[u64]| {
-        let bytes = 2 * shape.iter().product::<u64>();
-        let offsets = [at, at + bytes];
-        header[format!("model.{name}.weight")] =
-            json!({"dtype": "BF16", "shape": shape, "data_offsets": offsets});
-        at += bytes;
-    };
+    let mut tensors = Vec::new();
+    let mut tensor =
+        |name: String, shape: &[u64]| tensors.push((format!("model.{name}.weight"), shape.to_vec()));
     tensor("embed_tokens".into(), &[number("vocab_size"), hidden]);
     tensor("norm".into(), &[hidden]);
     for layer in 0..number("num_hidden_layers") {
@@ -72,6 +66,19 @@ fn zeros(folder: &Path, numbers: &Value) -> u64 {
         of_layer("mlp.gate_proj", &[inner, hidden]);
         of_layer("mlp.up_proj", &[inner, hidden]);
         of_layer("mlp.down_proj", &[hidden, inner]);
+    }
+    write(folder, &config, &tensors)
+}
+
+/// A file with all of these tensors, in bf16, and none of their bytes. Gives how many these would be.
+fn write(folder: &Path, config: &Value, tensors: &[(String, Vec<u64>)]) -> u64 {
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let (mut header, mut at) = (json!({}), 0);
+    for (name, shape) in tensors {
+        let bytes = 2 * shape.iter().product::<u64>();
+        let offsets = [at, at + bytes];
+        header[name] = json!({"dtype": "BF16", "shape": shape, "data_offsets": offsets});
+        at += bytes;
     }
     let header = header.to_string();
     let path = folder.join("model.safetensors");
@@ -98,6 +105,37 @@ fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_ma
     assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
     let norms = 2 * hidden * (1 + 2 * layers);
     assert!(told.message.contains(&format!("({} weights", weights - norms)), "{told:?}");
+}
+
+/// 2.2 TB of them in f32, which is what they are held in.
+#[test]
+fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (hidden, inner, vocabulary, context) = (1_u64 << 15, 64, 320, 1_u64 << 24);
+    let config = json!({
+        "model_type": "gpt2", "n_embd": hidden, "n_layer": 1, "n_head": 256, "n_positions": context,
+        "n_inner": inner, "vocab_size": vocabulary, "torch_dtype": "bfloat16"
+    });
+    let mut tensors = vec![("wte.weight".into(), vec![vocabulary, hidden])];
+    tensors.push(("wpe.weight".into(), vec![context, hidden]));
+    let linears = [("attn.c_attn", hidden, 3 * hidden), ("attn.c_proj", hidden, hidden)];
+    let mut matrices = vocabulary * hidden;
+    for (name, inputs, outputs) in
+        linears.into_iter().chain([("mlp.c_fc", hidden, inner), ("mlp.c_proj", inner, hidden)])
+    {
+        tensors.push((format!("h.0.{name}.weight"), vec![inputs, outputs]));
+        tensors.push((format!("h.0.{name}.bias"), vec![outputs]));
+        matrices += inputs * outputs;
+    }
+    for norm in ["h.0.ln_1", "h.0.ln_2", "ln_f"] {
+        tensors.extend(["weight", "bias"].map(|end| (format!("{norm}.{end}"), vec![hidden])));
+    }
+    write(folder.path(), &config, &tensors);
+    let answers = ask("", folder.path(), json!({}), &[]);
+    let told = failed(&answers[0]);
+    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
+    let weights = 2 * matrices + 4 * context * hidden;
+    assert!(told.message.contains(&format!("({weights} weights, 0 keys and values)")), "{told:?}");
 }
 
 /// Its keys and values would take 8.8 TB.

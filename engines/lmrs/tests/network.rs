@@ -13,7 +13,7 @@ use lmrs::pool::Pool;
 use lmrs::rows::Rows;
 use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
-use model_files::{Dtype, Format, ModelFolder};
+use model_files::{Dtype, Format, ModelFolder, blocks};
 use serde_json::Value;
 
 struct Golden {
@@ -139,6 +139,53 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
     }
 }
 
+/// llama.cpp's converter writes GPT-2's output down although it is the embedding.
+#[test]
+fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_embedding_or_not() {
+    let (keep, path) = synthesised("gpt2", Dtype::BF16);
+    let say_tied = |config: &Path, tied: bool| {
+        let mut fields: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
+        fields["tie_word_embeddings"] = tied.into();
+        std::fs::write(config, fields.to_string()).unwrap();
+    };
+    let config = keep.path().join("config.json");
+    std::fs::copy(path.join("config.json"), &config).unwrap();
+    say_tied(&config, false);
+    let path = keep.path().join("untied");
+    let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: path.clone() };
+    let shape = model_files::Shape::of_config(&config).unwrap();
+    model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
+    let with = gguf_of(&path, Dtype::BF16);
+    let compute = |path: &Path| {
+        let mut ops = ops(2);
+        let mut network = load(path, Asked::Own, &ops);
+        let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
+        logits(&mut network, &mut ops, &mut sequence, &[3, 1, 4, 1, 5], Wanted::All)
+    };
+    let own = compute(&with);
+    assert_eq!(compute(&path), own);
+
+    say_tied(&path.join("config.json"), true);
+    let without = keep.path().join("without.gguf");
+    std::fs::rename(&with, keep.path().join("with.gguf")).unwrap();
+    std::fs::rename(gguf_of(&path, Dtype::BF16), &without).unwrap();
+    let with = keep.path().join("with.gguf");
+    let place = |path: &Path, name: &str| {
+        let folder = ModelFolder::open(path).unwrap();
+        let found = folder.tensors.iter().find(|tensor| tensor.name == name);
+        found.map(|tensor| tensor.offset as usize..(tensor.offset + tensor.bytes) as usize)
+    };
+    assert_eq!(place(&without, "output.weight"), None);
+    let tied = compute(&without);
+    assert_ne!(tied, own);
+
+    let mut bytes = std::fs::read(&with).unwrap();
+    let output = place(&with, "output.weight").unwrap();
+    bytes.copy_within(place(&with, "token_embd.weight").unwrap(), output.start);
+    std::fs::write(&with, bytes).unwrap();
+    assert_eq!(compute(&with), tied);
+}
+
 #[test]
 fn narrower_floats_stay_near_it_mapped_or_read() {
     for golden in goldens() {
@@ -151,6 +198,39 @@ fn narrower_floats_stay_near_it_mapped_or_read() {
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
         }
+    }
+}
+
+/// Synthesised numbers are those of bf16 in every dtype: here each gets a last bit that only its own dtype has.
+fn odd(path: &Path, dtype: Dtype) {
+    let file = path.join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let begin = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[begin..].iter_mut().step_by(dtype.bytes(1) as usize).for_each(|byte| *byte |= 1);
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
+    for (stored, dtype) in [(Dtype::F32, Dtype::BF16), (Dtype::F32, Dtype::F16), (Dtype::F16, Dtype::BF16)] {
+        let (_keep, path) = synthesised("llama", stored);
+        odd(&path, stored);
+        let folder = ModelFolder::open(&path).unwrap();
+        let shape = Shape::of(&folder).unwrap();
+        let row = |asked| {
+            let plan = Plan::of(&folder, &shape, asked).unwrap();
+            let weights = plan.weights(&shape, &plan.read(&Pool::new(1), &|_| ()).unwrap()).unwrap();
+            let mut row = vec![0.0; shape.hidden];
+            weights.embedding.row(17, &mut row);
+            row
+        };
+        let own = row(Asked::Own);
+        let (mut bytes, mut rounded) = (vec![0; 2 * own.len()], vec![0.0; own.len()]);
+        blocks::narrow(dtype, &own, &mut bytes).unwrap();
+        blocks::widen(dtype, &bytes, &mut rounded).unwrap();
+        assert_ne!(own, rounded, "{stored:?} as {dtype:?}");
+        assert_eq!(row(Asked::Float(dtype)), rounded, "{stored:?} as {dtype:?}");
+        assert_eq!(row(Asked::Float(stored)), own, "{stored:?} as itself");
     }
 }
 

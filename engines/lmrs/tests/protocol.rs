@@ -120,6 +120,26 @@ fn load_of(model: &Path, dtype: Option<&str>) -> String {
 }
 
 #[test]
+fn weights_in_f32_have_their_keys_and_values_in_f32_whoever_asked_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let narrow = tiny_llama(folder.path(), 64, 96);
+    let wide = folder.path().join("f32");
+    let goal = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: wide.clone() };
+    model_files::convert(&ModelFolder::open(&narrow).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    for (model, dtype, kv) in [
+        (&wide, None, "f32"),
+        (&wide, Some("f32"), "f32"),
+        (&wide, Some("bf16"), "f16"),
+        (&narrow, None, "f16"),
+        (&narrow, Some("f32"), "f32"),
+    ] {
+        let answers = ask(&[&load_of(model, dtype)]);
+        let facts = &loaded(&answers[0]).facts;
+        assert_eq!(facts.kv_dtype.as_deref(), Some(kv), "{} as {dtype:?}", model.display());
+    }
+}
+
+#[test]
 fn a_load_states_what_most_of_its_weights_are_held_as_whatever_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     // Of rows of 48 and of 64 numbers only the latter have blocks, and those are the fewer.

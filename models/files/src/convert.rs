@@ -91,7 +91,9 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
 fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &FileWeights) -> Result<Config> {
     let path = model.weights.first().context("a GGUF file without a file")?;
     let header = gguf::read_header(path, 0)?;
-    let factors = weights.values_of(rope::FACTORS)?;
+    // One for each pair of a head's dimensions.
+    let factors = weights.values_of(rope::FACTORS, u64::from(model.config.head_dim / 2));
+    let factors = factors.with_context(|| format!("`{}`", path.display()))?;
     let scaling = rope::to_config_json(&model.config, &header, factors.as_deref())?;
     let raw = architecture.to_config_json(&model.config, &header, scaling)?;
     let config = Config::from_json(raw, &Value::Null)?;

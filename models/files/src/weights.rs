@@ -73,9 +73,12 @@ impl FileWeights {
         widened(Dtype::F32, &bytes)
     }
 
-    /// The numbers of a tensor that is no part of the network.
-    pub fn values_of(&self, name: &str) -> Result<Option<Vec<f32>>> {
+    /// The numbers of a tensor that is no part of the network, and of which there are to be so many: its header says so before
+    /// anything is read.
+    pub fn values_of(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
+        let found = tensor.elements();
+        ensure!(found == count, "tensor `{name}`: {found} numbers, and there are to be {count}");
         let dtype =
             Dtype::named(tensor.dtype).with_context(|| format!("tensor `{name}`: `{}`", tensor.dtype))?;
         let mut bytes = vec![0; usize::try_from(tensor.bytes)?];

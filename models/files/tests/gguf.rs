@@ -4,6 +4,8 @@
 mod gguf_file;
 mod tiny;
 
+use std::path::PathBuf;
+
 use gguf_file::Gguf;
 use model_files::gguf::{self, MetadataValue, Value, read_header};
 use model_files::{Format, ModelFolder};
@@ -76,6 +78,61 @@ fn counts_that_the_file_cannot_hold_are_refused_before_anything_loops_over_them(
     assert!(refusal(array, "array").contains("metadata `list`: claims 9223372036854775807 array elements"));
     let texts = Gguf::begin(3, 0, 1).text("list").u32(9).u32(8).u64(1).u64(99);
     assert!(refusal(texts, "texts").contains("metadata `list`: text 0: claims 99 bytes, and 0 are left"));
+}
+
+/// A file of 2^41 bytes that has a few hundred on the disk.
+fn sparse(file: Gguf, name: &str) -> PathBuf {
+    let path = file.write(name);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 41).unwrap();
+    path
+}
+
+#[test]
+fn texts_that_only_a_file_without_bytes_can_hold_are_refused_by_the_name_of_what_they_are() {
+    let begun = |tensors, values| Gguf::begin(3, tensors, values);
+    let long = 1_u64 << 40;
+    let all = 1_u64 << 27;
+    let (key, text) = ("and 65535 are the most that is believed", format!("and {all} are the most"));
+    for (file, says) in [
+        (begun(0, 1).u64(long), format!("key of metadata value 0: claims a text of {long} bytes, {key}")),
+        (begun(0, 1).u64(65_536), format!("key of metadata value 0: claims a text of 65536 bytes, {key}")),
+        (begun(1, 0).u64(long), format!("name of tensor 0: claims a text of {long} bytes, {key}")),
+        (
+            begun(0, 1).text("chat").u32(8).u64(long),
+            format!("metadata `chat`: claims a text of {long} bytes, {text}"),
+        ),
+        (
+            begun(0, 1).text("chat").u32(8).u64(all + 1),
+            format!("metadata `chat`: claims a text of {} bytes, {text}", all + 1),
+        ),
+        // Within the bound, but for the bytes of its key.
+        (begun(0, 1).text("chat").u32(8).u64(all), "metadata `chat`: texts of more than".into()),
+    ] {
+        let told = format!("{:#}", read_header(&sparse(file, "texts"), 0).unwrap_err());
+        assert!(told.contains(&says) && told.contains("x.gguf"), "{told}");
+    }
+    let whole = Gguf::begin(3, 0, 1).text(&"k".repeat(65_535)).u32(8).text(&"t".repeat(1 << 20));
+    assert_eq!(read_header(&whole.write("long"), 0).unwrap().metadata.len(), 1);
+}
+
+#[test]
+fn arrays_that_only_a_file_without_bytes_can_hold_are_refused_by_their_key() {
+    for (kind, length) in [(6, 1 << 30), (5, 1 << 38), (6, (1 << 24) + 1)] {
+        let path = sparse(Gguf::begin(3, 0, 1).text("list").u32(9).u32(kind).u64(length), "arrays-sparse");
+        let header = read_header(&path, 0).unwrap();
+        let told = match kind {
+            6 => gguf::read_f32s(&path, &header, "list").unwrap_err(),
+            _ => gguf::read_i32s(&path, &header, "list").unwrap_err(),
+        };
+        let says = format!("metadata `list`: claims {length} array elements, and 16777216 are the most");
+        assert!(format!("{told:#}").contains(&says), "{told:#}");
+    }
+    // One of its texts, whose elements are passed over where the header is read.
+    let texts = Gguf::begin(3, 0, 1).text("list").u32(9).u32(8).u64(2).text("a").u64(1 << 40);
+    let path = sparse(texts, "array-text");
+    let header = read_header(&path, 0).unwrap();
+    let told = format!("{:#}", gguf::read_texts(&path, &header, "list").unwrap_err());
+    assert!(told.contains("metadata `list`: text 1: claims a text of 1099511627776 bytes"), "{told}");
 }
 
 fn offset_of(file: &[u8], part: &[u8]) -> u64 {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_file::{Gguf, with_tokenizer};
 use model_files::gguf::MetadataValue;
-use model_files::{Architecture, Config, ModelFolder};
+use model_files::{Architecture, Config, Dtype, Format, ModelFolder};
 use serde_json::{Value, json};
 use tiny::{folder, safetensors, write_json};
 
@@ -190,4 +190,23 @@ fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
     let model = ModelFolder::open(file.data(32 * names.len()).write("unasked")).unwrap();
     let unasked: Vec<_> = model.unasked(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
     assert_eq!(unasked, names[..3]);
+}
+
+/// As llama.cpp's converter writes it, and as transformers writes one that was trained so.
+#[test]
+fn an_output_of_its_own_is_a_part_of_gpt2_where_it_is_there() {
+    let mut config = gpt2();
+    let names = |config: &Value| tensors_of(config).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert!(!names(&config).contains(&"lm_head.weight".to_string()));
+    config["tie_word_embeddings"] = json!(false);
+    let tensors = tensors_of(&config);
+    assert_eq!(tensors.last(), Some(&("lm_head.weight".to_string(), vec![64, 4])));
+    let path = write("gpt2-untied", &config, &tensors);
+    let gguf = path.with_extension("gguf");
+    let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::F32, out: gguf.clone() };
+    model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let folder = ModelFolder::open(&gguf).unwrap();
+    let parts = folder.parts().unwrap();
+    assert_eq!(parts.last().map(|part| part.gguf.as_str()), Some("output.weight"));
+    assert!(folder.unasked(&parts).is_empty());
 }

@@ -1,6 +1,6 @@
 //! How fast each pair of a head's dimensions turns with the position, from the fields that say it.
 
-use model_files::{FileWeights, Format};
+use model_files::{FileWeights, Format, Tensor};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
@@ -124,12 +124,13 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
         (Some((kind, _)), _) => return Err(fields.unknown("rope.scaling.type", kind)),
     }
     let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
-    let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS));
-    let Some(factors) = factors.map_err(model)? else { return Ok(()) };
-    let (found, pairs) = (factors.len(), rotation.frequencies.len());
-    if found != pairs {
+    let pairs = rotation.frequencies.len() as u64;
+    let counted = fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
+    if let Some(found) = counted.filter(|found| *found != pairs) {
         return Err(fields.fault(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
     }
+    let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS, pairs));
+    let Some(factors) = factors.map_err(model)? else { return Ok(()) };
     if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
         let what = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
         return Err(fields.fault(what));

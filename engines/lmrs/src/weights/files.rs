@@ -63,10 +63,15 @@ impl Files {
 
     /// All of a small part, in the order of the network.
     pub fn numbers(&self, part: &Part) -> Result<Vec<f32>, Failed> {
+        self.rows(part, 0..part.rows_in(own_layout(part)).0)
+    }
+
+    /// Some rows, in the order of the network. Of a part that is stored with its columns as rows only all can be read.
+    pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
         let layout = own_layout(part);
-        let rows = part.rows_in(layout).0;
-        let mut bytes = vec![0; part.elements() as usize * 4];
-        let read = self.source.encode(part, layout, 0..rows, Dtype::F32, &mut bytes);
+        let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
+        let mut bytes = vec![0; Dtype::F32.bytes(numbers) as usize];
+        let read = self.source.encode(part, layout, rows, Dtype::F32, &mut bytes);
         read.map_err(|error| model(format!("{error:#}")))?;
         Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }

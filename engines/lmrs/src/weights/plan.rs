@@ -20,12 +20,20 @@ use crate::shape::Shape;
 /// Where the memory of a matrix may begin: at a cache line.
 const LINE: usize = 64;
 
+/// GGUF's name of learned positions.
+const POSITIONS: &str = "position_embd.weight";
+
+/// Positions that are read at once.
+const ROWS: usize = 256;
+
 pub struct Plan {
     pub(super) files: Files,
     pub(super) parts: Vec<Part>,
     pub(super) own: Vec<Own>,
     own_bytes: usize,
     mapped_bytes: u64,
+    /// Learned positions, as they are held: in f32.
+    position_bytes: u64,
     /// By the part's name in GGUF and its first row.
     matrices: HashMap<(String, u64), Planned>,
     asked: Asked,
@@ -81,6 +89,7 @@ impl Plan {
             own,
             own_bytes: 0,
             mapped_bytes: 0,
+            position_bytes: 0,
             matrices,
             asked,
             unfit: Mutex::default(),
@@ -94,13 +103,15 @@ impl Plan {
             }
         }
         plan.add(&parts, &roles.output()?, unfit)?;
+        let positions = roles.find(POSITIONS, shape.context, shape.hidden)?;
+        plan.position_bytes = positions.map_or(0, |part| part.elements() * size_of::<f32>() as u64);
         plan.parts = parts;
         Ok(plan)
     }
 
     /// All weights, wherever they lie.
     pub fn bytes(&self) -> u64 {
-        self.own_bytes as u64 + self.mapped_bytes
+        self.own_bytes as u64 + self.mapped_bytes + self.position_bytes
     }
 
     /// Memory that `read` fills.
@@ -177,9 +188,14 @@ impl Plan {
                 down: need(Role::Down)?,
             })
         };
-        let positions = roles.find("position_embd.weight", context, hidden)?.map(|part| {
+        let positions = roles.find(POSITIONS, context, hidden)?.map(|part| {
             let mut rows = Rows::new(context, hidden);
-            rows.all_mut().copy_from_slice(&self.files.numbers(part)?);
+            // Some at a time: room was found for them once.
+            for (number, some) in rows.all_mut().chunks_mut(ROWS * hidden).enumerate() {
+                let first = (number * ROWS) as u64;
+                let read = self.files.rows(part, first..first + (some.len() / hidden) as u64)?;
+                some.copy_from_slice(&read);
+            }
             Ok::<_, Failed>(rows)
         });
         let output = self.matrix(&roles.output()?, own)?;

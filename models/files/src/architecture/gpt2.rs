@@ -1,4 +1,5 @@
 //! GPT-2: learned positions, LayerNorm with biases, matrices stored as inputs by outputs, output tied to the embedding.
+//! llama.cpp's converter writes that output down a second time, so most GGUFs have it as a matrix of its own.
 
 use anyhow::{Context, Result, ensure};
 
@@ -39,6 +40,9 @@ pub(super) fn parts(config: &Config) -> Result<Vec<Part>> {
     }
     parts.norm(names("ln_f.weight", "output_norm.weight"), hidden);
     parts.norm_bias(names("ln_f.bias", "output_norm.bias"), hidden);
+    if !config.tie_word_embeddings {
+        parts.matrix(Place::Output, names("lm_head.weight", "output.weight"), vocabulary, hidden);
+    }
     Ok(parts.into_list())
 }
 

@@ -7,6 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use super::read::Source;
 use super::{Header, Value};
 
+/// What is read of arrays stands for tokens and merges, of which models have some hundred thousand. The size of a file bounds nothing:
+/// it may be larger than memory without having a byte on the disk.
+const MAX_ELEMENTS: u64 = 1 << 24;
+
 /// The texts of one metadata array. A text that is not UTF-8 is an error.
 pub fn read_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>> {
     texts(path, header, key).with_context(|| format!("`{}`", path.display()))
@@ -73,6 +77,10 @@ fn find(
         None => bail!("it is missing"),
     };
     ensure!(kind == wanted, "expected an array of {name} (type {wanted}), found type {kind}");
+    ensure!(
+        length <= MAX_ELEMENTS,
+        "claims {length} array elements, and {MAX_ELEMENTS} are the most that is believed"
+    );
     let mut source = Source::open(path)?;
     source.skip(offset)?;
     source.check_count("array elements", length, least_bytes_each)?;

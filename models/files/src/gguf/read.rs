@@ -19,6 +19,13 @@ pub fn read_header(path: &Path, file: usize) -> Result<Header> {
 /// A vocabulary is hundreds of thousands of short texts; a larger buffer passes over most of them without a call.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// The format's own bound on a key. Names of tensors are shorter still.
+const MAX_KEY_BYTES: u64 = 65_535;
+
+/// Of all texts that are read, keys and names among them. The longest that anyone keeps in a header is a whole tokenizer.json, of
+/// some 30 MB; a file may be larger than memory without having a byte on the disk, so its size bounds nothing.
+const MAX_TEXT_BYTES: u64 = 1 << 27;
+
 /// Today's models have at most 2; ggml itself allows 4.
 const MAX_DIMENSIONS: u32 = 4;
 
@@ -38,7 +45,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
 
     let mut metadata = BTreeMap::new();
     for index in 0..value_count {
-        let key = source.text().with_context(|| format!("key of metadata value {index}"))?;
+        let key = source.name().with_context(|| format!("key of metadata value {index}"))?;
         let value = source.value().with_context(|| format!("metadata `{}`", shown(&key)))?;
         ensure!(
             metadata.insert(key.clone(), value).is_none(),
@@ -48,7 +55,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     }
     let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
     for index in 0..tensor_count {
-        let name = source.text().with_context(|| format!("name of tensor {index}"))?;
+        let name = source.name().with_context(|| format!("name of tensor {index}"))?;
         ensure!(names.insert(name.clone()), "tensor `{}` stands there twice", shown(&name));
         let entry = source.tensor().with_context(|| format!("tensor `{}`", shown(&name)))?;
         entries.push((name, entry));
@@ -101,6 +108,8 @@ pub(super) struct Source {
     reader: BufReader<File>,
     file_bytes: u64,
     left: u64,
+    /// Bytes of texts that may still be read.
+    texts_left: u64,
 }
 
 impl Source {
@@ -109,7 +118,8 @@ impl Source {
         let file_bytes = file.metadata()?.len();
         // A small file takes a small buffer.
         let buffer_bytes = usize::try_from(file_bytes)?.clamp(1, BUFFER_BYTES);
-        Ok(Self { reader: BufReader::with_capacity(buffer_bytes, file), file_bytes, left: file_bytes })
+        let reader = BufReader::with_capacity(buffer_bytes, file);
+        Ok(Self { reader, file_bytes, left: file_bytes, texts_left: MAX_TEXT_BYTES })
     }
 
     fn position(&self) -> u64 {
@@ -137,15 +147,30 @@ impl Source {
     }
 
     pub(super) fn byte_text(&mut self) -> Result<Vec<u8>> {
+        self.byte_text_within(MAX_TEXT_BYTES)
+    }
+
+    /// Of so many bytes at most.
+    fn byte_text_within(&mut self, most: u64) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.claim(length)?;
+        ensure!(length <= most, "claims a text of {length} bytes, and {most} are the most that is believed");
+        let left = self.texts_left.checked_sub(length);
+        self.texts_left = left.with_context(|| {
+            format!("texts of more than {MAX_TEXT_BYTES} bytes in all are not believed, and here are {length} more")
+        })?;
         let mut bytes = vec![0; usize::try_from(length)?];
         self.reader.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
+    /// A key, or what a tensor is called.
+    fn name(&mut self) -> Result<String> {
+        // One that holds broken UTF-8 is still worth showing.
+        Ok(String::from_utf8_lossy(&self.byte_text_within(MAX_KEY_BYTES)?).into_owned())
+    }
+
     fn text(&mut self) -> Result<String> {
-        // A name or a key that holds broken UTF-8 is still worth showing.
         Ok(String::from_utf8_lossy(&self.byte_text()?).into_owned())
     }
 
