@@ -260,6 +260,20 @@ mod tests {
         assert_eq!(drawn(sampling(1.0, 9, Some(1.0))), [true; 4]);
     }
 
+    #[test]
+    fn a_bound_that_a_token_reaches_exactly_needs_no_token_more() {
+        // Four times the weight 1: a quarter of all is the first, half the first two, and a bit more than that the third too.
+        for top_k in [0, 4] {
+            let drawn = |top_p| {
+                let counts = draws(&[0.0; 4], sampling(1.0, top_k, Some(top_p)));
+                counts.into_iter().map(|count| count > 0).collect::<Vec<_>>()
+            };
+            assert_eq!(drawn(0.25), [true, false, false, false]);
+            assert_eq!(drawn(0.5), [true, true, false, false]);
+            assert_eq!(drawn(0.51), [true, true, true, false]);
+        }
+    }
+
     /// As `draw` says it, with all weights in order.
     fn draw_in_order(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
         let mut weights: Vec<Weight> = weigh(logits, sampling.temperature).collect();
@@ -341,6 +355,20 @@ mod tests {
             published.map(|bits| (bits >> 11) as f64 / (1_u64 << 53) as f64),
             [rng.next_f64(), rng.next_f64()]
         );
+    }
+
+    #[test]
+    fn the_sequences_of_a_request_draw_each_their_own_numbers() {
+        // SplitMix64 from the seed 7, with the place of a sequence mixed in: the first two numbers of each.
+        let expected = [
+            [0.389_829_748_391_271_5, 0.016_788_294_528_156_11],
+            [0.376_842_444_777_112_4, 0.816_884_664_344_916_2],
+            [0.242_612_310_689_145_8, 0.703_929_075_485_043_5],
+        ];
+        for (sequence, expected) in expected.into_iter().enumerate() {
+            let mut rng = Rng::for_sequence(&sampling(1.0, 0, None), sequence);
+            assert_eq!([rng.next_f64(), rng.next_f64()], expected, "sequence {sequence}");
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn input(level: Level, tokens: usize, inputs: usize) -> Input {
 
 /// `None` where the level does not widen.
 fn packed(level: Level, tokens: usize, inputs: usize) -> Option<Packed> {
-    if !rows::has_tiles(level) {
+    if !rows::has_pairs(level) {
         return None;
     }
     let mut packed = Packed::default();

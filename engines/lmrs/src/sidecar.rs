@@ -78,7 +78,7 @@ impl Sidecar {
             let shelf = self.path.parent().context("no folder")?;
             std::fs::create_dir_all(shelf)?;
             let (bytes, sum) = (packed.bytes().len(), sum::sum(pool, packed.bytes()));
-            shelf::make_room(shelf, (BEGIN + bytes) as u64, &self.path)?;
+            shelf::make_room(shelf, (BEGIN + bytes) as u64, &self.path, shelf::free_bytes)?;
             let part = shelf::part_of(&self.path);
             let header = Header { source: self.source.clone(), bytes, sum };
             let written =

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use engine_kit::sampling::Rng;
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{Network, Sequence, Span, Wanted};
+use lmrs::network::{Found, Network, Sequence, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
@@ -64,8 +64,8 @@ fn load(path: &Path) -> Result<(), Failed> {
     let mut sequence = Sequence::new(&shape, 16, Stored::F16).map_err(model)?;
     let mut network = Network::new(shape, weights);
     let mut ops = Ops::new(Pool::new(1), Level::best());
-    let span = Span { sequence: &mut sequence, ids: &[0, 1, 2] };
-    network.forward(&mut ops, &mut [span], Wanted::Last).map_err(model).map(|_| ())
+    let span = Span { sequence: &mut sequence, ids: &[0, 1, 2], wanted: Wanted::Logits };
+    network.forward(&mut ops, &mut [span], &mut Found::default()).map_err(model)
 }
 
 /// What the law says of every file: it is loaded and computes, or there are words about it.

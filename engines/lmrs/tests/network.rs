@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{Answer, CHUNK, Network, NoNumbers, Sequence, Span, Wanted};
+use lmrs::network::{CHUNK, Found, Network, NoNumbers, Sequence, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::rows::Rows;
@@ -75,17 +75,27 @@ fn ops(threads: usize) -> Ops {
     Ops::new(Pool::new(threads), Level::best())
 }
 
-fn logits(
-    network: &mut Network,
-    ops: &mut Ops,
-    sequence: &mut Sequence,
-    ids: &[u32],
-    wanted: Wanted,
-) -> Rows {
-    match network.forward(ops, &mut [Span { sequence, ids }], wanted).unwrap() {
-        Answer::Logits(rows) => rows,
-        Answer::Ids(_) => panic!("logits were wanted"),
-    }
+fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Found {
+    let mut found = Found::default();
+    network.forward(ops, spans, &mut found).unwrap();
+    found
+}
+
+/// After the last of the ids.
+fn logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
+    find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Logits }]).logits
+}
+
+/// After each of the ids.
+fn every_logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
+    let mut all = Rows::new(0, network.shape.vocabulary);
+    network.forward_each(ops, sequence, ids, &mut |_, rows| all.append(rows.all())).unwrap();
+    all
+}
+
+fn read(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) {
+    let found = find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Nothing }]);
+    assert!(found.ids.is_empty() && found.logits.tokens() == 0, "nothing was wanted");
 }
 
 fn logprob(logits: &[f32], id: u32) -> f64 {
@@ -108,12 +118,9 @@ fn greedy(network: &mut Network, ops: &mut Ops, stored: Stored, ids: &[u32], cou
     let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
     let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
     for _ in 0..count {
-        let mut spans = [Span { sequence: &mut sequence, ids: &next }];
-        let Answer::Ids(id) = network.forward(ops, &mut spans, Wanted::Largest).unwrap() else {
-            panic!("ids")
-        };
-        made.push(id[0]);
-        next = id;
+        let span = Span { sequence: &mut sequence, ids: &next, wanted: Wanted::Largest };
+        next = find(network, ops, &mut [span]).ids;
+        made.push(next[0]);
     }
     made
 }
@@ -129,7 +136,7 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
                 let mut ops = Ops::new(Pool::new(2), level);
                 let mut network = load(&path, Asked::Float(Dtype::F32), &ops);
                 let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
-                let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+                let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
                 let (worst, at) = (worst(&logits, &golden), path.display());
                 assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
                 let made = greedy(&mut network, &mut ops, Stored::F32, &golden.ids, golden.greedy.len());
@@ -194,7 +201,7 @@ fn narrower_floats_stay_near_it_mapped_or_read() {
             let mut ops = ops(2);
             let mut network = load(&path, asked, &ops);
             let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
-            let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+            let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
         }
@@ -280,10 +287,10 @@ fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, Asked::Own, &ops);
             let mut sequence = Sequence::new(&network.shape, 128, Stored::F32).unwrap();
-            let whole = logits(&mut network, &mut ops, &mut sequence, &golden.ids, Wanted::All);
+            let whole = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
             sequence.truncate(0);
             for (at, id) in golden.ids.iter().enumerate() {
-                let one = logits(&mut network, &mut ops, &mut sequence, &[*id], Wanted::Last);
+                let one = logits(&mut network, &mut ops, &mut sequence, &[*id]);
                 let what = format!("{} in {dtype:?} at {at}, {level}", golden.name);
                 assert_same(one.row(0), whole.row(at), &what);
             }
@@ -313,27 +320,26 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         let mut ops = Ops::new(Pool::new(3), level);
         let mut network = long_network(&path, &ops);
         let mut whole = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
-        let expected = logits(&mut network, &mut ops, &mut whole, &ids, Wanted::Last);
+        let expected = logits(&mut network, &mut ops, &mut whole, &ids);
         let mut pieces = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
-        logits(&mut network, &mut ops, &mut pieces, &ids[..130], Wanted::Nothing);
-        logits(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8], Wanted::Nothing);
+        read(&mut network, &mut ops, &mut pieces, &ids[..130]);
+        read(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
         pieces.truncate(130);
-        logits(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2], Wanted::Nothing);
-        logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1], Wanted::Nothing);
-        let told = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..], Wanted::Last);
+        read(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2]);
+        read(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1]);
+        let told = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
         assert_eq!(pieces.tokens(), ids.len());
         assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same by token, without holding all of it.
         let mut scored = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
         let mut seen = 0;
-        let span = Span { sequence: &mut scored, ids: &ids };
         let mut each = |_: &Pool, rows: &Rows| {
             seen += rows.tokens();
             if seen == ids.len() {
                 assert_same(rows.row(rows.tokens() - 1), expected.row(0), &format!("scored, {level}"));
             }
         };
-        network.forward_each(&mut ops, span, &mut each).unwrap();
+        network.forward_each(&mut ops, &mut scored, &ids, &mut each).unwrap();
         assert_eq!(seen, ids.len());
     }
 }
@@ -362,21 +368,51 @@ fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
             .iter()
             .map(|ids| {
                 let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
-                logits(&mut network, &mut ops, &mut sequence, ids, Wanted::Last)
+                logits(&mut network, &mut ops, &mut sequence, ids)
             })
             .collect();
         let mut sequences: Vec<Sequence> =
             texts.iter().map(|_| Sequence::new(&network.shape, 256, stored).unwrap()).collect();
-        let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids });
-        let Answer::Logits(rows) =
-            network.forward(&mut ops, &mut spans.collect::<Vec<_>>(), Wanted::Last).unwrap()
-        else {
-            panic!("logits")
-        };
+        let wanted = Wanted::Logits;
+        let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids, wanted });
+        let rows = find(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
         for (number, alone) in alone.iter().enumerate() {
             assert_same(rows.row(number), alone.row(0), &format!("sequence {number}, {level}"));
         }
     }
+}
+
+#[test]
+fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
+    use Wanted::{EveryLargest, Largest, Logits, Nothing};
+    let (_keep, path) = synthesised("llama", Dtype::F32);
+    let (mut ops, ids) = (ops(2), long_ids());
+    let mut network = long_network(&path, &ops);
+    // The second goes on in the next pass, and so does the fourth.
+    let asked =
+        [(20, Largest), (CHUNK, Nothing), (7, Logits), (CHUNK, EveryLargest), (5, Nothing), (1, Logits)];
+    let start = |network: &Network| Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+    let mut sequences = asked.map(|_| start(&network));
+    let spans = sequences.iter_mut().zip(asked);
+    let mut spans: Vec<_> =
+        spans.map(|(sequence, (count, wanted))| Span { sequence, ids: &ids[..count], wanted }).collect();
+    let found = find(&mut network, &mut ops, &mut spans);
+    let (mut largest, mut rows) = (found.ids.into_iter(), 0);
+    for (count, wanted) in asked {
+        let mut alone = start(&network);
+        let every = every_logits(&mut network, &mut ops, &mut alone, &ids[..count]);
+        let likeliest = |row: usize| Some(engine_kit::sampling::greedy(every.row(row)));
+        match wanted {
+            Nothing => {}
+            Largest => assert_eq!(largest.next(), likeliest(count - 1)),
+            EveryLargest => (0..count).for_each(|row| assert_eq!(largest.next(), likeliest(row))),
+            Logits => {
+                assert_same(found.logits.row(rows), every.row(count - 1), "logits of a span");
+                rows += 1;
+            }
+        }
+    }
+    assert_eq!((largest.next(), found.logits.tokens()), (None, rows));
 }
 
 #[test]
@@ -389,8 +425,8 @@ fn any_number_of_threads_gives_the_same_bits() {
             let mut ops = Ops::new(Pool::new(threads), level);
             let mut network = long_network(&path, &ops);
             let mut sequence = Sequence::new(&network.shape, LONG + 1, Stored::F32).unwrap();
-            logits(&mut network, &mut ops, &mut sequence, &ids, Wanted::Nothing);
-            let told = logits(&mut network, &mut ops, &mut sequence, &[4], Wanted::Last);
+            read(&mut network, &mut ops, &mut sequence, &ids);
+            let told = logits(&mut network, &mut ops, &mut sequence, &[4]);
             let expected = expected.get_or_insert_with(|| told.clone());
             assert_same(told.row(0), expected.row(0), &format!("{threads} threads, {level}"));
         }
@@ -404,7 +440,8 @@ fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
     let mut network = load(&path, Asked::Own, &ops);
     let mut sequence = Sequence::new(&network.shape, 10, Stored::F16).unwrap();
     let mut refused = |sequence: &mut Sequence, ids: &[u32]| {
-        network.forward(&mut ops, &mut [Span { sequence, ids }], Wanted::Last).unwrap_err().to_string()
+        let span = Span { sequence, ids, wanted: Wanted::Logits };
+        network.forward(&mut ops, &mut [span], &mut Found::default()).unwrap_err().to_string()
     };
     assert_eq!(refused(&mut sequence, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
     assert_eq!(refused(&mut sequence, &[1, 320]), "id 320 is outside of the vocabulary of 320");
@@ -431,12 +468,14 @@ fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, Asked::Own, &ops);
             for ids in [&[3][..], &[3, 4, 5]] {
-                for wanted in [Wanted::Largest, Wanted::Last, Wanted::All] {
-                    let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
-                    let mut spans = [Span { sequence: &mut sequence, ids }];
-                    let told = network.forward(&mut ops, &mut spans, wanted).unwrap_err();
+                let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
+                for wanted in [Wanted::Largest, Wanted::Logits, Wanted::EveryLargest] {
+                    let span = Span { sequence: &mut sequence, ids, wanted };
+                    let told = network.forward(&mut ops, &mut [span], &mut Found::default()).unwrap_err();
                     assert!(told.is::<NoNumbers>(), "{told} at {level}");
                 }
+                let told = network.forward_each(&mut ops, &mut sequence, ids, &mut |_, _| ()).unwrap_err();
+                assert!(told.is::<NoNumbers>(), "{told} at {level}");
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{Network, Sequence, Span};
+use lmrs::network::{Network, Sequence};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::rows::Rows;
@@ -92,8 +92,7 @@ fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], wi
             sum += rows.zip(&mut nexts).map(|(logits, next)| surprise(logits, *next)).sum::<f64>();
         };
         for ids in ids.chunks(windows.together) {
-            let span = Span { sequence: &mut sequence, ids };
-            network.forward_each(&mut ops, span, each).unwrap();
+            network.forward_each(&mut ops, &mut sequence, ids, each).unwrap();
         }
     }
     (sum / (windows.count * (windows.ids - 1)) as f64).exp()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use engine_kit::protocol::{Failed, FailureKind, Generated, Id, Loaded, Message, Scored, parse_message};
 use lmrs::kernels::Level;
-use lmrs::kernels::rows::has_tiles;
+use lmrs::kernels::rows::has_pairs;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ const PROMPT: &str = r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens
 
 #[test]
 fn a_load_states_what_is_in_effect() {
-    let rounds = has_tiles(Level::best());
+    let rounds = has_pairs(Level::best());
     let bf16 = if rounds { "bf16" } else { "f32" };
     let cases = [
         ("bf16", 16, bf16, "f16"),

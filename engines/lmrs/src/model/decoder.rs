@@ -1,5 +1,7 @@
 //! What a model asks of a network: rows of ids in, the likeliest ids or logits out.
 
+use std::ops::Range;
+
 use protocol::Failed;
 
 use crate::pool::Pool;
@@ -41,6 +43,18 @@ pub struct Span<'a, S> {
     pub sequence: &'a mut S,
     pub ids: &'a [u32],
     pub wanted: Wanted,
+}
+
+impl<S> Span<'_, S> {
+    /// Which of its ids are computed to their logits. The others are not, whatever is wanted of spans beside it.
+    pub fn asked(&self) -> Range<usize> {
+        let all = self.ids.len();
+        match self.wanted {
+            Wanted::Nothing => all..all,
+            Wanted::Largest | Wanted::Logits => all.saturating_sub(1)..all,
+            Wanted::EveryLargest => 0..all,
+        }
+    }
 }
 
 /// What is to be known of a span's rows. Each says how likely every id is as the next.

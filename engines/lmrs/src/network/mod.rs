@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use crate::activation::apply;
 use crate::attention::{self, Heads};
 use crate::kernels::lanes::all_finite;
+pub use crate::model::decoder::{Found, Wanted};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::products;
@@ -24,26 +25,6 @@ pub use sequence::{Sequence, Span};
 
 /// Tokens that go through the network together: a longer prompt goes in pieces, so that activations stay small.
 pub const CHUNK: usize = 256;
-
-/// Which logits are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// None: a prompt that goes on.
-    Nothing,
-    /// Those after the last token of each span.
-    Last,
-    /// Those after every token.
-    All,
-    /// After the last token of each span the id whose logit is the largest, the lowest of equals.
-    Largest,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// `[wanted tokens, vocabulary]`, span after span.
-    Logits(Rows),
-    Ids(Vec<u32>),
-}
 
 #[derive(Debug)]
 pub struct Network {
@@ -85,60 +66,53 @@ impl Network {
         Self { shape, weights, room: Room::default() }
     }
 
-    /// Takes the ids of each span into its sequence, and answers what is wanted. Ids beyond the vocabulary, and more of them
+    /// Takes the ids of each span into its sequence, and finds what is wanted of it. Ids beyond the vocabulary, and more of them
     /// than a sequence has room for, are refused before anything is computed.
-    pub fn forward(&mut self, ops: &mut Ops, spans: &mut [Span], wanted: Wanted) -> Result<Answer> {
-        let (mut logits, mut ids) = (Rows::new(0, self.shape.vocabulary), Vec::new());
-        self.run(ops, spans, wanted, &mut |_, rows, largest| {
-            logits.append(rows.all());
-            ids.extend_from_slice(largest);
-        })?;
-        Ok(if wanted == Wanted::Largest { Answer::Ids(ids) } else { Answer::Logits(logits) })
+    pub fn forward(&mut self, ops: &mut Ops, spans: &mut [Span], found: &mut Found) -> Result<()> {
+        self.check(spans)?;
+        found.ids.clear();
+        found.logits.reshape(0, self.shape.vocabulary);
+        let mut logits = Rows::default();
+        for pass in Pass::cut(spans, CHUNK) {
+            self.layers(ops, spans, &pass);
+            let asked = pass.asked(spans);
+            if let [(row, Wanted::Largest)] = asked[..] {
+                found.ids.push(self.largest(ops, row)?);
+                continue;
+            }
+            for asked in asked.chunks(LOGIT_ROWS) {
+                self.head(ops, asked.iter().map(|(row, _)| *row), &mut logits);
+                for (at, (_, wanted)) in asked.iter().enumerate() {
+                    let logits = logits.row(at);
+                    if *wanted == Wanted::Logits {
+                        ensure!(all_finite(logits), NoNumbers);
+                        found.logits.append(logits);
+                    } else {
+                        found.ids.push(products::largest(logits).ok_or(NoNumbers)?);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The logits after every token of a long text, in memory that does not grow with it: `each` gets those of the next tokens.
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
-        span: Span,
+        sequence: &mut Sequence,
+        ids: &[u32],
         each: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<()> {
-        self.run(ops, &mut [span], Wanted::All, &mut |pool, rows, _| each(pool, rows))
-    }
-
-    fn run(
-        &mut self,
-        ops: &mut Ops,
-        spans: &mut [Span],
-        wanted: Wanted,
-        take: &mut dyn FnMut(&Pool, &Rows, &[u32]),
-    ) -> Result<()> {
+        let spans = &mut [Span { sequence, ids, wanted: Wanted::Nothing }];
         self.check(spans)?;
-        let mut answer = Rows::default();
+        let mut logits = Rows::default();
         for pass in Pass::cut(spans, CHUNK) {
             self.layers(ops, spans, &pass);
-            let rows = pass.wanted_rows(spans, wanted);
-            let Self { weights, room, .. } = self;
-            if wanted == Wanted::Largest && rows.len() == 1 {
-                room.normed.reshape(1, room.hidden.width);
-                weights.norm.apply(room.hidden.row(rows[0]), room.normed.row_mut(0));
-                let largest = ops.largest(room.normed.row(0), weights.head()).ok_or(NoNumbers)?;
-                take(&ops.pool, &Rows::default(), &[largest]);
-                continue;
-            }
-            for rows in rows.chunks(LOGIT_ROWS) {
-                room.normed.reshape(rows.len(), room.hidden.width);
-                for (to, from) in rows.iter().enumerate() {
-                    weights.norm.apply(room.hidden.row(*from), room.normed.row_mut(to));
-                }
-                ops.multiply(&room.normed, &mut [(weights.head(), &mut answer)]);
-                match wanted {
-                    Wanted::Largest => take(&ops.pool, &Rows::default(), &largest(&answer)?),
-                    _ => {
-                        ensure!(all_finite(answer.all()), NoNumbers);
-                        take(&ops.pool, &answer, &[]);
-                    }
-                }
+            for first in (0..pass.tokens()).step_by(LOGIT_ROWS) {
+                self.head(ops, first..pass.tokens().min(first + LOGIT_ROWS), &mut logits);
+                ensure!(all_finite(logits.all()), NoNumbers);
+                each(&ops.pool, &logits);
             }
         }
         Ok(())
@@ -196,6 +170,24 @@ impl Network {
             add(ops, hidden, added, &layer.down);
         }
         pass.keep(spans);
+    }
+
+    /// The logits after these rows of the pass, `[rows, vocabulary]`.
+    fn head(&mut self, ops: &mut Ops, rows: impl ExactSizeIterator<Item = usize>, logits: &mut Rows) {
+        let Self { weights, room, .. } = self;
+        room.normed.reshape(rows.len(), room.hidden.width);
+        for (to, from) in rows.enumerate() {
+            weights.norm.apply(room.hidden.row(from), room.normed.row_mut(to));
+        }
+        ops.multiply(&room.normed, &mut [(weights.head(), logits)]);
+    }
+
+    /// The id whose logit after this row is the largest, the lowest of equals.
+    fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NoNumbers> {
+        let Self { weights, room, .. } = self;
+        room.normed.reshape(1, room.hidden.width);
+        weights.norm.apply(room.hidden.row(row), room.normed.row_mut(0));
+        ops.largest(room.normed.row(0), weights.head()).ok_or(NoNumbers)
     }
 
     fn check(&self, spans: &[Span]) -> Result<()> {
@@ -259,9 +251,4 @@ fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
         hidden.iter_mut().zip(added).for_each(|(hidden, added)| *hidden += added);
         linear.add_bias(hidden);
     });
-}
-
-/// After each token.
-fn largest(logits: &Rows) -> Result<Vec<u32>, NoNumbers> {
-    (0..logits.tokens()).map(|row| products::largest(logits.row(row)).ok_or(NoNumbers)).collect()
 }

@@ -54,22 +54,22 @@ impl Pass {
         self.pieces.iter().flat_map(|piece| piece.start..piece.start + piece.ids.len()).collect()
     }
 
-    /// The rows whose logits are wanted, in order.
-    pub fn wanted_rows(&self, spans: &[Span], wanted: Wanted) -> Vec<usize> {
-        let of_piece = |piece: &Piece| match wanted {
-            Wanted::Nothing => 0..0,
-            Wanted::All => piece.rows.clone(),
-            Wanted::Last | Wanted::Largest if piece.ids.end == spans[piece.span].ids.len() => {
-                piece.rows.end - 1..piece.rows.end
-            }
-            Wanted::Last | Wanted::Largest => 0..0,
+    pub fn tokens(&self) -> usize {
+        self.pieces.last().map_or(0, |piece| piece.rows.end)
+    }
+
+    /// The rows that are computed to their logits, in order, and what is wanted of each.
+    pub fn asked(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
+        let of_piece = |piece: &Piece| {
+            let (asked, wanted) = (spans[piece.span].asked(), spans[piece.span].wanted);
+            let rows = piece.rows.clone().zip(piece.ids.clone());
+            rows.filter(move |(_, id)| asked.contains(id)).map(move |(row, _)| (row, wanted))
         };
         self.pieces.iter().flat_map(of_piece).collect()
     }
 
     pub fn embed(&self, spans: &[Span], weights: &Weights, scale: f32, hidden: &mut Rows) {
-        let tokens = self.pieces.last().map_or(0, |piece| piece.rows.end);
-        hidden.reshape(tokens, weights.embedding.width()); // [tokens, hidden]
+        hidden.reshape(self.tokens(), weights.embedding.width()); // [tokens, hidden]
         for piece in &self.pieces {
             let ids = &spans[piece.span].ids[piece.ids.clone()];
             for ((row, id), position) in piece.rows.clone().zip(ids).zip(piece.start..) {
@@ -118,5 +118,37 @@ impl Pass {
         for piece in &self.pieces {
             spans[piece.span].sequence.cache.grow(piece.ids.len());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::attention::Stored;
+    use crate::network::Sequence;
+    use crate::shape::tests::tiny;
+
+    /// The rows of each pass that are computed to their logits, of spans with so many ids.
+    fn asked(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
+        let mut sequences: Vec<_> =
+            of.iter().map(|_| Sequence::new(&tiny(), 100, Stored::F32).unwrap()).collect();
+        let spans = sequences.iter_mut().zip(of);
+        let spans: Vec<_> = spans
+            .map(|(sequence, &(ids, wanted))| Span { sequence, ids: &[0; 100][..ids], wanted })
+            .collect();
+        let rows = |pass: &Pass| pass.asked(&spans).iter().map(|(row, _)| *row).collect();
+        Pass::cut(&spans, chunk).iter().map(rows).collect()
+    }
+
+    #[test]
+    fn no_row_is_computed_to_its_logits_that_nobody_asked_for() {
+        use Wanted::{EveryLargest, Largest, Logits, Nothing};
+        assert_eq!(asked(&[(2, Largest), (3, Nothing), (4, Logits)], 100), [[1, 8]]);
+        assert_eq!(
+            asked(&[(2, Nothing), (3, EveryLargest), (1, Nothing), (1, Largest)], 100),
+            [[2, 3, 4, 6]]
+        );
+        let in_pieces = asked(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
+        assert_eq!(in_pieces, [vec![2, 3], vec![0, 1, 2, 3], vec![], vec![], vec![0]]);
     }
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::cache::Cache;
 use crate::kernels::attention::Stored;
+use crate::model::decoder;
 use crate::shape::Shape;
 
 #[derive(Debug)]
@@ -12,11 +13,7 @@ pub struct Sequence {
 }
 
 /// Ids that a sequence goes on with.
-#[derive(Debug)]
-pub struct Span<'a> {
-    pub sequence: &'a mut Sequence,
-    pub ids: &'a [u32],
-}
+pub type Span<'a> = decoder::Span<'a, Sequence>;
 
 impl Sequence {
     /// An empty one with room for `context` tokens, no page of which is touched before it is used.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 
 /// All of it together.
 const LIMIT_BYTES: u64 = 20_000_000_000;
@@ -19,19 +19,28 @@ pub fn part_of(path: &Path) -> PathBuf {
 }
 
 /// Removes what was not used for longest until there is room for so much more, and what was begun and left. `instead` is what
-/// the new file will replace.
-pub fn make_room(shelf: &Path, bytes: u64, instead: &Path) -> Result<()> {
+/// the new file will replace; `free_bytes` is asked how much of the disk is free. Where not even all that is kept would make
+/// room enough, it stays.
+pub fn make_room(
+    shelf: &Path,
+    bytes: u64,
+    instead: &Path,
+    free_bytes: impl Fn(&Path) -> Result<u64>,
+) -> Result<()> {
     ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than are kept");
-    ensure!(
-        bytes.saturating_add(LEFT_FREE_BYTES) <= free_bytes(shelf)?,
-        "the disk has no room for {bytes} bytes"
-    );
-    shrink(shelf, LIMIT_BYTES - bytes, instead);
+    let kept = shrink(shelf, LIMIT_BYTES - bytes, instead);
+    let lacking = || Ok::<_, Error>((bytes + LEFT_FREE_BYTES).saturating_sub(free_bytes(shelf)?));
+    let first = lacking()?;
+    if 0 < first && first <= kept {
+        shrink(shelf, kept - first, instead);
+    }
+    ensure!(lacking()? == 0, "the disk has no room for {bytes} bytes");
     Ok(())
 }
 
-pub fn shrink(shelf: &Path, limit: u64, instead: &Path) {
-    let Ok(entries) = std::fs::read_dir(shelf) else { return };
+/// What is kept afterwards, in bytes.
+pub fn shrink(shelf: &Path, limit: u64, instead: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(shelf) else { return 0 };
     let mut kept = Vec::new();
     for entry in entries.flatten() {
         let path = entry.path();
@@ -54,6 +63,7 @@ pub fn shrink(shelf: &Path, limit: u64, instead: &Path) {
             held -= bytes;
         }
     }
+    held
 }
 
 /// Another process may have been faster, or have it mapped, which is no matter.
@@ -62,7 +72,7 @@ fn remove(path: &Path) {
 }
 
 /// What a user without privileges can still write.
-fn free_bytes(folder: &Path) -> Result<u64> {
+pub fn free_bytes(folder: &Path) -> Result<u64> {
     let disk = nix::sys::statvfs::statvfs(folder);
     let disk = disk.with_context(|| format!("cannot ask for the free space of `{}`", folder.display()))?;
     // As wide as the system makes them, which is not everywhere the same.

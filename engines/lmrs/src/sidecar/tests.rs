@@ -81,16 +81,19 @@ fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
     assert_same(sidecar.read(&pool), &made);
 }
 
+/// A hundred bytes that were used so many seconds ago.
+fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, [0; 100]).unwrap();
+    let used = SystemTime::now() - Duration::from_secs(age);
+    File::options().write(true).open(&path).unwrap().set_modified(used).unwrap();
+    path
+}
+
 #[test]
 fn what_was_not_used_for_longest_goes_first_and_what_is_replaced_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, age: u64| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, [0; 100]).unwrap();
-        let used = SystemTime::now() - Duration::from_secs(age);
-        File::options().write(true).open(&path).unwrap().set_modified(used).unwrap();
-        path
-    };
+    let file = |name: &str, age: u64| aged(folder.path(), name, age);
     let old = file("old.packed", 300);
     let [middle, new, mine] = [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
     let [left, busy, else_] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
@@ -102,6 +105,60 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_replaced_does_not_count(
     );
     shelf::shrink(folder.path(), 0, &mine);
     assert_eq!(there(&[&middle, &new, &mine]), [false, false, true]);
+}
+
+/// On a disk of which so much is free, a new file of 1000 bytes that is to replace `mine`, and what stays beside it.
+fn make_room(beside: u64) -> (Result<(), String>, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, age) in [("old.packed", 300), ("new.packed", 100), ("mine.packed", 900), ("a.part-1", 9000)] {
+        aged(folder.path(), name, age);
+    }
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let free = |_: &Path| Ok(beside + 300 - 100 * names().len() as u64);
+    let made = shelf::make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
+    (made.map_err(|error| error.to_string()), names())
+}
+
+#[test]
+fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
+    // A GB is left to others.
+    let needed = 1_000_001_000;
+    let all = ["mine.packed", "new.packed", "old.packed"];
+    let refused = "the disk has no room for 1000 bytes";
+    for (free, stays, outcome) in [
+        (needed, &all[..], Ok(())),
+        (needed - 100, &all[..2], Ok(())),
+        (needed - 101, &all[..1], Ok(())),
+        (needed - 200, &all[..1], Ok(())),
+        // Nothing goes in vain.
+        (needed - 201, &all[..], Err(refused.to_string())),
+    ] {
+        let (made, stayed) = make_room(free);
+        assert_eq!(made, outcome, "{free} free");
+        assert_eq!(stayed, stays, "{free} free");
+    }
+}
+
+#[test]
+fn a_disk_that_stays_full_whatever_goes_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = aged(folder.path(), "old.packed", 300);
+    let refused = shelf::make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
+    assert_eq!(refused.unwrap_err().to_string(), "the disk has no room for 1000 bytes");
+    assert!(!kept.exists());
+}
+
+#[test]
+fn more_than_is_ever_kept_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = shelf::make_room(folder.path(), 20_000_000_001, folder.path(), |_| Ok(u64::MAX));
+    assert_eq!(refused.unwrap_err().to_string(), "20000000001 bytes are more than are kept");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
 
 /// Products of bf16 are not stable in Rust for ARM.
-pub fn has_tiles(_: Level) -> bool {
+pub fn has_pairs(_: Level) -> bool {
     false
 }
 

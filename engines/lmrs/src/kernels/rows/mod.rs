@@ -103,7 +103,7 @@ impl Activations<'_> {
 
 /// Whether they are to be bf16, beside weights of this format: where a level multiplies pairs of them.
 pub fn takes_bf16(level: Level, format: Format) -> bool {
-    matches!(format, Format::Bf16 | Format::Bf16z) && has_tiles(level)
+    matches!(format, Format::Bf16 | Format::Bf16z) && has_pairs(level)
 }
 
 /// What tiles are filled from.
@@ -115,7 +115,7 @@ enum Source<'a> {
 
 /// To the nearest number in bf16, ties to even.
 pub fn narrow(level: Level, x: &[f32], narrowed: &mut Vec<u16>) {
-    assert!(has_tiles(level), "{level} has no products of pairs");
+    assert!(has_pairs(level), "{level} has no products of pairs");
     narrowed.resize(x.len(), 0);
     machine::narrow(level, x, narrowed);
 }
@@ -158,7 +158,7 @@ pub fn takes_near(level: Level, format: Format, tokens: usize) -> bool {
 
 /// Of one token what `pass` wants, to the nearest number in bf16, ties to even.
 pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
-    assert!(has_tiles(level), "{level} has no products of pairs");
+    assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(x.len() <= lines.len() * apart::NUMBERS, "lines of a token");
     machine::narrow_lines(level, x, lines);
 }
@@ -175,20 +175,20 @@ pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
 }
 
 /// Whether a level multiplies pairs of bf16: `pack` and `tile` are for such levels alone.
-pub fn has_tiles(level: Level) -> bool {
-    machine::has_tiles(level)
+pub fn has_pairs(level: Level) -> bool {
+    machine::has_pairs(level)
 }
 
 /// The tokens from `first` on into a group of `packed`.
 pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [Line]) {
-    assert!(has_tiles(level), "{level} has no products of pairs");
+    assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(first < x.tokens() && lines.len() == packed::steps(x.width), "a group of the tokens");
     machine::pack(level, x, first, lines);
 }
 
 /// `packed` has all tokens of `out`.
 pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
-    assert!(has_tiles(level), "{level} has no products of pairs");
+    assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(!matches!(matrix.format, Format::F32 | Format::F16), "weights that bf16 holds");
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);

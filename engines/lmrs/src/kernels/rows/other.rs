@@ -9,7 +9,7 @@ use crate::kernels::{Level, Outputs};
 use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
 
-pub fn has_tiles(_: Level) -> bool {
+pub fn has_pairs(_: Level) -> bool {
     false
 }
 

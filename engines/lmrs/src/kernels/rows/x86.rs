@@ -23,14 +23,14 @@ pub unsafe fn tiles_are_right() -> bool {
     unsafe { tiles::works::<Squares>() }
 }
 
-pub fn has_tiles(level: Level) -> bool {
+pub fn has_pairs(level: Level) -> bool {
     level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
 /// Only where there are tiles of AMX: `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for
 /// any number of tokens, and so are rows of bf16 that stay near. (Measured: `MEASURED.md`.)
 pub fn takes_tiles(level: Level) -> bool {
-    level.instructions() == Instructions::Amx && has_tiles(level)
+    level.instructions() == Instructions::Amx && has_pairs(level)
 }
 
 /// Rows at once: so many that their sums with a few tokens stay in registers.

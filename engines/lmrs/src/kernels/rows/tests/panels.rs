@@ -104,7 +104,7 @@ pub fn cases(mut check: impl FnMut(Case)) {
 
 /// Those that have products of pairs.
 fn levels() -> Vec<Level> {
-    Level::here().into_iter().filter(|level| rows::has_tiles(*level)).collect()
+    Level::here().into_iter().filter(|level| rows::has_pairs(*level)).collect()
 }
 
 #[test]

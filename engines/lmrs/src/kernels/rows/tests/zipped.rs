@@ -2,7 +2,7 @@
 
 use super::multiply;
 use crate::kernels::chance::Chance;
-use crate::kernels::rows::{self, Packed, TOKENS, has_tiles};
+use crate::kernels::rows::{self, Packed, TOKENS, has_pairs};
 use crate::kernels::{Level, Outputs, zipped};
 use crate::matrix::{Format, Matrix};
 use crate::ops::Ops;
@@ -70,7 +70,7 @@ fn tiles_have_the_same_bits_too() {
     for (outputs, inputs, tokens) in [(5, 128, 9), (70, 2048, 50), (131, 4096, 17)] {
         let matrices = both(&mut chance, outputs, inputs);
         let x = chance.rows(tokens, inputs);
-        for level in Level::here().into_iter().filter(|level| has_tiles(*level)) {
+        for level in Level::here().into_iter().filter(|level| has_pairs(*level)) {
             let [plain, packed] = matrices.each_ref().map(|matrix| {
                 let mut packed = Packed::default();
                 packed.reshape(tokens, inputs);

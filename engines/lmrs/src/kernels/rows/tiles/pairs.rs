@@ -151,7 +151,7 @@ pub unsafe fn transpose(block: &mut Block) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Packed, TOKENS, has_tiles, pack};
+    use super::super::super::{Packed, TOKENS, has_pairs, pack};
     use super::super::pack::bf16_from_f32;
     use crate::kernels::Level;
     use crate::kernels::chance::Chance;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn every_pair_stands_where_tiles_look_for_it_and_all_else_is_zero() {
         let mut chance = Chance::new(31);
-        for level in Level::here().into_iter().filter(|level| has_tiles(*level)) {
+        for level in Level::here().into_iter().filter(|level| has_pairs(*level)) {
             for (tokens, inputs) in [(1, 1), (16, 32), (17, 33), (40, 131), (3, 512)] {
                 let x = chance.rows(tokens, inputs);
                 let mut packed = Packed::default();
