@@ -199,6 +199,16 @@ fn a_batch_of_many_makes_its_tokens_together_and_each_sequence_gets_its_own() {
     }
 }
 
+#[test]
+fn of_many_prompts_that_are_read_together_no_more_than_a_few_are_asked_for_their_first_token_in_one_pass() {
+    for lengths in [[20; 8].as_slice(), &[20; 9], &[20, 20, 20, 20, 20, 20, 20, 20, 300], &[9; 28]] {
+        let prompts: Vec<_> = (0..).zip(lengths).map(|(seed, &length)| prompt(length, seed)).collect();
+        let mut model = model(Toy::new(ALL), 0);
+        let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 2)).collect();
+        assert_eq!(run(&mut model, &job(&prompts, 2), &[]), expected);
+    }
+}
+
 /// Overlapping requests with prompts of these lengths, each with the tokens that it is to make.
 fn admitted(lengths: &[usize], max_new_tokens: u32) -> (LoadedModel<Toy>, Vec<Option<Tokens>>) {
     let mut model = model(Toy::new(ALL), 0);
