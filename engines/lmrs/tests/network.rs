@@ -167,7 +167,7 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
         let mut ops = ops(2);
         let mut network = load(path, Asked::Own, &ops);
         let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
-        logits(&mut network, &mut ops, &mut sequence, &[3, 1, 4, 1, 5])
+        every_logits(&mut network, &mut ops, &mut sequence, &[3, 1, 4, 1, 5])
     };
     let own = compute(&with);
     assert_eq!(compute(&path), own);
@@ -249,7 +249,7 @@ fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, Asked::Own, &ops);
             let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
-            let logits = logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+            let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
             let off = differences(&logits, &golden);
             let rms = (off.iter().map(|off| off * off).sum::<f64>() / off.len() as f64).sqrt();
             let theirs = golden.bf16_rms;
