@@ -26,7 +26,7 @@ use crate::region::Region;
 use header::{Header, Source};
 
 /// Raised whenever what is packed lies in memory in another way.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 /// Where the packed weights begin in their file: at a page.
 const BEGIN: usize = 1 << 16;
 

@@ -63,16 +63,10 @@ impl Lanes for Vnni {
 
     /// 12 sums of integers, 12 of floats, and a line, a scale, masks.
     const SUMS: usize = 12;
-    const HOLDS: bool = true;
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> __m512i {
         unsafe { _mm512_loadu_si512(at.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn hold(bytes: __m512i) -> __m512i {
-        unsafe { in_order(bytes) }
     }
 
     #[inline(always)]
@@ -121,6 +115,13 @@ impl Lanes for Vnni {
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn now(mut floats: __m512) -> __m512 {
+        // SAFETY: it does nothing.
+        unsafe { asm!("/* {0} */", inout(zmm_reg) floats, options(nomem, nostack, preserves_flags)) };
+        floats
     }
 
     #[inline(always)]

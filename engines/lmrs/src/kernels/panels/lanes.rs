@@ -15,15 +15,8 @@ pub trait Lanes {
 
     /// Panels times tokens whose sums stay in registers.
     const SUMS: usize;
-    /// There are registers for all lines of a run.
-    const HOLDS: bool = false;
 
     unsafe fn bytes(at: *const u8) -> Self::Bytes;
-    /// No instruction, but what comes later in the source is read later.
-    #[inline(always)]
-    unsafe fn hold(bytes: Self::Bytes) -> Self::Bytes {
-        bytes
-    }
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes;
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Each byte moved by so many bits; what comes in from the neighbour is anything.
@@ -44,6 +37,11 @@ pub trait Lanes {
     unsafe fn halves(at: *const u8) -> Self::Floats;
     unsafe fn unsigned(at: *const u8) -> Self::Floats;
     unsafe fn signed(at: *const u8) -> Self::Floats;
+    /// No instruction, but what it is made of is read before what comes later in the source.
+    #[inline(always)]
+    unsafe fn now(floats: Self::Floats) -> Self::Floats {
+        floats
+    }
     unsafe fn floats(at: *const f32) -> Self::Floats;
     unsafe fn store(floats: Self::Floats, at: *mut f32);
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats;

@@ -4,22 +4,23 @@
 use super::input::Block;
 use super::lanes::Lanes;
 
-/// A format. A group (64 inputs) has some runs, each of some lines and with a scale of its own. `group` is where a group
-/// begins, and `last` the last line of its stretch; what is read lies in between, and the processor has what `L` needs.
+/// A format. A stretch is a line that some groups share, where there is one, and the groups. A group (64 inputs) has a line of
+/// scales and some runs, each of some lines. `group` is where a group begins, `head` where its stretch does; what is read lies
+/// in both, and the processor has what `L` needs.
 pub trait Numbers {
+    /// Of the line that groups share.
+    const HEAD_BYTES: usize;
     const GROUPS: usize;
     const GROUP_BYTES: usize;
-    const STRETCH_BYTES: usize;
+    const STRETCH_BYTES: usize = Self::HEAD_BYTES + Self::GROUPS * Self::GROUP_BYTES;
     /// Runs in a group: 2 of 8 lines, or 4 of 4 lines.
     const RUNS: usize;
     /// Numbers are 128 more than meant, and up to 255.
     const WIDE: bool = false;
-    /// Memory gives more where all lines of a run are asked for at once. Not where two runs share their lines.
-    const HELD: bool = false;
 
     /// A line of run `RUN`: four numbers of each output.
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, last: *const u8) -> L::Floats;
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats;
     /// What is taken off each number after it was scaled.
     unsafe fn minimum<L: Lanes, const RUN: usize>(_: *const u8, _: *const u8) -> Option<L::Floats> {
         None
@@ -34,23 +35,22 @@ pub struct Q4K;
 pub struct Q6K;
 
 impl Numbers for Q8_0 {
+    const HEAD_BYTES: usize = 0;
     const GROUPS: usize = 1;
     const GROUP_BYTES: usize = 17 * 64;
-    const STRETCH_BYTES: usize = 17 * 64;
     const RUNS: usize = 2;
     const WIDE: bool = true;
-    const HELD: bool = true;
 
     #[inline(always)]
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 16 lines.
-        unsafe { L::bytes(group.add((RUN * 8 + line) * 64)) }
+        unsafe { L::bytes(group.add((1 + RUN * 8 + line) * 64)) }
     }
 
     #[inline(always)]
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the line after them.
-        unsafe { L::halves(group.add(16 * 64 + RUN * 32)) }
+        // SAFETY: a half of the line before them.
+        unsafe { L::halves(group.add(RUN * 32)) }
     }
 
     #[inline(always)]
@@ -70,21 +70,21 @@ unsafe fn nibbles<L: Lanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
 }
 
 impl Numbers for Q4_0 {
+    const HEAD_BYTES: usize = 0;
     const GROUPS: usize = 1;
     const GROUP_BYTES: usize = 9 * 64;
-    const STRETCH_BYTES: usize = 9 * 64;
     const RUNS: usize = 2;
 
     #[inline(always)]
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines.
-        unsafe { nibbles::<L, RUN>(group.add(line * 64)) }
+        unsafe { nibbles::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the line after them.
-        unsafe { L::halves(group.add(8 * 64 + RUN * 32)) }
+        // SAFETY: a half of the line before them.
+        unsafe { L::halves(group.add(RUN * 32)) }
     }
 
     #[inline(always)]
@@ -94,27 +94,27 @@ impl Numbers for Q4_0 {
 }
 
 impl Numbers for Q4K {
+    const HEAD_BYTES: usize = 64;
     const GROUPS: usize = 4;
     const GROUP_BYTES: usize = 9 * 64;
-    const STRETCH_BYTES: usize = (4 * 9 + 1) * 64;
     const RUNS: usize = 2;
 
     #[inline(always)]
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines.
-        unsafe { nibbles::<L, RUN>(group.add(line * 64)) }
+        unsafe { nibbles::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, last: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the line after them; a half of the last line.
-        unsafe { L::times(L::unsigned(group.add(8 * 64 + RUN * 16)), L::halves(last)) }
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+        // SAFETY: a quarter of the line before them; a half of the head.
+        unsafe { L::times(L::unsigned(group.add(RUN * 16)), L::halves(head)) }
     }
 
     #[inline(always)]
-    unsafe fn minimum<L: Lanes, const RUN: usize>(group: *const u8, last: *const u8) -> Option<L::Floats> {
+    unsafe fn minimum<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> Option<L::Floats> {
         // SAFETY: as in `scale`.
-        unsafe { Some(L::times(L::unsigned(group.add(8 * 64 + 32 + RUN * 16)), L::halves(last.add(32)))) }
+        unsafe { Some(L::times(L::unsigned(group.add(32 + RUN * 16)), L::halves(head.add(32)))) }
     }
 
     #[inline(always)]
@@ -124,20 +124,19 @@ impl Numbers for Q4K {
 }
 
 impl Numbers for Q6K {
+    const HEAD_BYTES: usize = 64;
     const GROUPS: usize = 4;
     const GROUP_BYTES: usize = 13 * 64;
-    const STRETCH_BYTES: usize = (4 * 13 + 1) * 64;
     const RUNS: usize = 4;
-    const HELD: bool = true;
 
     #[inline(always)]
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines, and one of the 4 after them.
         unsafe {
-            let pairs = L::bytes(group.add((RUN % 2 * 4 + line) * 64));
+            let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
             let lower = L::and(if RUN < 2 { pairs } else { L::right::<4>(pairs) }, 15);
             // Two bits of each of the four runs; they belong in bits 4 and 5.
-            let fours = L::bytes(group.add((8 + line) * 64));
+            let fours = L::bytes(group.add((9 + line) * 64));
             let upper = match RUN {
                 0 => L::left::<4>(fours),
                 1 => L::left::<2>(fours),
@@ -149,9 +148,9 @@ impl Numbers for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, last: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the line after them; a half of the last line.
-        unsafe { L::times(L::signed(group.add(12 * 64 + RUN * 16)), L::halves(last)) }
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+        // SAFETY: a quarter of the line before them; a half of the head.
+        unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
     }
 
     #[inline(always)]

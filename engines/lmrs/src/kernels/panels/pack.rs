@@ -34,11 +34,11 @@ fn pack_q8_0(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
     let groups = panel.chunks_exact_mut(17 * 64);
     for (blocks, group) in blocks::<34>(inputs, 32, row).chunks(2).zip(groups) {
         for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
-            let lines = group[half * 8 * 64..].chunks_exact_mut(64);
+            let lines = group[(1 + half * 8) * 64..].chunks_exact_mut(64);
             for (quad, line) in quants.as_chunks::<4>().0.iter().zip(lines) {
                 line[output * 4..][..4].copy_from_slice(&quad.map(|quant| quant ^ 0x80));
             }
-            group[16 * 64 + half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
+            group[half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
         }
     }
 }
@@ -50,11 +50,11 @@ fn pack_q4_0(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
             // The file has input i below input i + 16; the panel has block 0 below block 1.
             for (quad, pairs) in quants.as_chunks::<4>().0.iter().enumerate() {
                 for (byte, pair) in pairs.iter().enumerate() {
-                    group[quad * 64 + output * 4 + byte] |= (pair & 15) << (4 * half);
-                    group[(quad + 4) * 64 + output * 4 + byte] |= (pair >> 4) << (4 * half);
+                    group[(quad + 1) * 64 + output * 4 + byte] |= (pair & 15) << (4 * half);
+                    group[(quad + 5) * 64 + output * 4 + byte] |= (pair >> 4) << (4 * half);
                 }
             }
-            group[8 * 64 + half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
+            group[half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
         }
     }
 }
@@ -62,20 +62,21 @@ fn pack_q4_0(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
 fn pack_q4_k(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
     let stretches = panel.chunks_exact_mut(Format::Q4K.stretch_bytes());
     for (block, stretch) in blocks::<144>(inputs, 256, row).iter().zip(stretches) {
-        for group in 0..4 {
+        let (head, groups) = stretch.split_at_mut(64);
+        head[output * 2..][..2].copy_from_slice(&block[..2]);
+        head[32 + output * 2..][..2].copy_from_slice(&block[2..4]);
+        for (number, group) in groups.chunks_exact_mut(9 * 64).enumerate() {
+            for half in 0..2 {
+                let (scale, minimum) = q4_k_scale(&block[4..16], number * 2 + half);
+                group[half * 16 + output] = scale;
+                group[32 + half * 16 + output] = minimum;
+            }
             // Both have run 2n below run 2n + 1, byte by byte.
-            let lines = stretch[group * 9 * 64..].chunks_exact_mut(64);
-            for (quad, line) in block[16 + group * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
+            let lines = group[64..].chunks_exact_mut(64);
+            for (quad, line) in block[16 + number * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
                 line[output * 4..][..4].copy_from_slice(quad);
             }
-            for half in 0..2 {
-                let (scale, minimum) = q4_k_scale(&block[4..16], group * 2 + half);
-                stretch[(group * 9 + 8) * 64 + half * 16 + output] = scale;
-                stretch[(group * 9 + 8) * 64 + 32 + half * 16 + output] = minimum;
-            }
         }
-        stretch[36 * 64 + output * 2..][..2].copy_from_slice(&block[..2]);
-        stretch[36 * 64 + 32 + output * 2..][..2].copy_from_slice(&block[2..4]);
     }
 }
 
@@ -94,22 +95,21 @@ fn q4_k_scale(packed: &[u8], run: usize) -> (u8, u8) {
 fn pack_q6_k(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
     let stretches = panel.chunks_exact_mut(Format::Q6K.stretch_bytes());
     for (block, stretch) in blocks::<210>(inputs, 256, row).iter().zip(stretches) {
+        let (head, groups) = stretch.split_at_mut(64);
+        head[output * 2..][..2].copy_from_slice(&block[208..]);
         for run in 0..8 {
             // Of 32 numbers: which half of which bytes of the file, and of which lines of the panel.
-            let (group, half, file, part) = (run / 2, run % 2, run / 4, run % 4);
+            let (half, file, part) = (run % 2, run / 4, run % 4);
+            let group = &mut groups[run / 2 * 13 * 64..][..13 * 64];
+            for sixteen in 0..2 {
+                group[(half * 2 + sixteen) * 16 + output] = block[192 + run * 2 + sixteen];
+            }
             for i in 0..32 {
                 let lower = block[file * 64 + part % 2 * 32 + i] >> (part / 2 * 4) & 15;
                 let upper = block[128 + file * 32 + i] >> (part * 2) & 3;
-                let line = group * 13 * 64 + i / 4 * 64 + output * 4 + i % 4;
-                stretch[line] |= lower << (4 * half);
-                let line = (group * 13 + 8) * 64 + i / 4 % 4 * 64 + output * 4 + i % 4;
-                stretch[line] |= upper << (4 * half + i / 16 * 2);
-            }
-            for sixteen in 0..2 {
-                let place = (group * 13 + 12) * 64 + (half * 2 + sixteen) * 16 + output;
-                stretch[place] = block[192 + run * 2 + sixteen];
+                group[(1 + i / 4) * 64 + output * 4 + i % 4] |= lower << (4 * half);
+                group[(9 + i / 4 % 4) * 64 + output * 4 + i % 4] |= upper << (4 * half + i / 16 * 2);
             }
         }
-        stretch[52 * 64 + output * 2..][..2].copy_from_slice(&block[208..]);
     }
 }

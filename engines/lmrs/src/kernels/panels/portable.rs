@@ -48,15 +48,15 @@ fn add_block(format: Format, stretch: &[u8], block: usize, output: usize, x: &Bl
 pub fn number(format: Format, stretch: &[u8], output: usize, input: usize) -> i32 {
     let (group, block, quad) = (input / GROUP, input % GROUP / BLOCK, input % BLOCK / 4);
     let place = output * 4 + input % 4;
-    let byte =
-        |group_lines: usize, line: usize| i32::from(stretch[(group * group_lines + line) * 64 + place]);
+    let byte = |line: usize| i32::from(stretch[line * 64 + place]);
     match format {
-        Format::Q8_0 => byte(17, block * 8 + quad) - 128,
-        Format::Q4_0 => (byte(9, quad) >> (4 * block) & 15) - 8,
-        Format::Q4K => byte(9, quad) >> (4 * block) & 15,
+        Format::Q8_0 => byte(1 + block * 8 + quad) - 128,
+        Format::Q4_0 => (byte(1 + quad) >> (4 * block) & 15) - 8,
+        Format::Q4K => byte(1 + group * 9 + 1 + quad) >> (4 * block) & 15,
         Format::Q6K => {
-            let lower = byte(13, quad) >> (4 * block) & 15;
-            let upper = byte(13, 8 + quad % 4) >> (4 * block + quad / 4 * 2) & 3;
+            let first = 1 + group * 13 + 1;
+            let lower = byte(first + quad) >> (4 * block) & 15;
+            let upper = byte(first + 8 + quad % 4) >> (4 * block + quad / 4 * 2) & 3;
             (lower | upper << 4) - 32
         }
         Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
@@ -67,16 +67,15 @@ pub fn number(format: Format, stretch: &[u8], output: usize, input: usize) -> i3
 pub fn scale(format: Format, stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
     let (group, block) = (input / GROUP, input % GROUP / BLOCK);
     match format {
-        Format::Q8_0 => (half::at(&stretch[16 * 64..], block * 16 + output), None),
-        Format::Q4_0 => (half::at(&stretch[8 * 64..], block * 16 + output), None),
+        Format::Q8_0 | Format::Q4_0 => (half::at(stretch, block * 16 + output), None),
         Format::Q4K => {
-            let (line, last) = (&stretch[(group * 9 + 8) * 64..], &stretch[36 * 64..]);
-            let scale = half::at(last, output) * f32::from(line[block * 16 + output]);
-            (scale, Some(half::at(last, 16 + output) * f32::from(line[32 + block * 16 + output])))
+            let line = &stretch[(1 + group * 9) * 64..];
+            let scale = half::at(stretch, output) * f32::from(line[block * 16 + output]);
+            (scale, Some(half::at(stretch, 16 + output) * f32::from(line[32 + block * 16 + output])))
         }
         Format::Q6K => {
-            let scale = stretch[(group * 13 + 12) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
-            (half::at(&stretch[52 * 64..], output) * f32::from(scale), None)
+            let scale = stretch[(1 + group * 13) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
+            (half::at(stretch, output) * f32::from(scale), None)
         }
         Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
     }

@@ -30,8 +30,8 @@ pub unsafe fn multiply<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: 
             let stretch = panels.map(|panel| panel.add(stretch * N::STRETCH_BYTES));
             for group in 0..N::GROUPS {
                 let group = Group::<PANELS> {
-                    starts: stretch.map(|stretch| stretch.add(group * N::GROUP_BYTES)),
-                    lasts: stretch.map(|stretch| stretch.add(N::STRETCH_BYTES - 64)),
+                    starts: stretch.map(|stretch| stretch.add(N::HEAD_BYTES + group * N::GROUP_BYTES)),
+                    heads: stretch,
                 };
                 if N::RUNS == 2 {
                     run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
@@ -55,16 +55,16 @@ pub unsafe fn multiply<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: 
     }
 }
 
-/// The same group of each panel, and the last line of its stretch.
+/// The same group of each panel, and where its stretch begins.
 struct Group<const PANELS: usize> {
     starts: [*const u8; PANELS],
-    lasts: [*const u8; PANELS],
+    heads: [*const u8; PANELS],
 }
 
 /// Inputs that share a scale.
 ///
 /// # Safety
-/// The processor has what `L` needs; `group` leads to a group of `N` and to the last line of its stretch, in each panel; at
+/// The processor has what `L` needs; `group` leads to a group of `N` and to the head of its stretch, in each panel; at
 /// `blocks` there is a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
 #[inline(always)]
 unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
@@ -75,70 +75,35 @@ unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, co
     // SAFETY: the lines of a run lie within its group, and their inputs within a block; all else is promised.
     unsafe {
         let x = |token: usize| &*blocks.add(token);
+        // They lie before the lines, and are read before them.
+        let scales: [L::Floats; PANELS] =
+            std::array::from_fn(|panel| L::now(N::scale::<L, RUN>(group.starts[panel], group.heads[panel])));
         let mut dots: [[L::Ints; TOKENS]; PANELS] = [std::array::from_fn(|token| {
             let less = N::less::<RUN>(x(token));
             if N::WIDE { L::spread_128(less) } else { L::spread(less) }
         }); PANELS];
         let lines = 16 / N::RUNS;
         let first = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };
-        if L::HOLDS && N::HELD && PANELS * TOKENS == 1 {
-            let (start, quads) = (group.starts[0], x(0).numbers.as_ptr().add(first * 4));
-            let dot = &mut dots[0][0];
-            match lines {
-                8 => *dot = alone::<L, N, RUN, 8>(start, quads, *dot),
-                _ => *dot = alone::<L, N, RUN, 4>(start, quads, *dot),
-            }
-        } else {
-            for line in 0..lines {
-                for (start, dots) in group.starts.iter().zip(&mut dots) {
-                    let numbers = N::line::<L, RUN>(*start, line);
-                    for (token, dot) in dots.iter_mut().enumerate() {
-                        let quad = x(token).numbers.as_ptr().add((first + line) * 4);
-                        *dot = dot_of::<L, N>(*dot, numbers, quad);
-                    }
+        for line in 0..lines {
+            for (start, dots) in group.starts.iter().zip(&mut dots) {
+                let numbers = N::line::<L, RUN>(*start, line);
+                for (token, dot) in dots.iter_mut().enumerate() {
+                    let quad = x(token).numbers.as_ptr().add((first + line) * 4);
+                    *dot =
+                        if N::WIDE { L::dot_128(*dot, numbers, quad) } else { L::dot(*dot, numbers, quad) };
                 }
             }
         }
         for panel in 0..PANELS {
-            let (start, last) = (group.starts[panel], group.lasts[panel]);
-            let scale = N::scale::<L, RUN>(start, last);
+            let (start, head) = (group.starts[panel], group.heads[panel]);
             for (token, total) in totals[panel].iter_mut().enumerate() {
-                *total = L::add_dot(*total, dots[panel][token], scale, x(token).scale);
+                *total = L::add_dot(*total, dots[panel][token], scales[panel], x(token).scale);
             }
-            if let Some(minimum) = N::minimum::<L, RUN>(start, last) {
+            if let Some(minimum) = N::minimum::<L, RUN>(start, head) {
                 for (token, total) in totals[panel].iter_mut().enumerate() {
                     *total = L::add_times(*total, minimum, x(token).minus_sum);
                 }
             }
         }
     }
-}
-
-/// A run of one panel and one token. Its lines are all asked for before the first is multiplied: memory gives more so, because
-/// less of what comes later is asked for in between.
-///
-/// # Safety
-/// As of `run`, with so many lines at `start`, and as many fours at `quads`.
-#[inline(always)]
-unsafe fn alone<L: Lanes, N: Numbers, const RUN: usize, const LINES: usize>(
-    start: *const u8,
-    quads: *const i8,
-    mut dot: L::Ints,
-) -> L::Ints {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let lines: [L::Bytes; LINES] = std::array::from_fn(|line| L::hold(N::line::<L, RUN>(start, line)));
-        for (line, numbers) in lines.into_iter().enumerate() {
-            dot = dot_of::<L, N>(dot, numbers, quads.add(line * 4));
-        }
-        dot
-    }
-}
-
-/// # Safety
-/// As of `Lanes::dot`.
-#[inline(always)]
-unsafe fn dot_of<L: Lanes, N: Numbers>(sums: L::Ints, numbers: L::Bytes, quad: *const i8) -> L::Ints {
-    // SAFETY: the caller's promise.
-    unsafe { if N::WIDE { L::dot_128(sums, numbers, quad) } else { L::dot(sums, numbers, quad) } }
 }

@@ -64,7 +64,7 @@ unsafe fn multiply_format<L: Lanes, N: Numbers>(
     out: &mut Outputs<'_>,
 ) {
     let walk = Walk::<N> {
-        matrix,
+        panels: matrix.panels(),
         stretches: matrix.inputs.div_ceil(matrix.format.stretch()),
         numbers: PhantomData,
     };
@@ -92,7 +92,9 @@ type Tile<'a> = (Range<usize>, &'a [Block]);
 
 /// A matrix whose format is `N`.
 struct Walk<'a, N> {
-    matrix: &'a Matrix,
+    /// One behind the other.
+    panels: &'a [u8],
+    /// Of a panel.
     stretches: usize,
     numbers: PhantomData<N>,
 }
@@ -151,11 +153,8 @@ impl<N: Numbers> Walk<'_, N> {
         out: &mut Outputs<'_>,
     ) {
         let width = tokens.len();
-        let starts = panels.map(|panel| {
-            let weights = self.matrix.panel(panel);
-            assert!(weights.len() == self.stretches * N::STRETCH_BYTES, "the bytes of a panel");
-            weights.as_ptr()
-        });
+        let bytes = self.stretches * N::STRETCH_BYTES;
+        let starts = panels.map(|panel| self.panels[panel * bytes..][..bytes].as_ptr());
         assert!(blocks.len() >= self.stretches * N::GROUPS * (GROUP / BLOCK) * width, "the blocks of a tile");
         let mut done = 0;
         macro_rules! at_once {
@@ -183,10 +182,15 @@ impl<N: Numbers> Walk<'_, N> {
     }
 }
 
+/// Between two panels memory waits for whoever reads it, so this is short, and no call where a panel is whole.
+#[inline(always)]
 fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
-    let Range { start, end } = out.outputs();
-    let (first, end) = (panel * PANEL, end.min(panel * PANEL + PANEL));
+    let first = panel * PANEL - out.outputs().start;
     for (token, sums) in (token..).zip(sums) {
-        out.row_mut(token)[first - start..end - start].copy_from_slice(&sums[..end - first]);
+        let places = &mut out.row_mut(token)[first..];
+        match places.first_chunk_mut() {
+            Some(places) => *places = *sums,
+            None => places.copy_from_slice(&sums[..places.len()]),
+        }
     }
 }

@@ -78,33 +78,32 @@ pub unsafe fn widen<T: Tile>(
 /// Line `i` of the block has inputs `4i .. 4i + 4` of the group, a byte each, of 16 outputs.
 #[inline(always)]
 fn unpack(format: Format, stretch: &[u8], group: usize) -> (Block, Scales) {
-    let last = &stretch[format.stretch_bytes() - 64..];
+    // What all inputs of the stretch share.
+    let (head, rest) = stretch.split_at(64);
     match format {
         Format::Q8_0 => {
-            let times = [0, 32].map(|at| halves(&last[at..]));
-            (std::array::from_fn(|at| line(stretch, at)), Scales::less(128.0, twice(times)))
+            let times = [0, 32].map(|at| halves(&head[at..]));
+            (std::array::from_fn(|at| line(rest, at)), Scales::less(128.0, twice(times)))
         }
         Format::Q4_0 => {
-            let times = [0, 32].map(|at| halves(&last[at..]));
-            (nibbles(stretch), Scales::less(8.0, twice(times)))
+            let times = [0, 32].map(|at| halves(&head[at..]));
+            (nibbles(rest), Scales::less(8.0, twice(times)))
         }
         Format::Q4K => {
-            let group = &stretch[group * 9 * 64..][..9 * 64];
-            let scales = &group[8 * 64..];
-            let (d, minimum) = (halves(last), halves(&last[32..]));
+            let (scales, numbers) = rest[group * 9 * 64..].split_at(64);
+            let (d, minimum) = (halves(head), halves(&head[32..]));
             let times = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));
             let plus = [32, 48].map(|at| product(minimum, lanes(&scales[at..], |byte| -f32::from(byte))));
-            (nibbles(group), Scales { times: twice(times), plus: twice(plus) })
+            (nibbles(numbers), Scales { times: twice(times), plus: twice(plus) })
         }
         Format::Q6K => {
-            let group = &stretch[group * 13 * 64..][..13 * 64];
-            let scale =
-                |run: usize| lanes(&group[12 * 64 + run * 16..], |byte| f32::from(byte.cast_signed()));
-            let d = halves(last);
-            let mut block = nibbles(group);
+            let (scales, numbers) = rest[group * 13 * 64..].split_at(64);
+            let scale = |run: usize| lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
+            let d = halves(head);
+            let mut block = nibbles(numbers);
             for at in 0..4 {
                 // Two bits of each of the four runs, which belong in bits 4 and 5 of each byte.
-                let fours = line(group, 8 + at).0;
+                let fours = line(numbers, 8 + at).0;
                 for (output, fours) in fours.into_iter().enumerate() {
                     block[at].0[output] |= fours << 4 & 0x3030_3030;
                     block[at + 4].0[output] |= fours << 2 & 0x3030_3030;
