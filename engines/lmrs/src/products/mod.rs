@@ -8,7 +8,7 @@ mod work;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::kernels::rows::{Activations, Apart, Packed, TOKENS};
+use crate::kernels::rows::{Activations, Apart, Narrowed, Packed, TOKENS};
 use crate::kernels::{Level, Outputs, panels, rows};
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -29,7 +29,7 @@ const PIECE_TOKENS: usize = 8;
 /// Activations in the forms that kernels want, and their memory.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    narrowed: Vec<u16>, // [tokens][inputs], as bf16
+    narrowed: Narrowed, // [tokens][inputs]
     apart: Apart,
     pairs: Packed,
     panels: panels::Input,
@@ -147,7 +147,7 @@ impl Scratch {
     /// As dots want them beside this matrix.
     fn activations<'a>(&'a self, level: Level, x: &'a [f32], matrix: &Matrix) -> Activations<'a> {
         match rows::takes_bf16(level, matrix.format) {
-            true => Activations::Bf16(&self.narrowed),
+            true => Activations::Bf16(self.narrowed.all()),
             false => Activations::F32(x),
         }
     }

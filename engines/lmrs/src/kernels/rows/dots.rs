@@ -122,6 +122,15 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     unsafe {
         let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
+        // The fewer instructions for a line, the further a processor that waits for memory runs ahead.
+        while ROWS * TOKENS == 1 && input + 8 * L::LANES <= inputs {
+            for pair in 0..4 {
+                let input = input + 2 * pair * L::LANES;
+                step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
+                step::<L, W, ROWS, TOKENS>(&mut sums[L::CHAINS - 1], &rows, &x, input + L::LANES);
+            }
+            input += 8 * L::LANES;
+        }
         while input + 2 * L::LANES <= inputs {
             if ahead != 0 {
                 fetch::<L, W, ROWS>(&rows, ahead, input);
@@ -135,7 +144,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
             input += L::LANES;
         }
         // Here, and not in each step, all sums go to memory: a loop over them would have them there throughout.
-        let sums = std::hint::black_box(sums);
+        let sums = if ROWS * TOKENS == 1 { sums } else { std::hint::black_box(sums) };
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
             for row in 0..ROWS {

@@ -17,6 +17,7 @@
 mod apart;
 mod dots;
 mod lanes;
+mod narrowed;
 mod packed;
 mod portable;
 #[cfg(test)]
@@ -58,6 +59,7 @@ use crate::rows::Rows;
 pub use apart::Apart;
 #[cfg(target_arch = "x86_64")]
 pub use machine::tiles_are_right;
+pub use narrowed::Narrowed;
 pub use packed::{Packed, TOKENS};
 
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
@@ -114,10 +116,10 @@ enum Source<'a> {
 }
 
 /// To the nearest number in bf16, ties to even.
-pub fn narrow(level: Level, x: &[f32], narrowed: &mut Vec<u16>) {
+pub fn narrow(level: Level, x: &[f32], narrowed: &mut Narrowed) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    narrowed.resize(x.len(), 0);
-    machine::narrow(level, x, narrowed);
+    narrowed.resize(x.len());
+    machine::narrow(level, x, narrowed.all_mut());
 }
 
 /// `outs` are `stretches` ranges of outputs, none longer than the first, walked side by
