@@ -141,10 +141,27 @@ impl Matrix {
         &self.region
     }
 
-    /// Of floats: these outputs, row by row, zipped where they are.
+    /// Of floats that are not zipped: these outputs, row by row.
     pub fn rows(&self, outputs: Range<usize>) -> &[u8] {
-        let row = self.region.bytes().len() / self.outputs.max(1);
+        let row = Self::bytes_for(self.format, 1, self.inputs);
+        assert!(!self.format.is_panels() && self.format != Format::Bf16z, "rows as files have them");
         &self.region.bytes()[outputs.start * row..outputs.end * row]
+    }
+
+    /// Of zipped rows: those that stand together with this output.
+    pub fn zipped(&self, output: usize) -> zipped::Group<'_> {
+        let first = output / zipped::TOGETHER * zipped::TOGETHER;
+        let rows = zipped::TOGETHER.min(self.outputs - first);
+        zipped::Group::new(self.zipped_bytes(first..first + rows), rows, self.inputs)
+    }
+
+    /// Of zipped rows: all that stand together with one of these outputs.
+    pub fn zipped_bytes(&self, outputs: Range<usize>) -> &[u8] {
+        assert_eq!(self.format, Format::Bf16z, "zipped rows");
+        let row = zipped::row_bytes(self.inputs);
+        let (first, end) = (outputs.start / zipped::TOGETHER, outputs.end.div_ceil(zipped::TOGETHER));
+        let end = (end * zipped::TOGETHER).min(self.outputs);
+        &self.region.bytes()[(first * zipped::TOGETHER).min(end) * row..end * row]
     }
 
     /// Of blocks: all panels, one behind the other.

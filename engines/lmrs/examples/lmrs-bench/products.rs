@@ -3,8 +3,8 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
-use lmrs::kernels::Level;
+use anyhow::{Context, Result, anyhow};
+use lmrs::kernels::{Level, zipped};
 use lmrs::matrix::{Format, Matrix};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
@@ -27,7 +27,7 @@ pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
             for &tokens in &asking.tokens {
                 for &level in &asking.levels {
                     let what = [format.as_str().to_string(), format!("{outputs}x{inputs}")];
-                    let matrices = weights.matrices(format, outputs, inputs);
+                    let matrices = weights.matrices(format, outputs, inputs)?;
                     cases.push(case(what, matrices, tokens, level, asking.threads));
                 }
             }
@@ -101,11 +101,30 @@ impl Weights {
     }
 
     /// As many as there is room for, one behind the other.
-    fn matrices(&self, format: Format, outputs: usize, inputs: usize) -> Vec<Matrix> {
+    fn matrices(&self, format: Format, outputs: usize, inputs: usize) -> Result<Vec<Matrix>> {
         let bytes = Matrix::bytes_for(format, outputs, inputs);
         let copies = (self.0.bytes().len().min(WEIGHTS_BYTES) / bytes).max(1);
+        let region = match format {
+            Format::Bf16z => zipped(inputs, copies * bytes)?,
+            _ => self.0.clone(),
+        };
         let matrix =
-            |copy| Matrix::new(format, outputs, inputs, self.0.part(copy * bytes..(copy + 1) * bytes));
-        (0..copies).map(matrix).collect()
+            |copy| Matrix::new(format, outputs, inputs, region.part(copy * bytes..(copy + 1) * bytes));
+        Ok((0..copies).map(matrix).collect())
     }
+}
+
+/// Zipped rows that keep nothing aside, as those of a model hardly do: anything at all would be rows that keep all they can.
+fn zipped(inputs: usize, bytes: usize) -> Result<Region> {
+    let numbers: Vec<u8> = (0..zipped::TOGETHER * inputs)
+        .flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes())
+        .collect();
+    let mut group = vec![0; zipped::TOGETHER * zipped::row_bytes(inputs)];
+    zipped::pack(inputs, &numbers, &mut group)
+        .map_err(|_| anyhow!("rows of {inputs} that cannot be packed"))?;
+    let mut region = NewRegion::new(bytes)?;
+    for to in region.bytes_mut().chunks_mut(group.len()) {
+        to.copy_from_slice(&group[..to.len()]);
+    }
+    Ok(region.finish())
 }

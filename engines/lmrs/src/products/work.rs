@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::kernels::outputs::Split;
 use crate::kernels::rows::{self, DECODE_TOKENS};
-use crate::kernels::{Level, Outputs};
+use crate::kernels::{Level, Outputs, zipped};
 use crate::matrix::{Matrix, PANEL};
 use crate::rows::Rows;
 
@@ -75,7 +75,9 @@ impl Way {
             }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > DECODE_TOKENS => (worth(UNIT_BYTES), worth(NEAR_BYTES)),
-            Self::Panels | Self::Dots(_) => (worth(UNIT_BYTES), worth(TAKEN_BYTES)),
+            Self::Panels => (worth(UNIT_BYTES), worth(TAKEN_BYTES)),
+            // Whole groups of rows, where they stand together.
+            Self::Dots(_) => (worth(UNIT_BYTES).next_multiple_of(zipped::TOGETHER), worth(TAKEN_BYTES)),
         }
     }
 }

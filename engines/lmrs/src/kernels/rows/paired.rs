@@ -155,7 +155,11 @@ mod tests {
             for count in 0..70 {
                 let mut x = chance.numbers(count);
                 narrow(level, &x, &mut narrowed);
-                assert_eq!(narrowed.all(), x.iter().map(|x| bf16_from_f32(*x)).collect::<Vec<_>>(), "{level}");
+                assert_eq!(
+                    narrowed.all(),
+                    x.iter().map(|x| bf16_from_f32(*x)).collect::<Vec<_>>(),
+                    "{level}"
+                );
                 x.fill(1e-39);
                 narrow(level, &x, &mut narrowed);
                 assert_eq!(narrowed.all(), vec![0; count], "{level}");

@@ -8,7 +8,8 @@ use std::ops::Range;
 use super::apart::{Apart, NUMBERS, Numbers};
 use super::packed::Packed;
 use super::{Activations, Source, machine};
-use crate::kernels::{Level, Outputs, zipped};
+use crate::kernels::zipped::TOGETHER;
+use crate::kernels::{Level, Outputs};
 use crate::matrix::{Floats, Format, Matrix};
 
 /// Of rows that one token meets once: half of a first cache.
@@ -57,7 +58,7 @@ pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
     let most = if out.tokens() > SEVERAL { AGAIN_BYTES } else { FEW_BYTES };
     by_blocks(level, matrix, out, most, |floats, mut out| {
         let Range { start, end } = out.outputs();
-        let next = matrix.rows(end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs));
+        let next = matrix.zipped_bytes(end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs));
         machine::pass_near(level, &floats, x, next, &mut out);
     });
 }
@@ -68,7 +69,7 @@ pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     });
 }
 
-/// As many rows at once as so many bytes hold, and one at least.
+/// As many rows at once as so many bytes hold, and at least those that stand together.
 fn by_blocks(
     level: Level,
     matrix: &Matrix,
@@ -77,14 +78,15 @@ fn by_blocks(
     mut multiply: impl FnMut(Floats, Outputs),
 ) {
     let (inputs, outputs) = (matrix.inputs, out.outputs());
-    let most = (most_bytes / (inputs * BYTES).max(1)).clamp(1, outputs.len().max(1));
+    let most = most_bytes / (inputs * BYTES).max(1) / TOGETHER * TOGETHER;
+    let most = most.max(TOGETHER).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
     unpacked.resize(unpacked.len().max(most * inputs / NUMBERS), Numbers([0; NUMBERS]));
     for first in outputs.clone().step_by(most) {
         let some = first..outputs.end.min(first + most);
         let numbers = numbers_mut(&mut unpacked, some.len() * inputs);
         for (output, numbers) in some.clone().zip(numbers.chunks_exact_mut(inputs.max(1))) {
-            zipped::unpack(level, matrix.rows(output..output + 1), numbers);
+            matrix.zipped(output).unpack(level, output % TOGETHER, numbers);
         }
         multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(numbers)), out.part(some));
     }

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::{EXPONENTS, LINE, STRETCH, STRETCH_BYTES};
 
 #[target_feature(enable = "avx2")]
-pub fn unpack(head: &[u8], stretches: &[u8], into: &mut [u16]) {
+pub fn unpack(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
     let head = &head[..EXPONENTS];
     // SAFETY: 16 bytes.
     let exponents = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) };
@@ -19,7 +19,8 @@ pub fn unpack(head: &[u8], stretches: &[u8], into: &mut [u16]) {
         let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
         _mm256_or_si256(exponent, rest)
     };
-    for (stretch, into) in stretches.chunks_exact(STRETCH_BYTES).zip(into.chunks_exact_mut(STRETCH)) {
+    for (stretch, into) in stretches.chunks(step).zip(into.chunks_exact_mut(STRETCH)) {
+        let stretch = &stretch[..STRETCH_BYTES];
         for half in 0..2 {
             // SAFETY: three lines of a stretch, of each half of its words; and 128 numbers.
             unsafe {

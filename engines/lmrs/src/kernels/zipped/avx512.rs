@@ -78,11 +78,12 @@ impl Row {
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
-pub fn unpack(head: &[u8], stretches: &[u8], into: &mut [u16]) {
+pub fn unpack(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
     // SAFETY: the machine has AVX-512; each stretch has its bytes, and 128 numbers.
     unsafe {
         let row = Row::of(head);
-        for (stretch, into) in stretches.chunks_exact(STRETCH_BYTES).zip(into.chunks_exact_mut(STRETCH)) {
+        for (stretch, into) in stretches.chunks(step).zip(into.chunks_exact_mut(STRETCH)) {
+            let stretch = &stretch[..STRETCH_BYTES];
             for (numbers, into) in row.numbers(stretch.as_ptr()).into_iter().zip(into.chunks_exact_mut(32)) {
                 _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers);
             }

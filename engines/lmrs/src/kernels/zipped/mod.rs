@@ -4,10 +4,12 @@
 //! lists those, and each number names one of them; the few numbers with others are kept aside, whole.
 //!
 //! ```text
-//! a row: its head, a line of 64 bytes and one more for each 4,096 inputs; then three lines for each 128 inputs
+//! four rows: their heads, each a line of 64 bytes and one more for each 4,096 inputs; then for each 128 inputs a stretch of
+//!            three lines of the first row, of the second, the third, the fourth. What is read of the activations serves all
+//!            of them, and memory is still read from one end to the other. The last of a matrix may be fewer than four
 //!
 //! the head         16 exponents; how many numbers are kept aside, u16; from byte 20 on the place and the bits of each, u16
-//! two lines        of each number sign and mantissa, a byte: word i of the first line has those of inputs i and 32 + i, of the
+//! two lines        of a stretch: of each number sign and mantissa, a byte: word i of the first line has those of inputs i and 32 + i, of the
 //!                  second those of 64 + i and 96 + i
 //! one line         word i has which exponents inputs i, 32 + i, 64 + i and 96 + i have, four bits each
 //! ```
@@ -31,6 +33,9 @@ mod tests;
 use super::Level;
 
 pub use pack::{Unfit, pack};
+
+/// Rows that stand together.
+pub const TOGETHER: usize = 4;
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -58,22 +63,53 @@ fn head_bytes(inputs: usize) -> usize {
     LINE + inputs / HEADED * LINE
 }
 
-/// All numbers of a packed row.
-pub fn unpack(level: Level, row: &[u8], into: &mut [u16]) {
-    assert!(takes(into.len()) && row.len() == row_bytes(into.len()), "a packed row and its numbers");
-    let (head, stretches) = parts(row, into.len());
-    levels::unpack(level, head, stretches, into);
-    for aside in asides(head) {
-        // A place that the row does not have is of nobody's making.
-        if let Some(number) = into.get_mut(aside.place()) {
-            *number = aside.bits();
-        }
-    }
+/// Rows that stand together.
+#[derive(Debug, Clone, Copy)]
+pub struct Group<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    inputs: usize,
 }
 
-/// The head of a row of so many inputs, and its stretches.
-pub fn parts(row: &[u8], inputs: usize) -> (&[u8], &[u8]) {
-    row.split_at(head_bytes(inputs))
+impl<'a> Group<'a> {
+    /// Panics where the bytes are not those of so many rows.
+    pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
+        assert!(takes(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows and their bytes");
+        Self { bytes, rows, inputs }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn head(&self, row: usize) -> &'a [u8] {
+        assert!(row < self.rows, "a row of the group");
+        &self.bytes[row * head_bytes(self.inputs)..][..head_bytes(self.inputs)]
+    }
+
+    /// From the first stretch of this row on to the end; what lies between is other rows'. From one to the next it is as many
+    /// stretches as there are rows.
+    pub fn stretches(&self, row: usize) -> &'a [u8] {
+        let first = self.rows * head_bytes(self.inputs) + row * STRETCH_BYTES;
+        self.bytes.get(first..).unwrap_or_default()
+    }
+
+    /// All numbers of a row.
+    pub fn unpack(&self, level: Level, row: usize, into: &mut [u16]) {
+        assert_eq!(into.len(), self.inputs, "a packed row and its numbers");
+        let head = self.head(row);
+        levels::unpack(level, head, self.stretches(row), self.rows * STRETCH_BYTES, into);
+        for aside in asides(head) {
+            // A place that the row does not have is of nobody's making.
+            if let Some(number) = into.get_mut(aside.place()) {
+                *number = aside.bits();
+            }
+        }
+    }
 }
 
 /// A number that is kept aside.
@@ -96,9 +132,9 @@ pub fn asides(head: &[u8]) -> impl Iterator<Item = Aside> {
     head[ASIDE..].as_chunks::<4>().0.iter().take(count).map(|bytes| Aside(*bytes))
 }
 
-/// What all levels do, number by number.
-fn unpack_plainly(head: &[u8], stretches: &[u8], into: &mut [u16]) {
-    for (stretch, into) in stretches.chunks_exact(STRETCH_BYTES).zip(into.chunks_exact_mut(STRETCH)) {
+/// What all levels do, number by number. From one stretch to the next it is `step` bytes.
+fn unpack_plainly(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
+    for (stretch, into) in stretches.chunks(step).zip(into.chunks_exact_mut(STRETCH)) {
         for (at, number) in into.iter_mut().enumerate() {
             let (set, word) = (at / 32, at % 32);
             let byte = u16::from(stretch[set / 2 * LINE + 2 * word + set % 2]);

@@ -3,6 +3,6 @@
 use super::unpack_plainly;
 use crate::kernels::Level;
 
-pub fn unpack(_: Level, head: &[u8], stretches: &[u8], into: &mut [u16]) {
-    unpack_plainly(head, stretches, into);
+pub fn unpack(_: Level, head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
+    unpack_plainly(head, stretches, step, into);
 }

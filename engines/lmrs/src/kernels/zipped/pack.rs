@@ -1,4 +1,4 @@
-//! Writing a row.
+//! Writing rows.
 
 use super::{ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, head_bytes, row_bytes, takes};
 
@@ -6,11 +6,26 @@ use super::{ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, head_bytes, r
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfit;
 
-/// Numbers in bf16, as files have them, into `row_bytes`. Panics where either has not its size.
-pub fn pack(numbers: &[u8], row: &mut [u8]) -> Result<(), Unfit> {
-    let numbers = numbers.as_chunks::<2>().0;
-    assert!(takes(numbers.len()) && row.len() == row_bytes(numbers.len()), "numbers and their packed row");
-    let (head, stretches) = row.split_at_mut(head_bytes(numbers.len()));
+/// Rows that stand together, of so many numbers each, in bf16 as files have them, into the `row_bytes` of all of them. Panics
+/// where either has not its size.
+pub fn pack(inputs: usize, numbers: &[u8], group: &mut [u8]) -> Result<(), Unfit> {
+    let rows = group.len() / row_bytes(inputs);
+    let fits = numbers.len() == rows * inputs * 2 && group.len() == rows * row_bytes(inputs);
+    assert!(takes(inputs) && fits, "numbers and their packed rows");
+    let (heads, stretches) = group.split_at_mut(rows * head_bytes(inputs));
+    for (row, head) in heads.chunks_exact_mut(head_bytes(inputs)).enumerate() {
+        let numbers = numbers[row * inputs * 2..][..inputs * 2].as_chunks::<2>().0;
+        let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(rows);
+        pack_row(numbers, head, stretches)?;
+    }
+    Ok(())
+}
+
+fn pack_row<'a>(
+    numbers: &[[u8; 2]],
+    head: &mut [u8],
+    stretches: impl Iterator<Item = &'a mut [u8]>,
+) -> Result<(), Unfit> {
     head.fill(0);
     let exponents = most_frequent(numbers);
     head[..EXPONENTS].copy_from_slice(&exponents);
@@ -20,8 +35,7 @@ pub fn pack(numbers: &[u8], row: &mut [u8]) -> Result<(), Unfit> {
     }
     let (start, aside) = head.split_at_mut(ASIDE);
     let (mut aside, mut count) = (aside.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
-    let both = numbers.chunks_exact(STRETCH).zip(stretches.chunks_exact_mut(STRETCH_BYTES)).enumerate();
-    for (number, (numbers, stretch)) in both {
+    for (number, (numbers, stretch)) in numbers.chunks_exact(STRETCH).zip(stretches).enumerate() {
         stretch[2 * LINE..].fill(0);
         for (at, bytes) in numbers.iter().enumerate() {
             let (set, word) = (at / 32, at % 32);

@@ -12,15 +12,26 @@ fn numbers(chance: &mut Chance, inputs: usize) -> Vec<u16> {
 fn packed(numbers: &[u16]) -> Result<Vec<u8>, Unfit> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut row = vec![7; row_bytes(numbers.len())];
-    pack(&bytes, &mut row).map(|()| row)
+    pack(numbers.len(), &bytes, &mut row).map(|()| row)
 }
 
 fn assert_comes_back(numbers: &[u16]) {
-    let row = packed(numbers).unwrap();
+    assert_come_back(&[numbers]);
+}
+
+/// Packed together.
+fn assert_come_back(rows: &[&[u16]]) {
+    let inputs = rows[0].len();
+    let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut packed = vec![7; rows.len() * row_bytes(inputs)];
+    pack(inputs, &bytes, &mut packed).unwrap();
+    let group = Group::new(&packed, rows.len(), inputs);
     for level in Level::here() {
-        let mut found = vec![7; numbers.len()];
-        unpack(level, &row, &mut found);
-        assert_eq!(found, numbers, "{level}");
+        for (at, row) in rows.iter().enumerate() {
+            let mut found = vec![7; inputs];
+            group.unpack(level, at, &mut found);
+            assert_eq!(found, *row, "{level}, row {at} of {}", rows.len());
+        }
     }
 }
 
@@ -29,6 +40,19 @@ fn rows_of_any_length_come_back_to_the_bit() {
     let mut chance = Chance::new(77);
     for inputs in [0, 128, 256, 896, 2048, 4864, 1 << 16] {
         assert_comes_back(&numbers(&mut chance, inputs));
+    }
+}
+
+#[test]
+fn rows_that_stand_together_come_back_each_for_itself() {
+    let mut chance = Chance::new(80);
+    for (count, inputs) in [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0)] {
+        let mut rows: Vec<_> = (0..count).map(|_| numbers(&mut chance, inputs)).collect();
+        // Each with others aside.
+        for (at, row) in rows.iter_mut().enumerate() {
+            row.iter_mut().skip(at * 17).step_by(300).for_each(|number| *number = 0x7f80 + at as u16);
+        }
+        assert_come_back(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
 }
 
@@ -74,10 +98,10 @@ fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
 fn any_bytes_are_some_numbers() {
     let mut chance = Chance::new(79);
     for _ in 0..50 {
-        let row: Vec<u8> = (0..row_bytes(256)).map(|_| chance.bits() as u8).collect();
+        let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| chance.bits() as u8).collect();
         let unpacked = |level| {
             let mut found = vec![0; 256];
-            unpack(level, &row, &mut found);
+            Group::new(&rows, 2, 256).unpack(level, 1, &mut found);
             found
         };
         let expected = unpacked(Level::here()[0]);

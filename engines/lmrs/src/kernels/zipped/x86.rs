@@ -4,12 +4,12 @@
 use super::{avx2, avx512, unpack_plainly};
 use crate::kernels::{Instructions, Level};
 
-pub fn unpack(level: Level, head: &[u8], stretches: &[u8], into: &mut [u16]) {
+pub fn unpack(level: Level, head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
     match level.instructions() {
-        Instructions::Portable => unpack_plainly(head, stretches, into),
+        Instructions::Portable => unpack_plainly(head, stretches, step, into),
         // SAFETY: whoever holds a level is on a machine that has it.
-        Instructions::Avx2 => unsafe { avx2::unpack(head, stretches, into) },
+        Instructions::Avx2 => unsafe { avx2::unpack(head, stretches, step, into) },
         // SAFETY: as above.
-        Instructions::Avx512 | Instructions::Amx => unsafe { avx512::unpack(head, stretches, into) },
+        Instructions::Avx512 | Instructions::Amx => unsafe { avx512::unpack(head, stretches, step, into) },
     }
 }

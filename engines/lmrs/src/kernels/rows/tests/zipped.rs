@@ -22,9 +22,10 @@ fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
     )
     .unwrap();
     let mut packed = NewRegion::new(outputs * zipped::row_bytes(inputs)).unwrap();
-    let rows = plain.bytes_mut().chunks_exact(inputs * 2);
-    for (row, packed) in rows.zip(packed.bytes_mut().chunks_exact_mut(zipped::row_bytes(inputs))) {
-        zipped::pack(row, packed).unwrap();
+    let rows = plain.bytes_mut()[..outputs * inputs * 2].chunks(zipped::TOGETHER * inputs * 2);
+    let groups = packed.bytes_mut().chunks_mut(zipped::TOGETHER * zipped::row_bytes(inputs));
+    for (rows, group) in rows.zip(groups) {
+        zipped::pack(inputs, rows, group).unwrap();
     }
     let [plain, packed] = [plain.finish(), packed.finish()];
     [Matrix::new(Format::Bf16, outputs, inputs, plain), Matrix::new(Format::Bf16z, outputs, inputs, packed)]
