@@ -59,7 +59,7 @@ pub fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     lines.push(String::new());
     lines.extend(proof(plan, &known));
     lines.extend(time(plan, &known));
-    lines.join("\n") + "\n"
+    safe::narrow(&lines.join("\n"), WIDTH)
 }
 
 /// What comes before the first block. Launches are what is known of its time: what is asked in them depends on the model.
@@ -130,8 +130,7 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
         lines.push(format!("{} for {least} blocks{most}", whole(least)));
     }
     if !unknown.is_empty() {
-        let said = format!("not measured here before, so no estimate: {}", unknown.join(", "));
-        lines.extend(safe::wrap(&said, WIDTH, "  "));
+        lines.push(format!("not measured here before, so no estimate: {}", unknown.join(", ")));
     }
     match plan.extent.budget_ns {
         Some(ns) => lines.push(budget(ns as f64, least, block_ns, least_block_ns)),
@@ -255,7 +254,12 @@ fn rough(ns: f64) -> String {
 mod tests {
     use super::*;
     use crate::plan::Asked;
-    use crate::report::specimen::{BASELINE, BEACON, asked, measured, planned};
+    use crate::report::specimen::{BASELINE, BEACON, asked, measured, planned, unavailable};
+
+    /// Wherever its lines end.
+    fn unbroken(said: &str) -> String {
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
 
     #[test]
     fn what_was_measured_before_has_an_estimate_and_what_was_not_is_named() {
@@ -278,11 +282,25 @@ mod tests {
     fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
         let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
-        let said = describe(&planned(&both).header.plan, &history);
+        let said = unbroken(&describe(&planned(&both).header.plan, &history));
         assert!(said.contains("to prove what it computes; their launches take about "), "{said}");
-        assert!(describe(&planned(&both).header.plan, &[]).contains("to prove what it computes\n"));
+        let said = unbroken(&describe(&planned(&both).header.plan, &[]));
+        assert!(said.contains("to prove what it computes") && !said.contains("launches take"), "{said}");
         both.proof = Proof::Off;
         assert!(!describe(&planned(&both).header.plan, &history).contains("prove"));
+    }
+
+    #[test]
+    fn nothing_but_a_hint_passes_the_width_of_a_terminal_and_nothing_is_lost() {
+        let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
+        both.extent.budget_ns = Some(1_000_000_000);
+        let history = [measured(&both, &[BASELINE, BEACON])];
+        let mut record = planned(&both);
+        let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
+        unavailable(&mut record, 1, lacks, "orchestrate setup beacon");
+        let said = describe(&record.header.plan, &history);
+        assert!(said.lines().all(|line| line.starts_with("hint: ") || safe::width(line) <= WIDTH), "{said}");
+        assert!(unbroken(&said).contains(&format!("beacon on embedded ({lacks})")), "{said}");
     }
 
     #[test]

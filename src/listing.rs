@@ -126,15 +126,16 @@ pub fn metrics() -> Result<u8> {
         text,
         "\nof a preset against another of its engine, below the table and in formats for programs:"
     )?;
-    writeln!(text, "derived.difference_ns (ns)")?;
-    text.push_str(&folded(
-        "what a ratio of times comes to, of a rate for each token: the other preset's figure times (1 / ratio - 1)",
-    ));
+    writeln!(
+        text,
+        "derived.difference_ns (ns)\n    what a ratio of times comes to, of a rate for each token: the other preset's figure times \
+         (1 / ratio - 1)"
+    )?;
     writeln!(text, "\nbeside them, in --resources and in formats for programs:")?;
     for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
         writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
     }
-    output::print(text.as_bytes())?;
+    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 

@@ -1,32 +1,31 @@
 //! The failure matrix: for every way to go wrong that the fake engine knows, a run with it and a healthy engine beside it.
 //! The run ends, the row says what went wrong and when, everything else is measured, and nothing is left running.
+//! Here are programs that break off, hang, make noise or never were any; answers that are wrong are in `failures_answers.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod support;
 
-use std::path::Path;
-
-use serde_json::Value;
-
-use support::record::Record;
-use support::{Outcome, Scratch, command, fake_engine, finish};
-
-/// One block of the decode scenario: a warm-up request, then two rounds, in each of which a request that is thrown away comes
-/// before the sample, because the healthy engine beside it takes turns with this one.
-const RUN: &[&str] = &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--json", "-"];
-const HEALTHY: &str = "fake-engine";
-/// The fifth request of a launch: its second sample.
-const SECOND_SAMPLE: &[&str] = &["--at", "4"];
+use support::failures::{Run, SECOND_SAMPLE, fails, measured, run, start};
+use support::{Scratch, command, fake_engine, finish};
 
 #[test]
 fn every_fault_of_the_fake_engine_is_in_this_matrix() {
     let listed = finish(Scratch::new().marked(fake_engine()).arg("--list")).stdout;
     let faults = listed.lines().filter_map(|line| line.strip_prefix("--fault ")?.split_whitespace().next());
-    let here = [include_str!("failures.rs"), include_str!("verify.rs"), include_str!("liars.rs")].concat();
+    let here = [
+        include_str!("failures.rs"),
+        include_str!("failures_answers.rs"),
+        include_str!("verify.rs"),
+        include_str!("liars.rs"),
+    ]
+    .concat();
     let missing: Vec<_> = faults.filter(|fault| !here.contains(&format!("\"{fault}\""))).collect();
     assert!(listed.contains("--fault exits_before_hello"), "{listed}");
-    assert!(missing.is_empty(), "add a test to tests/failures.rs, verify.rs or liars.rs for {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "add a test to tests/failures.rs, failures_answers.rs, verify.rs or liars.rs for {missing:?}"
+    );
 }
 
 #[test]
@@ -198,119 +197,6 @@ fn a_line_beyond_the_bound_is_refused_with_its_size() {
     fails("huge_line", SECOND_SAMPLE, "protocol", "sample 2", "a line of 200000").kept(1);
 }
 
-// Answers to something else.
-
-#[test]
-fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {
-    let run = run("duplicate_answer", &[], &[]);
-    let (kind, when) = (&run.failure()["kind"], run.failure()["when"].as_str().unwrap());
-    assert_eq!(kind, "protocol", "{}", run.failure());
-    assert!(["warm-up 1", "sample 1"].contains(&when), "{}", run.failure());
-    run.agree("protocol", when).kept(0);
-}
-
-#[test]
-fn an_answer_to_somebody_else_is_refused() {
-    fails("wrong_id", SECOND_SAMPLE, "protocol", "sample 2", "`generated` with id `999999`").kept(1);
-}
-
-// Wrong work.
-
-#[test]
-fn an_engine_that_gives_fewer_tokens_is_no_fast_engine() {
-    fails("wrong_token_count", SECOND_SAMPLE, "wrong_output", "sample 2", "63 tokens where 64 were asked")
-        .kept(1);
-}
-
-#[test]
-fn an_engine_that_stops_at_eos_although_it_was_told_to_go_on_is_no_fast_engine() {
-    fails("eos_early", SECOND_SAMPLE, "wrong_output", "sample 2", "33 tokens where 64 were asked").kept(1);
-}
-
-#[test]
-fn eos_in_the_middle_is_an_ordinary_token_where_eos_is_ignored() {
-    measured("eos_in_the_middle", &[]).without_warning();
-}
-
-#[test]
-fn an_engine_that_cannot_ignore_eos_is_not_asked_to() {
-    let settings = ["--capabilities", r#"{"ignore_eos":false}"#];
-    fails("eos_in_the_middle", &settings, "unsupported", "load", "needs `ignore_eos`").kept(0);
-}
-
-#[test]
-fn a_prompt_of_another_length_is_refused() {
-    fails(
-        "wrong_prompt_tokens",
-        SECOND_SAMPLE,
-        "wrong_output",
-        "sample 2",
-        "`prompt_tokens` 33 where 32 ids were sent",
-    )
-    .kept(1);
-}
-
-#[test]
-fn a_token_id_outside_the_vocabulary_is_refused() {
-    fails("id_beyond_vocabulary", SECOND_SAMPLE, "wrong_output", "sample 2", "token id 1000 lies outside")
-        .kept(1);
-}
-
-#[test]
-fn an_engine_that_claims_to_be_deterministic_is_held_to_it() {
-    let run = run("nondeterministic", &[], &["--warmup", "2"]);
-    run.agree("wrong_output", "warm-up 2").kept(0);
-    assert!(run.failure()["message"].as_str().unwrap().contains("other ids the second time"));
-}
-
-#[test]
-fn an_engine_that_makes_no_such_claim_may_vary() {
-    measured("nondeterministic", &["--deterministic", "false"]).without_warning();
-}
-
-#[test]
-fn streamed_ids_must_be_those_of_the_answer() {
-    fails("wrong_streamed_ids", &[], "protocol", "warm-up 1", "the streamed ids are not the final ids")
-        .kept(0);
-}
-
-#[test]
-fn a_fault_in_what_a_run_does_not_ask_for_does_it_no_harm() {
-    measured("wrong_scores", &[]).without_warning();
-}
-
-// Wrong facts.
-
-#[test]
-fn a_missing_time_is_refused() {
-    fails("missing_time", SECOND_SAMPLE, "protocol", "sample 2", "token_ns").kept(1);
-}
-
-#[test]
-fn times_that_run_backwards_are_refused() {
-    fails(
-        "times_backwards",
-        SECOND_SAMPLE,
-        "protocol",
-        "sample 2",
-        "`token_ns[63]` 999 lies outside its place",
-    )
-    .kept(1);
-}
-
-#[test]
-fn times_from_the_future_are_refused() {
-    fails("times_in_the_future", SECOND_SAMPLE, "protocol", "sample 2", "lies after the answer arrived")
-        .kept(1);
-}
-
-#[test]
-fn facts_that_are_no_numbers_negative_or_absent_are_refused_by_name() {
-    fails("nan_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
-    fails("negative_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
-    fails("missing_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
-}
-
 // At the end.
 
 #[test]
@@ -398,129 +284,4 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     assert_eq!(run.failure()["message"], "cannot start: `libgone.so.7` is missing");
     let hint = "`find / -name libgone.so.7`; its folder belongs on LD_LIBRARY_PATH";
     assert_eq!(run.failure()["hint"], hint);
-}
-
-/// A run that failed as it should. `at` and the like are settings of the fake engine.
-fn fails(fault: &str, settings: &[&str], kind: &str, when: &str, message: &str) -> Run {
-    let run = run(fault, settings, &["--timeout", "2"]);
-    run.agree(kind, when);
-    let said = run.failure()["message"].as_str().unwrap();
-    assert!(said.contains(message), "`{said}` does not say `{message}`");
-    run
-}
-
-/// A run in which the engine is measured in spite of its fault.
-fn measured(fault: &str, settings: &[&str]) -> Run {
-    let run = run(fault, settings, &["--timeout", "2"]);
-    assert_eq!(run.outcome.code, Some(0), "{}", run.outcome.stderr);
-    assert_eq!(run.record.failures_of(&run.label), Vec::<&Value>::new());
-    assert_eq!(run.case_of(&run.label)["samples"], 2, "{}", run.report);
-    run.kept(2);
-    run
-}
-
-fn run(fault: &str, settings: &[&str], options: &[&str]) -> Run {
-    let scratch = Scratch::new();
-    let engine = scratch.faulty(fault, settings);
-    let outcome = start(&scratch, &engine, options);
-    Run::of(scratch, fault, outcome)
-}
-
-fn start(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
-    let mut command = scratch.orchestrate();
-    if !options.contains(&"--warmup") {
-        command.args(["--warmup", "1"]);
-    }
-    command.arg("-e").arg(engine).arg("-e").arg(fake_engine()).args(RUN).args(options);
-    finish(command.arg("--results").arg(scratch.results()))
-}
-
-/// A run that has ended, with the healthy engine's part in it already found good.
-struct Run {
-    outcome: Outcome,
-    report: Value,
-    record: Record,
-    label: String,
-}
-
-impl Run {
-    fn of(scratch: Scratch, label: &str, outcome: Outcome) -> Self {
-        scratch.assert_nothing_lives();
-        let report = serde_json::from_str(&outcome.stdout);
-        let report =
-            report.unwrap_or_else(|error| panic!("{error}: stdout is no JSON document\n{outcome:?}"));
-        let record = Record::only_one_in(&scratch.results());
-        let run = Self { report, record, label: label.into(), outcome };
-        assert!(!run.outcome.stderr.contains("panicked"), "{}", run.outcome.stderr);
-        assert_eq!(run.record.end(), Some("finished"));
-        // Whatever befell the other one, this engine was measured in full.
-        assert_eq!(run.case_of(HEALTHY)["samples"], 2, "{}", run.report);
-        assert_eq!(run.case_of(HEALTHY)["failure"], Value::Null, "{}", run.report);
-        assert_eq!(run.record.samples_of(HEALTHY).len(), 2);
-        assert_eq!(run.record.failures_of(HEALTHY), Vec::<&Value>::new());
-        run
-    }
-
-    fn case_of(&self, label: &str) -> &Value {
-        let cases = self.report["cases"].as_array().unwrap();
-        let case = cases.iter().find(|case| case["engine"]["label"] == label);
-        case.unwrap_or_else(|| panic!("no row of `{label}` in {}", self.report))
-    }
-
-    /// What the report says went wrong: with one case, or with the engine as a whole.
-    fn failure(&self) -> &Value {
-        let of =
-            |entry: &&Value| entry["engine"]["label"] == self.label.as_str() && !entry["failure"].is_null();
-        let rows = ["failed", "cases"].into_iter().flat_map(|list| self.report[list].as_array().unwrap());
-        rows.clone()
-            .find(of)
-            .map(|entry| &entry["failure"])
-            .unwrap_or_else(|| panic!("no failure in {}", self.report))
-    }
-
-    /// Exit code, report and record say the same failure.
-    fn agree(&self, kind: &str, when: &str) -> &Self {
-        assert_eq!(self.outcome.code, Some(4), "{}", self.outcome.stderr);
-        let [recorded] = self.record.failures_of(&self.label)[..] else {
-            panic!("expected one failure in {:?}", self.record)
-        };
-        for failure in [recorded, self.failure()] {
-            assert_eq!((&failure["kind"], &failure["when"]), (&kind.into(), &when.into()), "{failure}");
-        }
-        // A report shows no control characters; the record keeps them.
-        let recorded = recorded["message"].as_str().unwrap().split(char::is_control).collect::<Vec<_>>();
-        let reported = self.failure()["message"].as_str().unwrap();
-        assert!(
-            recorded.iter().all(|part| reported.contains(part.trim())),
-            "{recorded:?} is not {reported:?}"
-        );
-        self
-    }
-
-    /// The end of the engine's stderr is in the report and in the record.
-    fn says(&self, words: &str) -> &Self {
-        for failure in [self.record.failures_of(&self.label)[0], self.failure()] {
-            let stderr = failure["stderr"].as_array().unwrap();
-            assert!(stderr.iter().any(|line| line.as_str().unwrap().contains(words)), "{failure}");
-        }
-        self
-    }
-
-    /// The samples before the failure are in the record.
-    fn kept(&self, samples: usize) -> &Self {
-        assert_eq!(self.record.samples_of(&self.label).len(), samples);
-        self
-    }
-
-    fn with_warning(&self, words: &str) -> &Self {
-        let warnings = self.record.warnings_of(&self.label);
-        assert!(warnings.iter().any(|warning| warning.contains(words)), "no `{words}` in {warnings:?}");
-        assert!(self.report["warnings"].to_string().contains(words), "{}", self.report);
-        self
-    }
-
-    fn without_warning(&self) -> &Self {
-        assert_eq!(self.record.warnings_of(&self.label), Vec::<&str>::new());
-        self
-    }
 }

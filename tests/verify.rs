@@ -1,5 +1,6 @@
 //! What the orchestrator checks on every answer, rule by rule: an engine that breaks one of them, and the row that comes of it.
-//! Those that break off, hang or answer twice are in `failures.rs`, those that lie about themselves in `liars.rs`.
+//! Those that break off or hang are in `failures.rs`, those that answer twice, something else or somebody else in
+//! `failures_answers.rs`, those that lie about themselves in `liars.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -13,6 +13,7 @@ from engine_kit import Failed, Model, Sampler
 from gemma import Gemma
 from gpt2 import GPT2
 from model import Decoder
+from model_folder import read_tokenizer
 from phi3 import Phi3
 from qwen3 import Qwen3
 
@@ -122,22 +123,6 @@ def find_device(name):
     if not number.isdecimal() or int(number) >= torch.cuda.device_count():
         raise Failed("device", f"no CUDA device `{name}`: there are {torch.cuda.device_count()}", "--device cuda:0")
     return torch.device("cuda", int(number))
-
-
-def read_tokenizer(folder):
-    if folder.tokenizer is None:
-        return None
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(folder.tokenizer))
-    except Exception as error:
-        # The library raises nothing narrower.
-        raise Failed("model", f"`{folder.tokenizer}`: {error}") from None
-    # A prompt is measured at the length it has.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def read_decoder(folder, phases):

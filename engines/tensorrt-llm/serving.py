@@ -8,8 +8,8 @@ import library
 import machine
 import trouble
 from engine_kit import Failed, Model
+from model_folder import read_tokenizer
 from reader import Reader
-from text import read_tokenizer
 
 # How long the library may take to end its worker processes. The orchestrator ends an engine five seconds after `shutdown`.
 CLOSE_S = 3.0
@@ -87,8 +87,8 @@ class Serving(Model):
 
     def encode(self, text):
         if self._tokenizer is None:
-            why = "it has no `tokenizer.json`" if self._folder.tokenizer is None else "`tokenizers` is not installed"
-            raise Failed("model", f"no tokenizer for model `{self._folder.name}`: {why}", "send `prompt_ids`")
+            message = f"no tokenizer for model `{self._folder.name}`: it has no `tokenizer.json`"
+            raise Failed("model", message, "send `prompt_ids`")
         return self._tokenizer.encode(text).ids
 
     def decode(self, ids):

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from devices import NAMES, device_memory, saying_memory
 from engine_kit import Failed, Model
-from text import read_tokenizer
+from model_folder import read_tokenizer
 
 LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 
@@ -75,7 +75,7 @@ class Causal(Model):
     @cached_property
     def _tokenizer(self):
         """Opened by the first text: ids need none."""
-        return read_tokenizer(self.loaded.folder)
+        return read_tokenizer(self.loaded.folder, self.loaded.folder.vocabulary_size)
 
     def encode(self, text):
         if self._tokenizer is None:

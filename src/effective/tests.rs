@@ -1,4 +1,6 @@
-//! Two honest engines get no doubt; then one of them states or does something else.
+//! Two honest engines get no doubt; then one of them states or does something else. Of clocks: `clocks`.
+
+mod clocks;
 
 use protocol::{Capabilities, HelloFacts, IgnoreEos};
 
@@ -397,113 +399,6 @@ fn the_held_out_continuation_counts_as_a_place() {
     assert_eq!(doubts_of(&record), []);
     record.kept = vec![Kept { model: "/m".into(), continued: ids(2), ..Kept::default() }];
     says(&record, About::Eos, false, "all 2 places");
-}
-
-// Clocks.
-
-#[test]
-fn a_clock_that_leaves_time_out_is_told_with_what_it_states_and_what_passed() {
-    let record = decoding(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
-    let record = with_busy_cores(record);
-    says(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
-    assert!(only(&record).message.contains("bound 20.0 ms"), "{}", only(&record).message);
-}
-
-#[test]
-fn a_machine_that_holds_up_half_of_the_requests_is_not_the_engine() {
-    let record = decoding(|record| {
-        for sample in samples(record).filter(|sample| sample.index % 2 == 0) {
-            sample.answered_ns += 100_000_000;
-        }
-    });
-    assert_eq!(doubts_of(&with_busy_cores(record)), []);
-}
-
-/// Whatever was changed, both threads worked.
-fn with_busy_cores(mut record: RunRecord) -> RunRecord {
-    for sample in &mut record.samples {
-        sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns));
-    }
-    record
-}
-
-/// Beacon's requests of the decode scenario, with stamps at this share of the truth.
-fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
-    with_busy_cores(decoding(|record| {
-        change(record);
-        for sample in samples(record) {
-            let iteration = &mut sample.iteration;
-            let start_ns = iteration.start_ns;
-            let earlier = |ns: u64| start_ns + ((ns - start_ns) as f64 * share) as u64;
-            let times = iteration.sequences[0].token_ns.as_mut().unwrap();
-            times.iter_mut().for_each(|ns| *ns = earlier(*ns));
-            if ends_too {
-                iteration.end_ns = earlier(iteration.end_ns);
-            }
-        }
-    }))
-}
-
-#[test]
-fn times_that_are_half_of_the_truth_are_told_wherever_they_end() {
-    says(&early(0.5, false, |_| {}), About::Clock, true, "stamped before they are there");
-    says(&early(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
-    assert_eq!(doubts_of(&early(0.99, true, |_| {})), []);
-}
-
-#[test]
-fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_nothing() {
-    // Requests of some 6 ms: half of one lies below any bound in milliseconds.
-    let shorter = |record: &mut RunRecord| {
-        for sample in &mut record.samples {
-            let iteration = &mut sample.iteration;
-            let times = iteration.sequences[0].token_ns.as_mut().unwrap();
-            times.iter_mut().for_each(|ns| *ns = iteration.start_ns + (*ns - iteration.start_ns) / 20);
-            iteration.end_ns = times[times.len() - 1] + 5_000;
-            sample.answered_ns = sample.sent_ns + iteration.end_ns + 50_000;
-        }
-    };
-    says(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
-    assert_eq!(doubts_of(&early(1.0, true, shorter)), []);
-    // One request in which nothing was left out shows that it need not be.
-    let once = early(0.5, true, |record| {
-        shorter(record);
-        samples(record).take(1).for_each(|it| it.answered_ns = it.sent_ns + it.iteration.end_ns / 2 + 50_000);
-    });
-    assert_eq!(doubts_of(&once), []);
-    // Where the machine keeps everybody waiting, nobody is told.
-    let slow = early(0.5, true, |record| {
-        shorter(record);
-        record.samples.iter_mut().for_each(|sample| sample.answered_ns += 3_000_000);
-    });
-    assert_eq!(doubts_of(&slow), []);
-}
-
-#[test]
-fn streamed_tokens_that_come_late_are_told_by_the_first_of_them_too() {
-    let late = |first_ns, median_ns| {
-        decoding(|record| {
-            for sample in samples(record).filter(|it| it.role == Role::Warmup && it.index == 1) {
-                sample.late = Some(Late { first_ns, median_ns });
-            }
-        })
-    };
-    says(&late(0, 60_000_000), About::Clock, true, "tokens arrive 60.0 ms after their stamps in `decode`");
-    says(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
-    assert_eq!(doubts_of(&late(900_000, 500_000)), []);
-    assert_eq!(doubts_of(&late(-5, i64::MIN)), []);
-}
-
-#[test]
-fn what_a_record_of_an_earlier_program_warned_of_itself_is_said_once() {
-    let mut record = decoding(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
-    let recorded = |message: &str| Warning { configuration: Some(BEACONS), message: message.into() };
-    record.warnings =
-        vec![recorded("decode: its clock leaves out 100 ms of each request"), recorded("noisy")];
-    record = with_busy_cores(record);
-    let warnings = crate::report::Report::of(&record).warnings;
-    assert_eq!(warnings.iter().filter(|it| it.contains("leaves out")).count(), 1, "{warnings:?}");
-    assert!(warnings.contains(&"beacon: noisy".to_string()), "{warnings:?}");
 }
 
 #[test]

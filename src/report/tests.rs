@@ -1,3 +1,7 @@
+//! Reports of invented records, as the table shows them. What holds in every format: `formats`.
+
+mod formats;
+
 use super::specimen::*;
 use super::*;
 use crate::record::{Entry, RunRecord};
@@ -300,18 +304,6 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
 }
 
 #[test]
-fn what_an_engine_writes_cannot_paint_on_the_terminal_or_leave_its_cell() {
-    for format in FORMATS {
-        let text = rendered(&worst(), format.name, 100);
-        assert!(!text.chars().any(|char| char.is_control() && char != '\n'), "{}", format.name);
-    }
-    let markdown = rendered(&worst(), "markdown", 100);
-    let cells = |line: &str| line.replace("\\|", "").matches('|').count();
-    let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
-    assert!(rows.len() > 30 && rows.iter().all(|row| cells(row) == cells(rows[0])), "{markdown}");
-}
-
-#[test]
 fn a_failed_case_is_a_row_with_its_cause_and_no_figures() {
     let report = Report::of(&worst());
     let row =
@@ -375,29 +367,6 @@ fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
 }
 
 #[test]
-fn programs_get_the_wall_time_always_and_its_parts_add_up() {
-    let json: serde_json::Value = serde_json::from_str(&rendered(&default_suite(), "json", 80)).unwrap();
-    for case in json["cases"].as_array().unwrap() {
-        let wall_time = &case["wall_time"];
-        let parts = wall_time["parts_ns"].as_object().unwrap().values().filter_map(|ns| ns.as_u64());
-        let unattributed = wall_time["unattributed_ns"].as_u64().unwrap();
-        assert_eq!(parts.sum::<u64>() + unattributed, wall_time["total_ns"].as_u64().unwrap());
-        assert_eq!(wall_time["parts_ns"]["compile"], serde_json::Value::Null);
-        assert_eq!(wall_time["phases"][2]["name"], "weights");
-    }
-    let csv = rendered(&default_suite(), "csv", 80);
-    let lines: Vec<Vec<String>> = csv.lines().map(fields).collect();
-    let at = |name: &str| lines[0].iter().position(|field| field == name).unwrap();
-    let of =
-        |line: &&Vec<String>| line[at("metric")].starts_with("wall_time.") && line[at("case")] == "decode";
-    let found: Vec<&Vec<String>> = lines.iter().filter(of).collect();
-    assert_eq!(found.len(), 2 * 9);
-    let ns: Vec<u64> = found[..9].iter().map(|line| line[at("mean")].parse().unwrap_or(0)).collect();
-    assert_eq!((ns[..8].iter().sum::<u64>(), found[8][at("metric")].as_str()), (ns[8], "wall_time.total"));
-    assert_eq!((&*found[3][at("mean")], &*found[3][at("estimate")]), ("", ""), "nobody compiles");
-}
-
-#[test]
 fn a_case_that_is_too_slow_says_no_more_than_that() {
     let mut record = default_suite();
     let slow = failure(1, Some(11), "too_slow", "warm-up 1", "too slow (> 60 s)");
@@ -444,79 +413,6 @@ fn few_values_mark_their_p99_as_an_estimate() {
     assert!(text.contains("~1.99"), "{text}");
     // Five blocks of three rounds give 45 gaps.
     assert!(text.contains("\n~ an estimate: fewer than 100 values: `--iterations 7`\n"), "{text}");
-}
-
-#[test]
-fn every_line_of_csv_has_every_field_and_every_failure_is_a_line() {
-    for record in [worst(), default_suite()] {
-        let text = rendered(&record, "csv", 100);
-        let lines: Vec<Vec<String>> = text.lines().map(fields).collect();
-        assert!(lines.len() > 50 && lines.iter().all(|line| line.len() == lines[0].len()));
-        let failed = Report::of(&record);
-        let faults = failed.rows.iter().filter(|row| row.fault.is_some()).count() + failed.failed.len();
-        let at = lines[0].iter().position(|name| name == "failure").unwrap();
-        assert_eq!(lines[1..].iter().filter(|line| !line[at].is_empty()).count(), faults);
-    }
-}
-
-/// The fields of a line of CSV, quotes taken off.
-fn fields(line: &str) -> Vec<String> {
-    let mut fields = vec![String::new()];
-    let mut quoted = false;
-    for char in line.chars() {
-        match char {
-            '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(String::new()),
-            _ => fields.last_mut().unwrap().push(char),
-        }
-    }
-    fields
-}
-
-#[test]
-fn json_has_every_summary_in_full() {
-    let json: serde_json::Value = serde_json::from_str(&rendered(&default_suite(), "json", 100)).unwrap();
-    let cases = json["cases"].as_array().unwrap();
-    let decode =
-        cases.iter().find(|case| case["case"] == "decode" && case["engine"]["name"] == "beacon").unwrap();
-    let gaps = decode["metrics"].as_array().unwrap().iter().find(|it| it["metric"] == "inter_token").unwrap();
-    assert_eq!(
-        (gaps["n"].as_u64(), gaps["launches"].as_u64(), gaps["unit"].as_str()),
-        (Some(945), Some(5), Some("ns"))
-    );
-    assert_eq!(gaps["launch_medians"].as_array().map(Vec::len), Some(5));
-    for field in ["estimate", "min", "max", "mean", "std", "p50", "p90", "p95", "p99"] {
-        assert!(gaps[field].as_f64().is_some_and(|value| value > 0.0), "{field}");
-    }
-    assert_eq!(json["failed"][0]["failure"]["hint"], "orchestrate setup coal");
-}
-
-#[test]
-fn formats_are_found_by_name() {
-    for format in FORMATS {
-        assert_eq!(named(format.name).map(|found| found.about), Some(format.about));
-    }
-    assert!(named("html5").is_none());
-}
-
-#[test]
-fn every_format_tells_what_asking_costs_by_itself() {
-    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-    for format in FORMATS {
-        let page = String::from_utf8((format.render)(&Report::of(&record), &View::default())).unwrap();
-        assert!(!page.contains("orchestrate itself") && !page.contains("overhead."), "{page}");
-    }
-    record.overhead = Some(Overhead { request_ns: 18_100, streamed_token_ns: 5_230, requests: 50 });
-    for (format, told) in [
-        ("table", "orchestrate itself: 18.1 µs a request, 5.23 µs a streamed token, measured just before"),
-        ("markdown", "orchestrate itself: 18.1 µs a request, 5.23 µs a streamed token, measured just before"),
-        ("csv", ",orchestrate,0.1.0,,,,,warm,overhead.request,ns,50,1,18100,"),
-        ("json", "\"request_ns\": 18100"),
-    ] {
-        let page = (named(format).unwrap().render)(&Report::of(&record), &View::default());
-        let page = String::from_utf8(page).unwrap();
-        assert!(page.contains(told), "{format}: {page}");
-    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 """A model folder as Python engines read it: which files hold the weights and whether they are whole, the ids that begin and
-end a text. The kit itself knows no model; this stands beside it for engines that read safetensors.
+end a text, its tokenizer. The kit itself knows no model; this stands beside it for engines that read safetensors.
 
-Knows no tensor library, so that what is wrong with a folder is said before anything heavy happens.
+Knows no tensor library, so that what is wrong with a folder is said before anything heavy happens. `tokenizers` is imported
+by the first text alone: ids need no library.
 """
 
 import json
@@ -52,6 +53,32 @@ def open_folder(path):
         bos_id=next(iter(_ids(ids.get("bos_token_id"))), None),
         eos_ids=_ids(ids.get("eos_token_id")),
     )
+
+
+def read_tokenizer(folder, rows=None):
+    """As the library `tokenizers` has it; None where the folder has none. `rows` are those of the embedding: one whose ids
+    reach beyond them is another model's."""
+    if folder.tokenizer is None:
+        return None
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        what = f"no tokenizer for model `{folder.name}`: `tokenizers` is not installed"
+        raise Failed("model", what, "send `prompt_ids`") from None
+    try:
+        tokenizer = Tokenizer.from_file(str(folder.tokenizer))
+    except Exception as error:
+        # The library raises nothing narrower.
+        raise Failed("model", f"`{folder.tokenizer}`: {str(error)[:300]}") from None
+    if rows is not None:
+        largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        if largest >= rows:
+            what = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
+            raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {what}")
+    # A prompt is measured at the length it has.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def read_tensors(files):

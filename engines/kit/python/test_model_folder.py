@@ -2,12 +2,15 @@
 
 import json
 import struct
+import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 from engine_kit_wire import Failed
-from model_folder import INDEX, WHOLE, first_whole, open_folder, read_tensors
+from model_folder import INDEX, WHOLE, first_whole, open_folder, read_tensors, read_tokenizer
 
 CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
@@ -147,6 +150,71 @@ class Folders(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 first_whole({"n_ctx": wrong}, ("n_ctx",))
             self.assertIn("`n_ctx`: expected a whole number of at least 1, found", caught.exception.message)
+
+
+class Library:
+    """Where `tokenizers` would be: reads a vocabulary, and truncates and pads until it is told not to."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary, self.left = vocabulary, {"truncation", "padding"}
+
+    @classmethod
+    def from_file(cls, path):
+        vocabulary = json.loads(Path(path).read_text())
+        if not vocabulary:
+            raise Exception("expected a vocabulary" + " and more" * 100)
+        return cls(vocabulary)
+
+    def get_vocab(self, with_added_tokens):
+        return self.vocabulary if with_added_tokens else {}
+
+    def no_truncation(self):
+        self.left.remove("truncation")
+
+    def no_padding(self):
+        self.left.remove("padding")
+
+
+class Tokenizers(unittest.TestCase):
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.file = Path(kept.name) / "tokenizer.json"
+        self.folder = SimpleNamespace(name="small", tokenizer=self.file)
+
+    def read(self, vocabulary, rows=None, library=SimpleNamespace(Tokenizer=Library)):
+        self.file.write_text(json.dumps(vocabulary))
+        with mock.patch.dict(sys.modules, {"tokenizers": library}):
+            return read_tokenizer(self.folder, rows)
+
+    def refusal(self, *asked, **how):
+        with self.assertRaises(Failed) as caught:
+            self.read(*asked, **how)
+        self.assertEqual(caught.exception.kind, "model")
+        return caught.exception
+
+    def test_a_prompt_has_the_length_that_it_has(self):
+        self.assertEqual(self.read({"a": 0, "b": 63}).left, set())
+
+    def test_a_folder_without_one_needs_no_library(self):
+        self.folder.tokenizer = None
+        self.assertIsNone(self.read({}, library=None))
+
+    def test_a_python_without_the_library_says_so_and_what_to_send_instead(self):
+        refused = self.refusal({"a": 0}, library=None)
+        self.assertEqual(refused.message, "no tokenizer for model `small`: `tokenizers` is not installed")
+        self.assertEqual(refused.hint, "send `prompt_ids`")
+
+    def test_a_broken_one_is_named_with_the_start_of_what_the_library_says(self):
+        message = self.refusal({}).message
+        self.assertTrue(message.startswith(f"`{self.file}`: expected a vocabulary and more"), message)
+        self.assertEqual(len(message), len(f"`{self.file}`: ") + 300)
+
+    def test_another_models_is_refused_where_the_rows_of_the_embedding_are_known(self):
+        what = "its ids reach 64, and the embedding of model `small` has 64 rows"
+        self.assertEqual(self.refusal({"a": 64}, 64).message, f"`{self.file}` is another model's tokenizer: {what}")
+        for rows in (65, None):
+            self.assertEqual(self.read({"a": 64}, rows).vocabulary, {"a": 64})
 
 
 def safetensors(tensors):

@@ -26,7 +26,6 @@ fn main() -> ExitCode {
             ("expected.py", include_str!("../expected.py")),
             ("serving.py", include_str!("../serving.py")),
             ("reader.py", include_str!("../reader.py")),
-            ("text.py", include_str!("../text.py")),
             ("settings.py", include_str!("../settings.py")),
             ("folder.py", include_str!("../folder.py")),
             ("machine.py", include_str!("../machine.py")),

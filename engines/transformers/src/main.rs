@@ -37,7 +37,6 @@ fn main() -> ExitCode {
             ("shards.py", include_str!("../shards.py")),
             ("static.py", include_str!("../static.py")),
             ("steps.py", include_str!("../steps.py")),
-            ("text.py", include_str!("../text.py")),
         ],
     })
 }
