@@ -85,8 +85,14 @@ fn by_blocks(
     for first in outputs.clone().step_by(most) {
         let some = first..outputs.end.min(first + most);
         let numbers = numbers_mut(&mut unpacked, some.len() * inputs);
-        for (output, numbers) in some.clone().zip(numbers.chunks_exact_mut(inputs.max(1))) {
-            matrix.zipped(output).unpack(level, output % TOGETHER, numbers);
+        let mut rest = &mut *numbers;
+        let mut output = some.start;
+        while output < some.end {
+            let (group, row) = (matrix.zipped(output), output % TOGETHER);
+            let rows = row..group.rows().min(row + some.end - output);
+            output += rows.len();
+            let own = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");
+            group.unpack(level, rows, own);
         }
         multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(numbers)), out.part(some));
     }

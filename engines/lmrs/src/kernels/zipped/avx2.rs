@@ -3,24 +3,25 @@
 
 use std::arch::x86_64::*;
 
-use super::{EXPONENTS, LINE, STRETCH, STRETCH_BYTES};
+use super::{EXPONENTS, LINE, each_stretch};
 
 #[target_feature(enable = "avx2")]
-pub fn unpack(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
-    let head = &head[..EXPONENTS];
-    // SAFETY: 16 bytes.
-    let exponents = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) };
+pub fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], stretches: &[u8], step: usize, into: &mut [u16]) {
+    let exponents = heads.map(|head| {
+        let head = &head[..EXPONENTS];
+        // SAFETY: 16 bytes.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) }
+    });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, none) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
-    let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
-        // In the upper byte of a word a name that there is not, which is looked up as 0.
-        let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);
-        let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents, names));
-        let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
-        _mm256_or_si256(exponent, rest)
-    };
-    for (stretch, into) in stretches.chunks(step).zip(into.chunks_exact_mut(STRETCH)) {
-        let stretch = &stretch[..STRETCH_BYTES];
+    each_stretch::<ROWS>(stretches, step, into, |row, stretch, into| {
+        let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
+            // In the upper byte of a word a name that there is not, which is looked up as 0.
+            let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);
+            let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents[row], names));
+            let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
+            _mm256_or_si256(exponent, rest)
+        };
         for half in 0..2 {
             // SAFETY: three lines of a stretch, of each half of its words; and 128 numbers.
             unsafe {
@@ -37,5 +38,5 @@ pub fn unpack(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
                 store(3, number(_mm256_srli_epi16::<8>(high), high, _mm256_srli_epi16::<12>(names)));
             }
         }
-    }
+    });
 }

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{EXPONENTS, LINE, STRETCH, STRETCH_BYTES};
+use super::{EXPONENTS, LINE, STRETCH, each_stretch};
 
 /// Of a word: the sign.
 const SIGN: i16 = i16::MIN;
@@ -78,15 +78,14 @@ impl Row {
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
-pub fn unpack(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
-    // SAFETY: the machine has AVX-512; each stretch has its bytes, and 128 numbers.
-    unsafe {
-        let row = Row::of(head);
-        for (stretch, into) in stretches.chunks(step).zip(into.chunks_exact_mut(STRETCH)) {
-            let stretch = &stretch[..STRETCH_BYTES];
-            for (numbers, into) in row.numbers(stretch.as_ptr()).into_iter().zip(into.chunks_exact_mut(32)) {
-                _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers);
-            }
+pub fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], stretches: &[u8], step: usize, into: &mut [u16]) {
+    // SAFETY: the machine has AVX-512; so below.
+    let rows = heads.map(|head| unsafe { Row::of(head) });
+    each_stretch::<ROWS>(stretches, step, into, |row, stretch, into| {
+        let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
+        for (numbers, into) in numbers.into_iter().zip(into.as_chunks_mut::<32>().0) {
+            // SAFETY: 32 numbers are a register.
+            unsafe { _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers) };
         }
-    }
+    });
 }

@@ -30,6 +30,8 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use super::Level;
 
 pub use pack::{Unfit, pack};
@@ -98,15 +100,27 @@ impl<'a> Group<'a> {
         self.bytes.get(first..).unwrap_or_default()
     }
 
-    /// All numbers of a row.
-    pub fn unpack(&self, level: Level, row: usize, into: &mut [u16]) {
-        assert_eq!(into.len(), self.inputs, "a packed row and its numbers");
-        let head = self.head(row);
-        levels::unpack(level, head, self.stretches(row), self.rows * STRETCH_BYTES, into);
-        for aside in asides(head) {
-            // A place that the row does not have is of nobody's making.
-            if let Some(number) = into.get_mut(aside.place()) {
-                *number = aside.bits();
+    /// All numbers of some rows, row after row.
+    pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
+        assert_eq!(into.len(), rows.len() * self.inputs, "packed rows and their numbers");
+        if rows == (0..TOGETHER) {
+            self.unpack_some::<TOGETHER>(level, 0, into);
+        } else {
+            for (row, into) in rows.zip(into.chunks_exact_mut(self.inputs.max(1))) {
+                self.unpack_some::<1>(level, row, into);
+            }
+        }
+    }
+
+    fn unpack_some<const ROWS: usize>(&self, level: Level, first: usize, into: &mut [u16]) {
+        let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first + row));
+        levels::unpack(level, heads, self.stretches(first), self.rows * STRETCH_BYTES, into);
+        for (head, into) in heads.into_iter().zip(into.chunks_exact_mut(self.inputs.max(1))) {
+            for aside in asides(head) {
+                // A place that the row does not have is of nobody's making.
+                if let Some(number) = into.get_mut(aside.place()) {
+                    *number = aside.bits();
+                }
             }
         }
     }
@@ -132,14 +146,32 @@ pub fn asides(head: &[u8]) -> impl Iterator<Item = Aside> {
     head[ASIDE..].as_chunks::<4>().0.iter().take(count).map(|bytes| Aside(*bytes))
 }
 
-/// What all levels do, number by number. From one stretch to the next it is `step` bytes.
-fn unpack_plainly(head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
-    for (stretch, into) in stretches.chunks(step).zip(into.chunks_exact_mut(STRETCH)) {
+/// What all levels do, number by number. From one stretch of a row to its next it is `step` bytes.
+fn unpack_plainly<const ROWS: usize>(heads: [&[u8]; ROWS], stretches: &[u8], step: usize, into: &mut [u16]) {
+    each_stretch::<ROWS>(stretches, step, into, |row, stretch, into| {
         for (at, number) in into.iter_mut().enumerate() {
             let (set, word) = (at / 32, at % 32);
             let byte = u16::from(stretch[set / 2 * LINE + 2 * word + set % 2]);
             let exponent = stretch[2 * LINE + 2 * word + set / 2] >> (set % 2 * 4) & 15;
-            *number = (byte & 0x80) << 8 | u16::from(head[usize::from(exponent)]) << 7 | byte & 0x7f;
+            *number = (byte & 0x80) << 8 | u16::from(heads[row][usize::from(exponent)]) << 7 | byte & 0x7f;
+        }
+    });
+}
+
+/// As they lie: the first stretch of each row, then the second of each, with the row and the place of the numbers.
+#[inline(always)]
+fn each_stretch<const ROWS: usize>(
+    stretches: &[u8],
+    step: usize,
+    into: &mut [u16],
+    unpack: impl Fn(usize, &[u8; STRETCH_BYTES], &mut [u16; STRETCH]),
+) {
+    let inputs = into.len() / ROWS;
+    for (number, stretches) in stretches.chunks(step).take(inputs / STRETCH).enumerate() {
+        let (stretches, _) = stretches.as_chunks::<STRETCH_BYTES>();
+        for (row, stretch) in stretches.iter().take(ROWS).enumerate() {
+            let into = into[row * inputs + number * STRETCH..].first_chunk_mut();
+            unpack(row, stretch, into.expect("numbers of each stretch"));
         }
     }
 }

@@ -3,6 +3,12 @@
 use super::unpack_plainly;
 use crate::kernels::Level;
 
-pub fn unpack(_: Level, head: &[u8], stretches: &[u8], step: usize, into: &mut [u16]) {
-    unpack_plainly(head, stretches, step, into);
+pub fn unpack<const ROWS: usize>(
+    _: Level,
+    heads: [&[u8]; ROWS],
+    stretches: &[u8],
+    step: usize,
+    into: &mut [u16],
+) {
+    unpack_plainly(heads, stretches, step, into);
 }

@@ -29,9 +29,12 @@ fn assert_come_back(rows: &[&[u16]]) {
     for level in Level::here() {
         for (at, row) in rows.iter().enumerate() {
             let mut found = vec![7; inputs];
-            group.unpack(level, at, &mut found);
+            group.unpack(level, at..at + 1, &mut found);
             assert_eq!(found, *row, "{level}, row {at} of {}", rows.len());
         }
+        let mut all = vec![7; rows.len() * inputs];
+        group.unpack(level, 0..rows.len(), &mut all);
+        assert_eq!(all, rows.concat(), "{level}");
     }
 }
 
@@ -101,7 +104,7 @@ fn any_bytes_are_some_numbers() {
         let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| chance.bits() as u8).collect();
         let unpacked = |level| {
             let mut found = vec![0; 256];
-            Group::new(&rows, 2, 256).unpack(level, 1, &mut found);
+            Group::new(&rows, 2, 256).unpack(level, 1..2, &mut found);
             found
         };
         let expected = unpacked(Level::here()[0]);
