@@ -205,7 +205,9 @@ fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {
     let run = run("duplicate_answer", &[], &[]);
     let (kind, when) = (&run.failure()["kind"], run.failure()["when"].as_str().unwrap());
     assert_eq!(kind, "protocol", "{}", run.failure());
-    assert!(["warm-up 1", "sample 1"].contains(&when), "{}", run.failure());
+    // With its original, or as the answer to the next request: one that is thrown away, unless the engine was awake.
+    let whens = ["warm-up 1", "the request before sample 1", "sample 1"];
+    assert!(whens.contains(&when), "{}", run.failure());
     run.agree("protocol", when).kept(0);
 }
 

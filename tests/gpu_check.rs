@@ -104,7 +104,8 @@ fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
 #[test]
 fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_measured_is_shown() {
     let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
-    let outcome = tree.check(&["--rehearse", "--within", "20"], None);
+    // Half of it is the run's: so long that a busy machine, too, has measured something by then.
+    let outcome = tree.check(&["--rehearse", "--within", "60"], None);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(outcome.stdout.contains("the run on embedded was ended"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("model embedded, "), "{}", outcome.stdout);
