@@ -207,7 +207,8 @@ mod tests {
             pace.block_ends();
             blocks.push(rounds);
         }
-        assert_eq!(blocks, [4; 5]);
+        // The first ones leave a little to the last.
+        assert_eq!(blocks, [4, 4, 4, 5, 5]);
     }
 
     #[test]
