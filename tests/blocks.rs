@@ -54,7 +54,8 @@ fn told(record: &Record) -> Vec<(u64, &str, u64)> {
 #[test]
 fn engines_take_turns_round_by_round_and_each_turn_begins_with_a_request_that_does_not_count() {
     let scratch = Scratch::new();
-    let options = ["--blocks", "2", "--iterations", "2", "--warmup", "1"];
+    // Three, so that not even a busy machine makes most of them so long that a rest would not show.
+    let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let (outcome, record) = run(&scratch, &two(&scratch), &options);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let told = told(&record);
@@ -143,7 +144,8 @@ fn processes_that_are_stopped_end_with_an_orchestrator_that_is_killed() {
 #[test]
 fn a_warm_up_goes_on_until_three_windows_agree_and_later_launches_need_no_more_than_the_first_did() {
     let scratch = Scratch::new();
-    let steady = [engine(&scratch, "steady", "--per-token-ns 200000")];
+    // Long enough that what a busy machine adds to a request is little of it.
+    let steady = [engine(&scratch, "steady", "--per-token-ns 1000000")];
     let (outcome, record) = run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let warm_ups = record.entries("warm_up");

@@ -14,10 +14,10 @@ use support::record::Record;
 use support::{Outcome, Scratch, fake_engine, finish};
 
 const RUN: &[&str] =
-    &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "1", "--json", "-"];
+    &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 /// Windows of the held-out text of the embedded model.
 const WINDOWS: usize = 5;
-/// Tokens from 30 on are wrong once it has been asked for proof.
+/// Tokens from 30 on are wrong once it has been asked for proof, from the third warm-up request on.
 const WRONG_LATER: &[&str] = &["--wrong-from", "30", "--at", "2"];
 
 // Before the first block.
