@@ -14,7 +14,7 @@ use support::baselines::{
     page, run, saved, unsteady,
 };
 use support::record::files;
-use support::{Scratch, fake_engine, finish};
+use support::{Scratch, copy_program, fake_engine, finish};
 
 // Keeping.
 
@@ -22,7 +22,7 @@ use support::{Scratch, fake_engine, finish};
 fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
     let scratch = Scratch::new();
     let engine = scratch.join("engine");
-    fs::copy(fake_engine(), &engine).unwrap();
+    copy_program(fake_engine(), &engine);
     let mut command = command(&scratch, &engine, &["--save-baseline", "main"]);
     let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -14,7 +14,7 @@ use support::baselines::{
     run, saved,
 };
 use support::record::{Record, files};
-use support::{Running, Scratch, fake_engine, root};
+use support::{Running, Scratch, copy_program, fake_engine, root};
 
 // Measuring the programs again.
 
@@ -55,7 +55,7 @@ fn a_program_that_is_still_there_is_measured_again_where_it_lies() {
 fn a_machine_that_became_slower_is_no_regression_where_the_program_is_measured_again() {
     let scratch = Scratch::new();
     let engine = scratch.join("engine");
-    fs::copy(fake_engine(), &engine).unwrap();
+    copy_program(fake_engine(), &engine);
     let on_a_machine = |per_token_ns: u32, words: &[&str]| {
         let speed = format!(r#"{{"real_sleep": false, "per_token_ns": {per_token_ns}}}"#);
         finished(command(&scratch, &engine, words).env("FAKE_ENGINE", speed))

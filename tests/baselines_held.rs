@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use support::Scratch;
 use support::baselines::{
@@ -41,11 +42,16 @@ fn the_same_engine_passes_against_its_baseline_whose_age_and_maker_are_shown() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
-    edit_page(&folder, |page| page["commit"] = "abc".into());
+    // An age that the next half hour does not change.
+    let then = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
+    edit_page(&folder, |page| {
+        page["commit"] = "abc".into();
+        page["measured"] = humantime::format_rfc3339_seconds(then).to_string().into();
+    });
     let outcome = run(&scratch, &engine, &["--baseline", "main"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let version = env!("CARGO_PKG_VERSION");
-    assert!(outcome.stdout.contains("baseline `main`, less than a minute old"), "{outcome:?}");
+    assert!(outcome.stdout.contains("baseline `main`, 3 hours old"), "{outcome:?}");
     assert!(outcome.stdout.contains(&format!("orchestrate {version} at commit abc")), "{outcome:?}");
 }
 

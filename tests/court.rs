@@ -12,7 +12,7 @@ use support::proof::{RUN, Run, copy, run};
 use support::record::Record;
 use support::{Scratch, fake_engine, finish};
 
-/// Tokens from 30 on are wrong once it has been asked for proof.
+/// Tokens from 30 on are wrong once it has been asked for proof, from the third warm-up request on.
 const WRONG_LATER: &[&str] = &["--wrong-from", "30", "--at", "2"];
 
 // After the last block.
@@ -211,7 +211,7 @@ fn a_cache_in_2_bits_that_nobody_asked_for_excuses_no_scores() {
 #[test]
 fn where_the_witness_does_not_come_to_judge_its_kindest_word_is_unverified() {
     let hangs = &["--fault", "hangs_in_generate", "--at", "1"];
-    let run = run(&[("turns", WRONG_LATER)], &[("witness", hangs)], &["--timeout", "1"]);
+    let run = run(&[("turns", WRONG_LATER)], &[("witness", hangs)], &["--timeout", "10"]);
     assert_eq!(run.standing("turns"), "unverified", "{}", run.report["outputs"]);
     let why = run.why("turns");
     assert_eq!(why[0], "its tokens in `decode` were shown to nobody");

@@ -14,7 +14,9 @@ fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {
     let run = run("duplicate_answer", &[], &[]);
     let (kind, when) = (&run.failure()["kind"], run.failure()["when"].as_str().unwrap());
     assert_eq!(kind, "protocol", "{}", run.failure());
-    assert!(["warm-up 1", "sample 1"].contains(&when), "{}", run.failure());
+    // With its original, or as the answer to the next request.
+    let whens = ["warm-up 1", "warm-up 2"];
+    assert!(whens.contains(&when), "{}", run.failure());
     run.agree("protocol", when).kept(0);
 }
 
@@ -79,7 +81,7 @@ fn an_engine_that_makes_no_such_claim_may_vary() {
 
 #[test]
 fn streamed_ids_must_be_those_of_the_answer() {
-    fails("wrong_streamed_ids", &[], "protocol", "warm-up 1", "the streamed ids are not the final ids")
+    fails("wrong_streamed_ids", &[], "protocol", "warm-up 2", "the streamed ids are not the final ids")
         .kept(0);
 }
 

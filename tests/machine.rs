@@ -316,7 +316,8 @@ fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_th
     let scratch = Scratch::new();
     let driver = support::driver::present(&scratch);
     let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
-    let report = json(asked.args(["--budget", "20s"]).env("LD_LIBRARY_PATH", &driver));
+    // Of a budget the pass has a part, and no machine is so busy that it uses this one up.
+    let report = json(asked.args(["--budget", "300s"]).env("LD_LIBRARY_PATH", &driver));
     let warnings = report["warnings"].to_string();
     let slowed =
         "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";

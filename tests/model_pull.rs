@@ -229,7 +229,8 @@ fn a_store_that_falls_silent_is_asked_again() {
     assert_pulled(&finish(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1")), &scratch);
     let at_store: Vec<_> =
         hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.from).collect();
-    assert_eq!(at_store, [None, Some(1000)]);
+    // On a busy machine a second may pass before anything came, too, and then it is asked for the whole again.
+    assert!(at_store[0].is_none() && at_store.contains(&Some(1000)), "{at_store:?}");
 }
 
 #[test]
@@ -412,7 +413,8 @@ fn a_repository_or_a_revision_that_is_not_there_is_named() {
 #[test]
 fn without_a_network_there_is_a_hint_that_needs_none() {
     let scratch = Scratch::new();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Not one that was free a moment ago: the kernel may have given it to another test's hub since. This one it gives to nobody.
+    let nobody = "127.0.0.1:1";
     let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
     let outcome = finish(command.env("HF_ENDPOINT", format!("http://{nobody}")));
     let said = format!("cannot reach http://{nobody}: ");

@@ -7,7 +7,7 @@ mod support;
 
 use support::record::Record;
 use support::snapshot::assert_snapshot;
-use support::{Outcome, Running, Scratch, driver, fake_engine, finish, root};
+use support::{Outcome, Running, Scratch, driver, fake_engine, finish, root, write_program};
 
 /// Engines in every state: to be built, of another system, with an environment of its own, and one that does not build.
 fn tree() -> Scratch {
@@ -335,13 +335,11 @@ fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
 
 /// Tools that do nothing, but for writing down what they were asked; on PATH before all others.
 fn tools(scratch: &Scratch) -> String {
-    use std::os::unix::fs::PermissionsExt;
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();
     let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.said\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
     for (name, content) in [("uv", uv), ("cc", "#!/bin/sh\n"), ("c++", "#!/bin/sh\n")] {
-        std::fs::write(folder.join(name), content).unwrap();
-        std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&folder.join(name), content);
     }
     format!("{}:/usr/bin:/bin", folder.display())
 }

@@ -11,6 +11,8 @@ const WHIM_NS: f64 = 20e6;
 const WHIM_SHARE: f64 = 0.05;
 /// Who states early times does so in every request, and a machine holds up some: what three of four leave out is the engine's.
 const MOST_OF_THEM: f64 = 0.25;
+/// Of fewer requests a busy machine may have held up every one: a run of one block streams no more than one of each case.
+const FEWEST: usize = 3;
 /// What every single one of many requests leaves out is no whim, however short: a quarter of it at least, and far more than
 /// another engine, asked in turn with this one, was able to.
 const ALWAYS: f64 = 0.25;
@@ -101,7 +103,7 @@ fn doubt(subject: &Subject, all: &[Subject], span: &Span) -> Option<Doubt> {
 }
 
 fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<Seen> {
-    let own = Spans::of(subject, span, case)?;
+    let own = Spans::of(subject, span, case).filter(|own| own.requests >= FEWEST)?;
     let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
     let always = own.always(subject, all, span, case);
     let bound_ns = if own.span_ns > whim { whim } else { always? };

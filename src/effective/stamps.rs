@@ -9,8 +9,8 @@ use crate::record::Sample;
 
 /// Stamps of an honest engine lie as far apart as its tokens; half of that is beyond what a machine's moods explain.
 const HONEST: f64 = 0.5;
-/// Shorter spans are of the size of what reading and writing an answer take.
-const LEAST_NS: f64 = 5e6;
+/// Of shorter spans a busy machine may have taken as much from every request: as in the room of the two clocks.
+const LEAST_NS: f64 = 20e6;
 /// Beside a prompt that takes long, the time of few tokens drowns in how much longer it may take another time.
 const LEAST_SHARE: f64 = 0.25;
 /// Of fewer requests the shortest may not be a quiet one.
@@ -55,4 +55,33 @@ fn stamped_ns(sample: &Sample) -> Option<u64> {
     let [sequence] = sample.iteration.sequences.as_slice() else { return None };
     let times = sequence.token_ns.as_deref()?;
     times.last()?.checked_sub(*times.first()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::doubts;
+    use super::super::specimen::{BEACONS, decoding, measured_samples};
+    use crate::record::Pass;
+
+    /// Of requests that take so much longer than one for one token, and state no time between their tokens.
+    fn is_told(longer_ns: u64) -> bool {
+        let record = decoding(|record| {
+            let case = record.header.plan.cases_of(BEACONS)[0];
+            let launch = record.launches.iter().find(|it| it.configuration == BEACONS).unwrap().launch;
+            record.passes.push(Pass { launch, case, one_token_ns: Some(10_000_000), ..Pass::default() });
+            for sample in measured_samples(record) {
+                sample.answered_ns = sample.sent_ns + 10_000_000 + longer_ns;
+                let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+                let last = times[times.len() - 1];
+                times.fill(last);
+            }
+        });
+        doubts(&record).iter().any(|it| it.message.contains("they were not made when it says"))
+    }
+
+    #[test]
+    fn tokens_that_are_stamped_together_are_told_of_beyond_what_a_busy_machine_takes() {
+        assert!(is_told(100_000_000));
+        assert!(!is_told(15_000_000));
+    }
 }

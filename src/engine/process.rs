@@ -22,6 +22,10 @@ use crate::machine::processes_marked;
 /// Lines of stderr that are kept, and how much of each.
 const STDERR_LINES: usize = 40;
 const STDERR_LINE_BYTES: usize = 400;
+/// What a process that has ended wrote is in its pipes: it comes at once, unless a busy machine keeps the threads that read them
+/// from a core. Then what lies there unread says that there is more, and it is waited for, but not for ever.
+const AT_ONCE: Duration = Duration::from_millis(200);
+const AT_LAST: Duration = Duration::from_secs(10);
 /// Lines that may wait to be read. When they are full the engine's next write waits, not this program's memory.
 const LINES_WAITING: usize = 64;
 
@@ -55,6 +59,8 @@ pub struct Process {
     stderr: Arc<Mutex<VecDeque<String>>>,
     /// Gives nothing, and ends when stderr does.
     stderr_open: mpsc::Receiver<()>,
+    /// Of stdout and of stderr, to see whether anything lies in them. Others read.
+    pipes: [PipeReader; 2],
     launch: String,
     /// Processes of this launch that are stopped, in whatever group.
     resting: Vec<u32>,
@@ -70,6 +76,7 @@ impl Process {
         let (program, arguments) = launching.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
         let (stdout, child_stdout) = std::io::pipe()?;
         let (stderr, child_stderr) = std::io::pipe()?;
+        let pipes = [stdout.try_clone()?, stderr.try_clone()?];
         #[expect(clippy::disallowed_methods, reason = "the one place that spawns engines")]
         let mut command = Command::new(program);
         command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
@@ -100,6 +107,7 @@ impl Process {
             lines,
             stderr: ring,
             stderr_open,
+            pipes,
             launch: launching.launch.clone(),
             resting: Vec::new(),
             label: launching.label.clone(),
@@ -124,7 +132,7 @@ impl Process {
             biased;
             line = self.lines.recv() => line,
             // A child of the engine's may hold its stdout open. What the engine itself wrote is in the pipe by now.
-            _ = self.child.wait() => tokio::time::timeout(Duration::from_millis(200), self.lines.recv()).await.ok().flatten(),
+            _ = self.child.wait() => last_of(&mut self.lines, &self.pipes[0]).await,
         };
         if let (true, Some(Line { frame: Frame::Line(bytes), .. })) = (self.debug, &line) {
             show(&self.label, ">", bytes);
@@ -173,7 +181,7 @@ impl Process {
     pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
         let status = tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok();
         // A child of the engine's may hold its stderr open, so this has an end of its own.
-        let _ = tokio::time::timeout(Duration::from_millis(200), self.stderr_open.recv()).await;
+        last_of(&mut self.stderr_open, &self.pipes[1]).await;
         status
     }
 
@@ -210,6 +218,22 @@ impl Process {
             let _ = killpg(Pid::from_raw(self.pid as i32), signal);
         }
     }
+}
+
+/// What comes of a pipe into which the process that has ended writes no more.
+async fn last_of<T>(coming: &mut mpsc::Receiver<T>, pipe: &PipeReader) -> Option<T> {
+    let began = Instant::now();
+    loop {
+        match tokio::time::timeout(AT_ONCE, coming.recv()).await {
+            Ok(come) => return come,
+            Err(_) if began.elapsed() < AT_LAST && holds_unread(pipe) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+fn holds_unread(pipe: &PipeReader) -> bool {
+    rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0)
 }
 
 fn signal_each(pids: &[u32], signal: Signal) {

@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn this_process_holds_what_it_has_touched_and_a_reading_that_cost_much_is_not_repeated_at_once() {
         let own = [std::process::id()];
-        let before = held(&own).unwrap();
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
-        let after = held(&own).unwrap();
-        assert!(after.anonymous_bytes >= before.anonymous_bytes + (60 << 20), "{before:?} {after:?}");
-        assert!(after.resident_bytes >= after.anonymous_bytes && touched.len() == 64 << 20);
+        // However much other tests of this process give back meanwhile, this is there.
+        let held = held(&own).unwrap();
+        assert!(held.anonymous_bytes >= 60 << 20, "{held:?}");
+        assert!(held.resident_bytes >= held.anonymous_bytes && touched.len() == 64 << 20);
         let mut holding = Holding::default();
         assert!(holding.read(&own, false).is_some());
         holding.last = Some((Instant::now(), Duration::from_secs(60)));

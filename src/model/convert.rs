@@ -53,14 +53,16 @@ fn unasked_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
 /// where only this program and the hub's write; its conversion goes to the folder that one is in.
 fn place(named: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
     let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
-    let name = format!("{}-{}", model.short_name(), dtype.as_str().to_ascii_lowercase());
+    let is_embedded = named == model_files::embedded::NAME;
+    // Unpacked from the program it lies in a folder that is called by its digest as well.
+    let name = if is_embedded { named } else { model.short_name() };
+    let name = format!("{name}-{}", dtype.as_str().to_ascii_lowercase());
     let name = match to {
         Format::Safetensors => name,
         Format::Gguf => format!("{name}.gguf"),
     };
-    let by_path = named != model_files::embedded::NAME
-        && Path::new(named).exists()
-        && model_files::hub::name_of(&model.path).is_none();
+    let by_path =
+        !is_embedded && Path::new(named).exists() && model_files::hub::name_of(&model.path).is_none();
     let beside = path.parent().filter(|_| by_path);
     beside.map_or_else(|| PathBuf::from(&name), |parent| parent.join(&name))
 }

@@ -1,12 +1,11 @@
 //! Models with one mistake in them, and an engine that loads such a one whatever it is asked for: what an engine computes that
 //! has read the model wrongly.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::Scratch;
+use super::{Scratch, write_program};
 
 /// A model folder to be changed and written elsewhere.
 pub struct Copy {
@@ -73,7 +72,6 @@ pub fn loads_another(scratch: &Scratch, name: &str, engine: &Path, model: &Path)
         .replace("@ENGINE@", &engine.to_string_lossy())
         .replace("@MODEL@", &model.to_string_lossy());
     let path = scratch.join(name);
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &script);
     path
 }

@@ -18,7 +18,6 @@ pub mod tree;
 pub mod workspace;
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +40,20 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         reason = "these tests are about processes; each ends what it starts"
     )]
     Command::new(program)
+}
+
+/// Writes a program that can be started, by another process: what a test beside this one starts meanwhile would hold the file
+/// open for writing until it has become a program itself, and a file that is being written cannot be started.
+pub fn write_program(path: &Path, text: &str) {
+    let script = "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"";
+    let status = command("sh").args(["-c", script, "sh"]).arg(path).arg(text).status().unwrap();
+    assert!(status.success(), "no program at `{}`", path.display());
+}
+
+/// The same, of one that there is.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = command("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "no copy of `{}`", from.display());
 }
 
 /// The fake engine. Built once for each test process, because it is a package of its own.
@@ -67,9 +80,9 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Inside the checkout, as everything that cargo builds is.
+    /// Inside the checkout, wherever cargo was told to build: a program finds the tree from the folder that it is started in.
     pub fn new() -> Self {
-        Self::under(Path::new(env!("CARGO_TARGET_TMPDIR")))
+        Self::under(&root().join("target/tmp"))
     }
 
     /// Away from the checkout, where an installed program lives.
@@ -115,10 +128,7 @@ impl Scratch {
         let copy = self.join("bin/orchestrate");
         if !copy.exists() {
             std::fs::create_dir_all(self.join("bin")).unwrap();
-            // Not by this process: what another test starts meanwhile would hold the file open for writing, and a file that is
-            // being written cannot be started.
-            let status = command("cp").arg(env!("CARGO_BIN_EXE_orchestrate")).arg(&copy).status().unwrap();
-            assert!(status.success(), "no copy of the orchestrator");
+            copy_program(Path::new(env!("CARGO_BIN_EXE_orchestrate")), &copy);
         }
         let mut command = self.marked(copy);
         command
@@ -156,8 +166,7 @@ impl Scratch {
     /// A shell script that can be started.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &format!("#!/bin/sh\n{text}\n"));
         path
     }
 

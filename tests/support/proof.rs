@@ -8,7 +8,7 @@ use super::record::Record;
 use super::{Outcome, Scratch, fake_engine, finish};
 
 pub const RUN: &[&str] =
-    &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "1", "--json", "-"];
+    &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
 /// Engines by name with their settings, and an engine that vouches. Settings that begin with `|` are a program that gets what
 /// the engine says. `--witness-is NAME` in the options makes one of the engines that; without any of these whatever is usual

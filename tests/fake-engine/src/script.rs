@@ -48,7 +48,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "noise_seed",
         "null",
-        "what both are drawn from; null: from the process, so that no two launches are the same",
+        "what both are drawn from, with the launch's number in its run; null: from the process, so that no two are the same",
     ),
     ("end_ns", "500", "from the last token to the end of the iteration"),
     ("vocabulary_size", "1000", "ids are smaller than this, and larger than the 2 of EOS"),

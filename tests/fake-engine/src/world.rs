@@ -10,6 +10,8 @@ use crate::script::Script;
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     seed: u64,
+    /// Of those of its run; 0 where no run started it.
+    launch: u64,
     began_ns: u64,
 }
 
@@ -17,7 +19,10 @@ impl World {
     /// No two launches are the same.
     pub fn begin() -> Self {
         let began_ns = unix_ns();
-        Self { seed: mix(began_ns ^ mix(u64::from(std::process::id()))), began_ns }
+        let seed = mix(began_ns ^ mix(u64::from(std::process::id())));
+        let launch = std::env::var("ORCHESTRATE_LAUNCH").ok();
+        let launch = launch.and_then(|launch| launch.rsplit('/').next()?.parse().ok());
+        Self { seed, launch: launch.unwrap_or(0), began_ns }
     }
 
     /// What the times of an iteration's tokens are multiplied by: the slowdown, the drift so far, the noise of this launch
@@ -30,7 +35,7 @@ impl World {
     }
 
     fn steady(&self, script: &Script, request: u64, iteration: u64) -> f64 {
-        let seed = script.value("noise_seed").as_u64().unwrap_or(self.seed);
+        let seed = script.value("noise_seed").as_u64().map_or(self.seed, |seed| mix(seed ^ mix(self.launch)));
         let of_launch = normal(seed) * share(script, "noise_percent").ln_1p();
         let of_request = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
             * share(script, "request_noise_percent").ln_1p();
@@ -65,15 +70,24 @@ mod tests {
     #[test]
     fn noise_has_the_spread_that_was_asked_for_and_no_bias() {
         let (script, count) = (script(json!({ "noise_percent": 10 })), 20_000);
-        let logs = (0..count).map(|seed| World { seed: mix(seed), began_ns: 0 }.factor(&script, 0, 0).ln());
+        let logs = (0..count)
+            .map(|seed| World { seed: mix(seed), launch: 0, began_ns: 0 }.factor(&script, 0, 0).ln());
         let (sum, squares) = logs.fold((0.0, 0.0), |(sum, squares), log| (sum + log, squares + log * log));
         let (mean, deviation) = (sum / count as f64, (squares / count as f64).sqrt());
         assert!(mean.abs() < 0.003 && (deviation / 1.1f64.ln() - 1.0).abs() < 0.02, "{mean} {deviation}");
     }
 
     #[test]
+    fn noise_of_a_seed_differs_by_launch_and_not_by_process() {
+        let script = script(json!({ "noise_percent": 10, "noise_seed": 3 }));
+        let of = |seed, launch| World { seed, launch, began_ns: 0 }.factor(&script, 0, 0);
+        assert_eq!(of(1, 5), of(2, 5));
+        assert_ne!(of(1, 5), of(1, 6));
+    }
+
+    #[test]
     fn noise_of_a_launch_stays_and_noise_of_requests_comes_anew() {
-        let world = World { seed: 7, began_ns: 0 };
+        let world = World { seed: 7, launch: 0, began_ns: 0 };
         let factors = |script: &Script| [(0, 0), (0, 1), (1, 0)].map(|(it, at)| world.factor(script, it, at));
         let [one, two, three] = factors(&script(json!({ "noise_percent": 10 })));
         assert!(one == two && two == three && one != 1.0, "{one}");

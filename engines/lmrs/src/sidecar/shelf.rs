@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Error, Result, ensure};
@@ -13,9 +14,11 @@ const LEFT_FREE_BYTES: u64 = 1_000_000_000;
 /// A file that was begun so long ago is not being written any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// The name of a file while it is written.
+/// The name of a file while it is written, another one each time: two loads of a process may keep the same.
 pub fn part_of(path: &Path) -> PathBuf {
-    path.with_extension(format!("part-{}", std::process::id()))
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("part-{}-{count}", std::process::id()))
 }
 
 /// Removes what was not used for longest until there is room for so much more, and what was begun and left. `instead` is what
