@@ -118,10 +118,8 @@ impl Lanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn now(mut floats: __m512) -> __m512 {
-        // SAFETY: it does nothing.
-        unsafe { asm!("/* {0} */", inout(zmm_reg) floats, options(nomem, nostack, preserves_flags)) };
-        floats
+    unsafe fn now(floats: __m512) -> __m512 {
+        unsafe { _mm512_castsi512_ps(in_order(_mm512_castps_si512(floats))) }
     }
 
     #[inline(always)]
