@@ -148,20 +148,18 @@ impl Matrix {
         &self.region.bytes()[outputs.start * row..outputs.end * row]
     }
 
-    /// Of zipped rows: those that stand together with this output.
-    pub fn zipped(&self, output: usize) -> zipped::Group<'_> {
-        let first = output / zipped::TOGETHER * zipped::TOGETHER;
-        let rows = zipped::TOGETHER.min(self.outputs - first);
-        zipped::Group::new(self.zipped_bytes(first..first + rows), rows, self.inputs)
+    /// Of zipped rows: the block with this output.
+    pub fn zipped(&self, output: usize) -> zipped::Block<'_> {
+        let first = output / zipped::BLOCK * zipped::BLOCK;
+        let rows = zipped::BLOCK.min(self.outputs - first);
+        zipped::Block::new(self.zipped_bytes(first..first + rows), rows, self.inputs)
     }
 
-    /// Of zipped rows: all that stand together with one of these outputs.
+    /// Of zipped rows: as many bytes as these outputs have, which are theirs where they are whole blocks.
     pub fn zipped_bytes(&self, outputs: Range<usize>) -> &[u8] {
         assert_eq!(self.format, Format::Bf16z, "zipped rows");
         let row = zipped::row_bytes(self.inputs);
-        let (first, end) = (outputs.start / zipped::TOGETHER, outputs.end.div_ceil(zipped::TOGETHER));
-        let end = (end * zipped::TOGETHER).min(self.outputs);
-        &self.region.bytes()[(first * zipped::TOGETHER).min(end) * row..end * row]
+        &self.region.bytes()[outputs.start * row..outputs.end * row]
     }
 
     /// Of blocks: all panels, one behind the other.

@@ -116,15 +116,14 @@ impl Weights {
 
 /// Zipped rows that keep nothing aside, as those of a model hardly do: anything at all would be rows that keep all they can.
 fn zipped(inputs: usize, bytes: usize) -> Result<Region> {
-    let numbers: Vec<u8> = (0..zipped::TOGETHER * inputs)
-        .flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes())
-        .collect();
-    let mut group = vec![0; zipped::TOGETHER * zipped::row_bytes(inputs)];
-    zipped::pack(inputs, &numbers, &mut group)
+    let numbers: Vec<u8> =
+        (0..zipped::BLOCK * inputs).flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes()).collect();
+    let mut block = vec![0; zipped::BLOCK * zipped::row_bytes(inputs)];
+    zipped::pack(inputs, &numbers, &mut block)
         .map_err(|_| anyhow!("rows of {inputs} that cannot be packed"))?;
     let mut region = NewRegion::new(bytes)?;
-    for to in region.bytes_mut().chunks_mut(group.len()) {
-        to.copy_from_slice(&group[..to.len()]);
+    for to in region.bytes_mut().chunks_mut(block.len()) {
+        to.copy_from_slice(&block[..to.len()]);
     }
     Ok(region.finish())
 }

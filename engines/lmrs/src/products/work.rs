@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::kernels::outputs::Split;
 use crate::kernels::rows::{self, DECODE_TOKENS};
 use crate::kernels::{Level, Outputs, zipped};
-use crate::matrix::{Matrix, PANEL};
+use crate::matrix::{Format, Matrix, PANEL};
 use crate::rows::Rows;
 
 /// Bytes of weights in a unit where memory sets the pace: a few microseconds' worth, the most that others wait at the end.
@@ -67,17 +67,19 @@ impl Way {
     /// Places of a unit, and of what a thread takes at a time.
     pub fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
+        // Zipped rows by whole blocks.
+        let whole = |rows: usize| if matrix.format == Format::Bf16z { zipped::BLOCK } else { rows };
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
             Self::Near => {
-                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(rows::PASSED_ROWS);
+                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::PASSED_ROWS));
                 (unit, worth(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > DECODE_TOKENS => (worth(UNIT_BYTES), worth(NEAR_BYTES)),
-            Self::Panels => (worth(UNIT_BYTES), worth(TAKEN_BYTES)),
-            // Whole groups of rows, where they stand together.
-            Self::Dots(_) => (worth(UNIT_BYTES).next_multiple_of(zipped::TOGETHER), worth(TAKEN_BYTES)),
+            Self::Panels | Self::Dots(_) => {
+                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(TAKEN_BYTES))
+            }
         }
     }
 }

@@ -82,9 +82,9 @@ impl Plan {
         let mut encoded = vec![0; row_bytes * rows];
         self.encode(own, first, rows, &mut encoded)?;
         if own.format == Format::Bf16z {
-            let groups = bytes.chunks_mut(zipped::TOGETHER * zipped::row_bytes(own.inputs));
-            let mut each = encoded.chunks(zipped::TOGETHER * row_bytes).zip(groups);
-            if each.any(|(rows, group)| zipped::pack(own.inputs, rows, group).is_err()) {
+            let blocks = bytes.chunks_mut(zipped::BLOCK * zipped::row_bytes(own.inputs));
+            let mut each = encoded.chunks(zipped::BLOCK * row_bytes).zip(blocks);
+            if each.any(|(rows, block)| zipped::pack(own.inputs, rows, block).is_err()) {
                 self.is_unfit(own);
             }
             return Ok(());

@@ -1,7 +1,7 @@
 //! Zipped rows by a token or two, with each number unpacked in a register and multiplied there: what memory gives is all that is read.
 //!
 //! Rows that stand together are multiplied together, so that the activations are read once for all of them. Sums are taken in the
-//! order of `dots`.
+//! order of `dots`: from one part of a row to its next all lanes are kept.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::arch::x86_64::*;
@@ -10,9 +10,9 @@ use std::iter::Peekable;
 use super::FUSED;
 use super::lanes::Lanes;
 use super::paired::Paired;
-use crate::kernels::Outputs;
 use crate::kernels::zipped::avx512::Row;
-use crate::kernels::zipped::{Aside, Group, STRETCH, STRETCH_BYTES, TOGETHER, asides};
+use crate::kernels::zipped::{Aside, BLOCK, Group, STRETCH, STRETCH_BYTES, TOGETHER};
+use crate::kernels::{Outputs, zipped};
 use crate::matrix::Matrix;
 
 /// Registers of a stretch.
@@ -29,8 +29,8 @@ pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     // SAFETY: the caller's promise.
     unsafe {
         match out.tokens() {
-            1 => groups::<1>(matrix, x, out),
-            FUSED => groups::<FUSED>(matrix, x, out),
+            1 => blocks::<1>(matrix, x, out),
+            FUSED => blocks::<FUSED>(matrix, x, out),
             tokens => unreachable!("{tokens} tokens are more than registers take"),
         }
     }
@@ -40,68 +40,74 @@ pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
 ///
 /// As of `multiply`, with so many tokens.
 #[inline(always)]
-unsafe fn groups<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     let outputs = out.outputs();
+    assert!(x.len() == TOKENS * matrix.inputs, "inputs of each token");
     let mut output = outputs.start;
     while output < outputs.end {
-        let (group, first) = (matrix.zipped(output), output % TOGETHER);
-        let count = (group.rows() - first).min(outputs.end - output);
+        let (block, first) = (matrix.zipped(output), output % BLOCK);
+        let own = first..block.rows().min(first + outputs.end - output);
         // SAFETY: the caller's promise; so below.
-        if count == TOGETHER {
-            let totals = unsafe { rows::<TOGETHER, TOKENS>(&group, first, x) };
-            write(&totals, output - outputs.start, out);
-        } else {
-            for row in 0..count {
-                let totals = unsafe { rows::<1, TOKENS>(&group, first + row, x) };
-                write(&totals, output + row - outputs.start, out);
+        let mut sums = [[unsafe { Paired::zero() }; TOKENS]; BLOCK];
+        for part in zipped::parts(matrix.inputs) {
+            let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
+            let mut row = own.start;
+            while row < own.end {
+                let group = block.group(&part, row);
+                let whole = row % TOGETHER == 0 && group.rows() == TOGETHER && own.end - row >= TOGETHER;
+                let sums = &mut sums[row..];
+                match (whole, part.start == 0) {
+                    (true, true) => unsafe { rows::<TOGETHER, TOKENS, true>(&group, 0, x, sums) },
+                    (true, false) => unsafe { rows::<TOGETHER, TOKENS, false>(&group, 0, x, sums) },
+                    (false, true) => unsafe { rows::<1, TOKENS, true>(&group, row % TOGETHER, x, sums) },
+                    (false, false) => unsafe { rows::<1, TOKENS, false>(&group, row % TOGETHER, x, sums) },
+                }
+                row += if whole { TOGETHER } else { 1 };
             }
         }
-        output += count;
-    }
-}
-
-#[inline(always)]
-fn write<const ROWS: usize, const TOKENS: usize>(
-    totals: &[[f32; TOKENS]; ROWS],
-    place: usize,
-    out: &mut Outputs,
-) {
-    for token in 0..TOKENS {
-        let places = &mut out.row_mut(token)[place..place + ROWS];
-        for (place, totals) in places.iter_mut().zip(totals) {
-            *place = totals[token];
+        for token in 0..TOKENS {
+            let places = &mut out.row_mut(token)[output - outputs.start..][..own.len()];
+            for (place, sums) in places.iter_mut().zip(&sums[own.clone()]) {
+                *place = unsafe { sums[token].sum() };
+            }
         }
+        output += own.len();
     }
 }
 
-/// Of so many rows from this one on, each with each token.
+/// Adds to the sums of so many rows from this one on what this part of them gives with each token.
 ///
 /// # Safety
 ///
 /// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
-unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
+unsafe fn rows<const ROWS: usize, const TOKENS: usize, const FIRST: bool>(
     group: &Group,
     first_row: usize,
-    x: &[u16],
-) -> [[f32; TOKENS]; ROWS] {
-    let (inputs, step) = (group.inputs(), group.rows() * STRETCH_BYTES);
+    x: [&[u16]; TOKENS],
+    kept_sums: &mut [[Paired; TOKENS]],
+) {
+    let inputs = group.inputs();
     assert!(
-        x.len() == TOKENS * inputs && first_row + ROWS <= group.rows(),
-        "rows of a group, inputs of a token"
+        x.iter().all(|x| x.len() == inputs) && first_row + ROWS <= group.rows(),
+        "rows of a group, a part of a token"
     );
     // SAFETY: the caller's promise; so below.
     let heads = std::array::from_fn::<_, ROWS, _>(|row| unsafe { Row::of(group.head(first_row + row)) });
-    let mut kept = std::array::from_fn::<_, ROWS, _>(|row| asides(group.head(first_row + row)).peekable());
+    let mut kept = std::array::from_fn::<_, ROWS, _>(|row| group.asides(first_row + row).peekable());
     let mut due = next_place(&mut kept);
     let mut sums = [[unsafe { Paired::zero() }; TOKENS]; ROWS];
-    for (number, stretches) in group.stretches(first_row).chunks(step).take(inputs / STRETCH).enumerate() {
+    if !FIRST {
+        sums.copy_from_slice(&kept_sums[..ROWS]);
+    }
+    let x = x.map(<[u16]>::as_ptr);
+    let stretches = group.stretches(first_row).chunks(group.step()).take(inputs / STRETCH);
+    for (number, stretches) in stretches.enumerate() {
         let first = number * STRETCH;
         let stretches = &stretches[..ROWS * STRETCH_BYTES];
         // SAFETY: there are so many stretches of inputs, as was asserted.
-        let load = |token: usize, step: usize| unsafe {
-            Paired::load(x.as_ptr().add(token * inputs + first + step * Paired::LANES))
-        };
+        let load =
+            |token: usize, step: usize| unsafe { Paired::load(x[token].add(first + step * Paired::LANES)) };
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
         let is_due = due < first + STRETCH;
@@ -123,7 +129,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
         }
     }
     // Here, and not in each step, all sums go to memory: a loop over them would have them there throughout.
-    std::hint::black_box(sums).map(|sums| sums.map(|sum| unsafe { sum.sum() }))
+    kept_sums[..ROWS].copy_from_slice(&std::hint::black_box(sums));
 }
 
 /// Of the next number that is kept aside, of whichever row.

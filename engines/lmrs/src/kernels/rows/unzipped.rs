@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::apart::{Apart, NUMBERS, Numbers};
 use super::packed::Packed;
 use super::{Activations, Source, machine};
-use crate::kernels::zipped::TOGETHER;
-use crate::kernels::{Level, Outputs};
+use crate::kernels::zipped::{BLOCK, TOGETHER};
+use crate::kernels::{Level, Outputs, zipped};
 use crate::matrix::{Floats, Format, Matrix};
 
 /// Of rows that one token meets once: half of a first cache.
@@ -69,7 +69,7 @@ pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     });
 }
 
-/// As many rows at once as so many bytes hold, and at least those that stand together.
+/// As many rows at once as so many bytes hold, and at least those that stand together: of rows in parts a whole block.
 fn by_blocks(
     level: Level,
     matrix: &Matrix,
@@ -78,8 +78,9 @@ fn by_blocks(
     mut multiply: impl FnMut(Floats, Outputs),
 ) {
     let (inputs, outputs) = (matrix.inputs, out.outputs());
-    let most = most_bytes / (inputs * BYTES).max(1) / TOGETHER * TOGETHER;
-    let most = most.max(TOGETHER).min(outputs.len().max(1));
+    let together = if zipped::parts(inputs).count() > 1 { BLOCK } else { TOGETHER };
+    let most = most_bytes / (inputs * BYTES).max(1) / together * together;
+    let most = most.max(together).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
     unpacked.resize(unpacked.len().max(most * inputs / NUMBERS), Numbers([0; NUMBERS]));
     for first in outputs.clone().step_by(most) {
@@ -88,11 +89,11 @@ fn by_blocks(
         let mut rest = &mut *numbers;
         let mut output = some.start;
         while output < some.end {
-            let (group, row) = (matrix.zipped(output), output % TOGETHER);
-            let rows = row..group.rows().min(row + some.end - output);
+            let (block, row) = (matrix.zipped(output), output % BLOCK);
+            let rows = row..block.rows().min(row + some.end - output);
             output += rows.len();
             let own = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");
-            group.unpack(level, rows, own);
+            block.unpack(level, rows, own);
         }
         multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(numbers)), out.part(some));
     }

@@ -3,10 +3,10 @@
 
 use std::arch::x86_64::*;
 
-use super::{EXPONENTS, LINE, each_stretch};
+use super::{EXPONENTS, Group, LINE, Place};
 
 #[target_feature(enable = "avx2")]
-pub fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], stretches: &[u8], step: usize, into: &mut [u16]) {
+pub(super) fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first: usize, into: &mut Place) {
     let exponents = heads.map(|head| {
         let head = &head[..EXPONENTS];
         // SAFETY: 16 bytes.
@@ -14,7 +14,7 @@ pub fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], stretches: &[u8], step: u
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, none) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
-    each_stretch::<ROWS>(stretches, step, into, |row, stretch, into| {
+    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
         let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
             // In the upper byte of a word a name that there is not, which is looked up as 0.
             let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);

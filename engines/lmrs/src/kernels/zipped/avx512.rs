@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{EXPONENTS, LINE, STRETCH, each_stretch};
+use super::{EXPONENTS, Group, LINE, Place, STRETCH};
 
 /// Of a word: the sign.
 const SIGN: i16 = i16::MIN;
@@ -78,10 +78,10 @@ impl Row {
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
-pub fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], stretches: &[u8], step: usize, into: &mut [u16]) {
+pub(super) fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first: usize, into: &mut Place) {
     // SAFETY: the machine has AVX-512; so below.
     let rows = heads.map(|head| unsafe { Row::of(head) });
-    each_stretch::<ROWS>(stretches, step, into, |row, stretch, into| {
+    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
         let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
         for (numbers, into) in numbers.into_iter().zip(into.as_chunks_mut::<32>().0) {
             // SAFETY: 32 numbers are a register.

@@ -1,14 +1,14 @@
 //! The levels of processors for which nothing was written.
 
-use super::unpack_plainly;
+use super::{Group, Place, unpack_plainly};
 use crate::kernels::Level;
 
 pub fn unpack<const ROWS: usize>(
     _: Level,
     heads: [&[u8]; ROWS],
-    stretches: &[u8],
-    step: usize,
-    into: &mut [u16],
+    group: &Group,
+    first: usize,
+    into: &mut Place,
 ) {
-    unpack_plainly(heads, stretches, step, into);
+    unpack_plainly(heads, group, first, into);
 }

@@ -1,22 +1,32 @@
 //! Writing rows.
 
-use super::{ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, head_bytes, row_bytes, takes};
+use super::{
+    ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, TOGETHER, part_bytes, parts, row_bytes, takes,
+};
 
 /// A row has too many numbers of too many sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfit;
 
-/// Rows that stand together, of so many numbers each, in bf16 as files have them, into the `row_bytes` of all of them. Panics
-/// where either has not its size.
-pub fn pack(inputs: usize, numbers: &[u8], group: &mut [u8]) -> Result<(), Unfit> {
-    let rows = group.len() / row_bytes(inputs);
-    let fits = numbers.len() == rows * inputs * 2 && group.len() == rows * row_bytes(inputs);
+/// The rows of a block, of so many numbers each, in bf16 as files have them, into the `row_bytes` of all of them. Panics where
+/// either has not its size.
+pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), Unfit> {
+    let rows = block.len() / row_bytes(inputs).max(1);
+    let fits = numbers.len() == rows * inputs * 2 && block.len() == rows * row_bytes(inputs);
     assert!(takes(inputs) && fits, "numbers and their packed rows");
-    let (heads, stretches) = group.split_at_mut(rows * head_bytes(inputs));
-    for (row, head) in heads.chunks_exact_mut(head_bytes(inputs)).enumerate() {
-        let numbers = numbers[row * inputs * 2..][..inputs * 2].as_chunks::<2>().0;
-        let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(rows);
-        pack_row(numbers, head, stretches)?;
+    for part in parts(inputs) {
+        let (own, rest) = block.split_at_mut(rows * part_bytes(part.len()));
+        block = rest;
+        for (number, group) in own.chunks_mut(TOGETHER * part_bytes(part.len())).enumerate() {
+            let together = group.len() / part_bytes(part.len());
+            let (heads, stretches) = group.split_at_mut(together * LINE);
+            for (row, head) in heads.chunks_exact_mut(LINE).enumerate() {
+                let first = (number * TOGETHER + row) * inputs + part.start;
+                let numbers = numbers[first * 2..][..part.len() * 2].as_chunks::<2>().0;
+                let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(together);
+                pack_row(numbers, head, stretches)?;
+            }
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Every bit comes back, at every level.
 
 use super::*;
+use crate::kernels::Level;
 use crate::kernels::chance::Chance;
 
 /// As of a layer: sums of some numbers from -1 to 1, a few of them far off.
@@ -25,15 +26,15 @@ fn assert_come_back(rows: &[&[u16]]) {
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut packed = vec![7; rows.len() * row_bytes(inputs)];
     pack(inputs, &bytes, &mut packed).unwrap();
-    let group = Group::new(&packed, rows.len(), inputs);
+    let block = Block::new(&packed, rows.len(), inputs);
     for level in Level::here() {
         for (at, row) in rows.iter().enumerate() {
             let mut found = vec![7; inputs];
-            group.unpack(level, at..at + 1, &mut found);
+            block.unpack(level, at..at + 1, &mut found);
             assert_eq!(found, *row, "{level}, row {at} of {}", rows.len());
         }
         let mut all = vec![7; rows.len() * inputs];
-        group.unpack(level, 0..rows.len(), &mut all);
+        block.unpack(level, 0..rows.len(), &mut all);
         assert_eq!(all, rows.concat(), "{level}");
     }
 }
@@ -49,7 +50,9 @@ fn rows_of_any_length_come_back_to_the_bit() {
 #[test]
 fn rows_that_stand_together_come_back_each_for_itself() {
     let mut chance = Chance::new(80);
-    for (count, inputs) in [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0)] {
+    for (count, inputs) in
+        [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0), (7, 2176), (16, 256), (13, 8192)]
+    {
         let mut rows: Vec<_> = (0..count).map(|_| numbers(&mut chance, inputs)).collect();
         // Each with others aside.
         for (at, row) in rows.iter_mut().enumerate() {
@@ -104,7 +107,7 @@ fn any_bytes_are_some_numbers() {
         let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| chance.bits() as u8).collect();
         let unpacked = |level| {
             let mut found = vec![0; 256];
-            Group::new(&rows, 2, 256).unpack(level, 1..2, &mut found);
+            Block::new(&rows, 2, 256).unpack(level, 1..2, &mut found);
             found
         };
         let expected = unpacked(Level::here()[0]);

@@ -22,10 +22,10 @@ fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
     )
     .unwrap();
     let mut packed = NewRegion::new(outputs * zipped::row_bytes(inputs)).unwrap();
-    let rows = plain.bytes_mut()[..outputs * inputs * 2].chunks(zipped::TOGETHER * inputs * 2);
-    let groups = packed.bytes_mut().chunks_mut(zipped::TOGETHER * zipped::row_bytes(inputs));
-    for (rows, group) in rows.zip(groups) {
-        zipped::pack(inputs, rows, group).unwrap();
+    let rows = plain.bytes_mut()[..outputs * inputs * 2].chunks(zipped::BLOCK * inputs * 2);
+    let blocks = packed.bytes_mut().chunks_mut(zipped::BLOCK * zipped::row_bytes(inputs));
+    for (rows, block) in rows.zip(blocks) {
+        zipped::pack(inputs, rows, block).unwrap();
     }
     let [plain, packed] = [plain.finish(), packed.finish()];
     [Matrix::new(Format::Bf16, outputs, inputs, plain), Matrix::new(Format::Bf16z, outputs, inputs, packed)]
@@ -45,6 +45,35 @@ fn products_have_the_bits_that_rows_of_bf16_give_at_every_level() {
                         multiply(level, threads, &x, &plain),
                         "{level} {outputs} x {inputs}, {tokens} tokens, {threads} threads"
                     );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end() {
+    let mut chance = Chance::new(34);
+    for (outputs, inputs) in [(70, 256), (45, 4864)] {
+        let [_, packed] = both(&mut chance, outputs, inputs);
+        for (level, tokens) in
+            Level::here().into_iter().filter(|level| has_pairs(*level)).zip([1, 2].repeat(9))
+        {
+            let x = chance.rows(tokens, inputs);
+            let whole = multiply(level, 1, &x, &packed);
+            let mut narrowed = rows::Narrowed::default();
+            rows::narrow(level, x.all(), &mut narrowed);
+            for range in [0..1, 1..3, 3..29, 15..17, 16..32, 33..outputs, outputs - 1..outputs] {
+                let mut out = Rows::new(tokens, outputs);
+                let some = Outputs::new(&mut out).split_at(range.end).0.split_at(range.start).1;
+                rows::dot(level, &packed, rows::Activations::Bf16(narrowed.all()), &mut [some]);
+                for token in 0..tokens {
+                    assert_eq!(
+                        out.row(token)[range.clone()],
+                        whole.row(token)[range.clone()],
+                        "{level} {range:?}"
+                    );
+                    assert!(out.row(token)[range.end..].iter().all(|number| *number == 0.0));
                 }
             }
         }

@@ -1,0 +1,148 @@
+//! Where in a block which row has what.
+
+use std::ops::Range;
+
+use super::{
+    Aside, LINE, STRETCH, STRETCH_BYTES, TOGETHER, asides, levels, part_bytes, parts, row_bytes, takes,
+};
+use crate::kernels::Level;
+
+/// Packed rows that belong together, `BLOCK` of them or, at the end of a matrix, fewer.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    inputs: usize,
+}
+
+impl<'a> Block<'a> {
+    /// Panics where the bytes are not those of so many rows.
+    pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
+        assert!(takes(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows and their bytes");
+        Self { bytes, rows, inputs }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// The group with this row, of a part that begins at a whole one.
+    pub fn group(&self, part: &Range<usize>, row: usize) -> Group<'a> {
+        let first = row / TOGETHER * TOGETHER;
+        let rows = TOGETHER.min(self.rows - first);
+        // The parts before this one are each as long as the first, all rows of them; then the groups before this one.
+        let before: usize =
+            parts(self.inputs).take_while(|it| it.start < part.start).map(|it| part_bytes(it.len())).sum();
+        let bytes = part_bytes(part.len());
+        Group {
+            bytes: &self.bytes[self.rows * before + first * bytes..][..rows * bytes],
+            rows,
+            inputs: part.len(),
+        }
+    }
+
+    /// All numbers of some rows, row after row.
+    pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
+        assert!(
+            rows.end <= self.rows && into.len() == rows.len() * self.inputs,
+            "packed rows and their numbers"
+        );
+        for part in parts(self.inputs) {
+            let mut row = rows.start;
+            while row < rows.end {
+                let (group, first) = (self.group(&part, row), row % TOGETHER);
+                let into = Place {
+                    numbers: &mut into[(row - rows.start) * self.inputs + part.start..],
+                    stride: self.inputs,
+                };
+                if first == 0 && group.rows() == TOGETHER && rows.end - row >= TOGETHER {
+                    group.unpack::<TOGETHER>(level, first, into);
+                    row += TOGETHER;
+                } else {
+                    group.unpack::<1>(level, first, into);
+                    row += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Where rows are unpacked to: the first number of the first row, and how far it is from one row to the next.
+pub(super) struct Place<'a> {
+    pub numbers: &'a mut [u16],
+    pub stride: usize,
+}
+
+/// A part of the rows that stand together.
+#[derive(Debug, Clone, Copy)]
+pub struct Group<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    inputs: usize,
+}
+
+impl<'a> Group<'a> {
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn head(&self, row: usize) -> &'a [u8] {
+        assert!(row < self.rows, "a row of the group");
+        &self.bytes[row * LINE..][..LINE]
+    }
+
+    pub fn asides(&self, row: usize) -> impl Iterator<Item = Aside> + use<'a> {
+        asides(self.head(row))
+    }
+
+    /// From one stretch of a row to its next.
+    pub fn step(&self) -> usize {
+        self.rows * STRETCH_BYTES
+    }
+
+    /// From the first stretch of this row on to the end; what lies between is other rows'.
+    pub fn stretches(&self, row: usize) -> &'a [u8] {
+        &self.bytes[self.rows * LINE + row * STRETCH_BYTES..]
+    }
+
+    fn unpack<const ROWS: usize>(&self, level: Level, first: usize, mut into: Place) {
+        let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first + row));
+        levels::unpack(level, heads, self, first, &mut into);
+        for row in 0..ROWS {
+            let into = &mut into.numbers[row * into.stride..][..self.inputs];
+            for aside in self.asides(first + row) {
+                // A place that the row does not have is of nobody's making.
+                if let Some(number) = into.get_mut(aside.place()) {
+                    *number = aside.bits();
+                }
+            }
+        }
+    }
+
+    /// As they lie: the first stretch of each of so many rows, then the second of each, with the row and the place of its
+    /// numbers.
+    #[inline(always)]
+    pub(super) fn each_stretch<const ROWS: usize>(
+        &self,
+        first: usize,
+        into: &mut Place,
+        unpack: impl Fn(usize, &[u8; STRETCH_BYTES], &mut [u16; STRETCH]),
+    ) {
+        let stretches = self.stretches(first).chunks(self.step()).take(self.inputs / STRETCH);
+        for (number, stretches) in stretches.enumerate() {
+            let (stretches, _) = stretches.as_chunks::<STRETCH_BYTES>();
+            for (row, stretch) in stretches.iter().take(ROWS).enumerate() {
+                let into = into.numbers[row * into.stride + number * STRETCH..].first_chunk_mut();
+                unpack(row, stretch, into.expect("numbers of each stretch"));
+            }
+        }
+    }
+}
