@@ -56,9 +56,8 @@ fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end()
     let mut chance = Chance::new(34);
     for (outputs, inputs) in [(70, 256), (45, 4864)] {
         let [_, packed] = both(&mut chance, outputs, inputs);
-        for (level, tokens) in
-            Level::here().into_iter().filter(|level| has_pairs(*level)).zip([1, 2].repeat(9))
-        {
+        let levels = Level::here().into_iter().filter(|level| has_pairs(*level));
+        for (level, tokens) in levels.flat_map(|level| [(level, 1), (level, 2)]) {
             let x = chance.rows(tokens, inputs);
             let whole = multiply(level, 1, &x, &packed);
             let mut narrowed = rows::Narrowed::default();
