@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use lmrs::kernels::{Level, zipped};
 use lmrs::matrix::{Format, Matrix};
 use lmrs::ops::Ops;
@@ -24,11 +24,11 @@ pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &format in &asking.formats {
         for &(outputs, inputs) in &asking.shapes {
+            let matrices = weights.matrices(format, outputs, inputs)?;
             for &tokens in &asking.tokens {
                 for &level in &asking.levels {
                     let what = [format.as_str().to_string(), format!("{outputs}x{inputs}")];
-                    let matrices = weights.matrices(format, outputs, inputs)?;
-                    cases.push(case(what, matrices, tokens, level, asking.threads));
+                    cases.push(case(what, matrices.clone(), tokens, level, asking.threads));
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Weights {
         let bytes = Matrix::bytes_for(format, outputs, inputs);
         let copies = (self.0.bytes().len().min(WEIGHTS_BYTES) / bytes).max(1);
         let region = match format {
-            Format::Bf16z => zipped(inputs, copies * bytes)?,
+            Format::Bf16z => zipped(outputs, inputs, copies)?,
             _ => self.0.clone(),
         };
         let matrix =
@@ -114,16 +114,19 @@ impl Weights {
     }
 }
 
-/// Zipped rows that keep nothing aside, as those of a model hardly do: anything at all would be rows that keep all they can.
-fn zipped(inputs: usize, bytes: usize) -> Result<Region> {
+/// Copies of zipped rows that keep nothing aside, as those of a model hardly do: of any bytes they would keep all they can. They
+/// lie in memory of their own, `--file` or not, as they do in a load.
+fn zipped(outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
+    ensure!(zipped::takes(inputs), "bf16z wants a multiple of {} inputs, not {inputs}", zipped::STRETCH);
     let numbers: Vec<u8> =
         (0..zipped::BLOCK * inputs).flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes()).collect();
-    let mut block = vec![0; zipped::BLOCK * zipped::row_bytes(inputs)];
-    zipped::pack(inputs, &numbers, &mut block)
-        .map_err(|_| anyhow!("rows of {inputs} that cannot be packed"))?;
-    let mut region = NewRegion::new(bytes)?;
-    for to in region.bytes_mut().chunks_mut(block.len()) {
-        to.copy_from_slice(&block[..to.len()]);
+    let mut region = NewRegion::new(copies * outputs * zipped::row_bytes(inputs))?;
+    for matrix in region.bytes_mut().chunks_exact_mut(outputs * zipped::row_bytes(inputs)) {
+        for block in matrix.chunks_mut(zipped::BLOCK * zipped::row_bytes(inputs)) {
+            let rows = block.len() / zipped::row_bytes(inputs);
+            zipped::pack(inputs, &numbers[..rows * inputs * 2], block)
+                .map_err(|_| anyhow!("rows of {inputs} that cannot be packed"))?;
+        }
     }
     Ok(region.finish())
 }

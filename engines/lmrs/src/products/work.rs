@@ -76,7 +76,9 @@ impl Way {
                 (unit, worth(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
-            Self::Dots(_) if tokens > DECODE_TOKENS => (worth(UNIT_BYTES), worth(NEAR_BYTES)),
+            Self::Dots(_) if tokens > DECODE_TOKENS => {
+                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(NEAR_BYTES))
+            }
             Self::Panels | Self::Dots(_) => {
                 (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(TAKEN_BYTES))
             }

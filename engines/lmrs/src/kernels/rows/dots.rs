@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use super::DECODE_TOKENS;
 use super::lanes::{Bf16, F16, F32, Lanes, Number, Weight, Wide};
+use super::{DECODE_TOKENS, FROM_MEMORY};
 use crate::kernels::Outputs;
 use crate::matrix::{Floats, Format};
 
@@ -88,8 +88,9 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
             // Where there are fewer tokens, the last one is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
-            // For a single token there is too little arithmetic to hide anything behind.
-            let ahead = if TOKENS > 1 && first == group.start { row_bytes } else { 0 };
+            // A single token has too little arithmetic to hide anything behind, but that several rows are read at once.
+            let hides = TOKENS > 1 || ROWS > 1 && weights.len() >= FROM_MEMORY;
+            let ahead = if hides && first == group.start { row_bytes } else { 0 };
             // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
             for (row, out) in outs.iter_mut().enumerate() {
@@ -144,7 +145,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
             input += L::LANES;
         }
         // Here, and not in each step, all sums go to memory: a loop over them would have them there throughout.
-        let sums = if ROWS * TOKENS == 1 { sums } else { std::hint::black_box(sums) };
+        let sums = if L::CHAINS * ROWS * TOKENS == 1 { sums } else { std::hint::black_box(sums) };
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
             for row in 0..ROWS {

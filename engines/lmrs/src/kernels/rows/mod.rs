@@ -77,13 +77,19 @@ pub const PASSED_ROWS: usize = 4;
 /// Of one row after the other, for one token, this and more is read fastest: a smaller matrix may lie in a cache.
 const FROM_MEMORY: usize = 4 << 20;
 
+/// Activations of a token that are in a first cache still when the next row wants them. Larger ones come from the second one for
+/// each row, so that several rows are to share them. (Measured: `MEASURED.md`.)
+const STAYING_BYTES: usize = 12 << 10;
+
 /// How many far-apart places are read at once. Several rows at once share what is read of the tokens; but a single token's
 /// rows are read from memory, which on most processors gives most to who walks on. (Measured: `MEASURED.md`.)
 pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format == Format::Bf16z {
         return 1;
     }
-    let walks_on = tokens == 1 && matrix.bytes() >= FROM_MEMORY && !machine::reads_apart(level);
+    let number_bytes = if takes_bf16(level, matrix.format) { 2 } else { 4 };
+    let stays = matrix.inputs * number_bytes <= STAYING_BYTES;
+    let walks_on = tokens == 1 && stays && matrix.bytes() >= FROM_MEMORY && !machine::reads_apart(level);
     if walks_on { 1 } else { machine::rows(level) }
 }
 

@@ -12,7 +12,7 @@ use crate::kernels::zipped::{BLOCK, TOGETHER};
 use crate::kernels::{Level, Outputs, zipped};
 use crate::matrix::{Floats, Format, Matrix};
 
-/// Of rows that one token meets once: half of a first cache.
+/// Of rows that one token meets once: half of a first cache, where those that stand together are no more.
 const ONCE_BYTES: usize = 16 << 10;
 /// And of those that several tokens meet again: half of a second one.
 const AGAIN_BYTES: usize = 256 << 10;

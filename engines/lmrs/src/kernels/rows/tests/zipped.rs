@@ -114,3 +114,23 @@ fn tiles_have_the_same_bits_too() {
         }
     }
 }
+
+/// A file that was kept may be damaged, and its sum as well.
+#[test]
+fn products_with_any_bytes_are_some_numbers() {
+    let mut chance = Chance::new(35);
+    for outputs in [1, 3, 9, 18] {
+        let mut region = NewRegion::new(outputs * zipped::row_bytes(256)).unwrap();
+        region.bytes_mut().iter_mut().for_each(|byte| *byte = chance.bits() as u8);
+        // Places before those that were looked at, as well as after the last.
+        for head in region.bytes_mut().chunks_mut(64).step_by(7) {
+            head[16..].chunks_exact_mut(4).for_each(|place| place[1] = 0);
+        }
+        let matrix = Matrix::new(Format::Bf16z, outputs, 256, region.finish());
+        for (tokens, level) in
+            [1, 2, 3, 9].into_iter().flat_map(|tokens| Level::here().into_iter().map(move |it| (tokens, it)))
+        {
+            assert_eq!(multiply(level, 2, &chance.rows(tokens, 256), &matrix).tokens(), tokens);
+        }
+    }
+}
