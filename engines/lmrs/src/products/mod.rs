@@ -8,7 +8,7 @@ mod work;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::kernels::rows::{Activations, Apart, Narrowed, Packed, TOKENS};
+use crate::kernels::rows::{Activations, Aligned, Apart, Packed, TOKENS};
 use crate::kernels::{Level, Outputs, panels, rows};
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -29,7 +29,7 @@ const PIECE_TOKENS: usize = 8;
 /// Activations in the forms that kernels want, and their memory.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    narrowed: Narrowed, // [tokens][inputs]
+    narrowed: Aligned, // [tokens][inputs], as bf16
     apart: Apart,
     pairs: Packed,
     panels: panels::Input,

@@ -55,14 +55,13 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
             while row < own.end {
                 let group = block.group(&part, row);
                 let whole = row % TOGETHER == 0 && group.rows() == TOGETHER && own.end - row >= TOGETHER;
-                let sums = &mut sums[row..];
-                match (whole, part.start == 0) {
-                    (true, true) => unsafe { rows::<TOGETHER, TOKENS, true>(&group, 0, x, sums) },
-                    (true, false) => unsafe { rows::<TOGETHER, TOKENS, false>(&group, 0, x, sums) },
-                    (false, true) => unsafe { rows::<1, TOKENS, true>(&group, row % TOGETHER, x, sums) },
-                    (false, false) => unsafe { rows::<1, TOKENS, false>(&group, row % TOGETHER, x, sums) },
+                if whole {
+                    unsafe { rows::<TOGETHER, TOKENS>(&group, 0, x, &mut sums[row..]) };
+                    row += TOGETHER;
+                } else {
+                    unsafe { rows::<1, TOKENS>(&group, row % TOGETHER, x, &mut sums[row..]) };
+                    row += 1;
                 }
-                row += if whole { TOGETHER } else { 1 };
             }
         }
         for token in 0..TOKENS {
@@ -81,7 +80,7 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
 ///
 /// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
-unsafe fn rows<const ROWS: usize, const TOKENS: usize, const FIRST: bool>(
+unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
     group: &Group,
     first_row: usize,
     x: [&[u16]; TOKENS],
@@ -96,10 +95,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize, const FIRST: bool>(
     let heads = std::array::from_fn::<_, ROWS, _>(|row| unsafe { Row::of(group.head(first_row + row)) });
     let mut kept = std::array::from_fn::<_, ROWS, _>(|row| group.asides(first_row + row).peekable());
     let mut due = next_place(&mut kept);
-    let mut sums = [[unsafe { Paired::zero() }; TOKENS]; ROWS];
-    if !FIRST {
-        sums.copy_from_slice(&kept_sums[..ROWS]);
-    }
+    let mut sums: [_; ROWS] = std::array::from_fn(|row| kept_sums[row]);
     let x = x.map(<[u16]>::as_ptr);
     let stretches = group.stretches(first_row).chunks(group.step()).take(inputs / STRETCH);
     for (number, stretches) in stretches.enumerate() {

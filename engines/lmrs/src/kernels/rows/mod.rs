@@ -14,10 +14,10 @@
 //! does not depend on which tokens came together. Levels differ from each other in the number of lanes, and in whether they round
 //! a product before they add it.
 
+mod aligned;
 mod apart;
 mod dots;
 mod lanes;
-mod narrowed;
 mod packed;
 mod portable;
 #[cfg(test)]
@@ -56,10 +56,10 @@ use super::{Level, Outputs};
 use crate::matrix::{Floats, Format, Matrix, PANEL};
 use crate::rows::Rows;
 
+pub use aligned::Aligned;
 pub use apart::Apart;
 #[cfg(target_arch = "x86_64")]
 pub use machine::tiles_are_right;
-pub use narrowed::Narrowed;
 pub use packed::{Packed, TOKENS};
 
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
@@ -122,7 +122,7 @@ enum Source<'a> {
 }
 
 /// To the nearest number in bf16, ties to even.
-pub fn narrow(level: Level, x: &[f32], narrowed: &mut Narrowed) {
+pub fn narrow(level: Level, x: &[f32], narrowed: &mut Aligned) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     narrowed.resize(x.len());
     machine::narrow(level, x, narrowed.all_mut());

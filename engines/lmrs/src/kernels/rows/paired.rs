@@ -143,7 +143,7 @@ pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
 #[cfg(test)]
 mod tests {
     use super::super::tiles::bf16_from_f32;
-    use super::super::{Narrowed, has_pairs, narrow};
+    use super::super::{Aligned, has_pairs, narrow};
     use crate::kernels::Level;
     use crate::kernels::chance::Chance;
 
@@ -151,7 +151,7 @@ mod tests {
     fn numbers_are_rounded_to_bf16_as_the_format_says_in_any_count_and_subnormal_ones_are_zero() {
         let mut chance = Chance::new(41);
         for level in Level::here().into_iter().filter(|level| has_pairs(*level)) {
-            let mut narrowed = Narrowed::default();
+            let mut narrowed = Aligned::default();
             for count in 0..70 {
                 let mut x = chance.numbers(count);
                 narrow(level, &x, &mut narrowed);

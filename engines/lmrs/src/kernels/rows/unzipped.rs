@@ -5,9 +5,9 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::apart::{Apart, NUMBERS, Numbers};
+use super::apart::Apart;
 use super::packed::Packed;
-use super::{Activations, Source, machine};
+use super::{Activations, Aligned, Source, machine};
 use crate::kernels::zipped::{BLOCK, TOGETHER};
 use crate::kernels::{Level, Outputs, zipped};
 use crate::matrix::{Floats, Format, Matrix};
@@ -23,7 +23,7 @@ const SEVERAL: usize = 48;
 const BYTES: usize = 2;
 
 thread_local! {
-    static UNPACKED: RefCell<Vec<Numbers>> = RefCell::default();
+    static UNPACKED: RefCell<Aligned> = RefCell::default();
 }
 
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, out: &mut Outputs) {
@@ -82,11 +82,10 @@ fn by_blocks(
     let most = most_bytes / (inputs * BYTES).max(1) / together * together;
     let most = most.max(together).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
-    unpacked.resize(unpacked.len().max(most * inputs / NUMBERS), Numbers([0; NUMBERS]));
     for first in outputs.clone().step_by(most) {
         let some = first..outputs.end.min(first + most);
-        let numbers = numbers_mut(&mut unpacked, some.len() * inputs);
-        let mut rest = &mut *numbers;
+        unpacked.resize(some.len() * inputs);
+        let mut rest = unpacked.all_mut();
         let mut output = some.start;
         while output < some.end {
             let (block, row) = (matrix.zipped(output), output % BLOCK);
@@ -95,16 +94,9 @@ fn by_blocks(
             let own = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");
             block.unpack(level, rows, own);
         }
-        multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(numbers)), out.part(some));
+        multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(unpacked.all())), out.part(some));
     }
     UNPACKED.set(unpacked);
-}
-
-/// The first of them.
-fn numbers_mut(lines: &mut [Numbers], count: usize) -> &mut [u16] {
-    assert!(count <= lines.len() * NUMBERS);
-    // SAFETY: a line is its numbers and nothing else, and `lines` is borrowed for as long as they are.
-    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
 }
 
 /// As a machine with the lowest byte first has them, which is how files have them.

@@ -60,7 +60,7 @@ fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end()
         for (level, tokens) in levels.flat_map(|level| [(level, 1), (level, 2)]) {
             let x = chance.rows(tokens, inputs);
             let whole = multiply(level, 1, &x, &packed);
-            let mut narrowed = rows::Narrowed::default();
+            let mut narrowed = rows::Aligned::default();
             rows::narrow(level, x.all(), &mut narrowed);
             for range in [0..1, 1..3, 3..29, 15..17, 16..32, 33..outputs, outputs - 1..outputs] {
                 let mut out = Rows::new(tokens, outputs);

@@ -1,20 +1,22 @@
-//! Activations in bf16, row after row as they come, from the beginning of a line on: a register that is loaded from two lines costs
-//! twice what one of a line does, where they have left the first cache.
+//! Numbers in bf16, one behind the other, from the beginning of a line on: a register that is loaded from two lines costs twice
+//! what one of a line does, where they have left the first cache.
 #![expect(unsafe_code, reason = "lines seen as the numbers that they are")]
 
 use super::apart::{NUMBERS, Numbers};
 
+/// Activations as they come, token after token; or rows of weights, for as long as they are unpacked.
 #[derive(Debug, Default)]
-pub struct Narrowed {
+pub struct Aligned {
     lines: Vec<Numbers>,
     count: usize,
 }
 
-impl Narrowed {
-    /// What it holds afterwards is anything.
+impl Aligned {
+    /// What it holds afterwards is anything. It keeps its memory.
     pub fn resize(&mut self, count: usize) {
         self.count = count;
-        self.lines.resize(count.div_ceil(NUMBERS), Numbers([0; NUMBERS]));
+        let lines = self.lines.len().max(count.div_ceil(NUMBERS));
+        self.lines.resize(lines, Numbers([0; NUMBERS]));
     }
 
     pub fn all(&self) -> &[u16] {
