@@ -1,51 +1,25 @@
 //! `orchestrate`: measures LLM inference engines, and says how sure it is.
 
-mod agreement;
-mod asked;
-mod baseline;
-mod calibrate;
-mod check;
+mod analysis;
 mod cli;
-mod compare;
-mod dry_run;
-mod dtype;
-mod effective;
-mod engine;
-mod event;
-mod exit_code;
-mod interrupts;
-mod listing;
+mod commands;
+mod engines;
 mod machine;
-mod manifest;
-mod measure;
-mod metric;
-mod model;
-mod null_engine;
-mod output;
-mod overhead;
-mod own_python;
 mod plan;
-mod progress;
-mod prompts;
 mod record;
-mod registry;
 mod report;
-mod request;
 mod run;
-mod scenario;
-mod setup;
 mod shell;
 mod stats;
-mod verify;
-mod witness;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
 
+use cli::exit_code::{DONE, ERROR, USAGE, Usage};
 use cli::{Cli, Command};
-use exit_code::{DONE, ERROR, USAGE, Usage};
+use commands::{baseline, calibrate, check, listing, measure, model, null_engine, output, overhead};
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
@@ -69,7 +43,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Model(command)) => model::model(&command),
         Some(Command::Request(arguments)) => measure::request(&arguments),
         Some(Command::Report(arguments)) => output::report_again(&arguments),
-        Some(Command::Compare(arguments)) => compare::compare(&arguments),
+        Some(Command::Compare(arguments)) => analysis::compare::compare(&arguments),
         Some(Command::Baseline(command)) => baseline::command(&command),
         Some(Command::Calibrate(arguments)) => calibrate::calibrate(*arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),
@@ -79,7 +53,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Schema) => output::schema(),
         Some(Command::ProbeGpu { devices }) => machine::gpu_limits::answer(devices),
         Some(Command::Keeper { run }) => {
-            engine::keep(&run);
+            run::process::keep(&run);
             Ok(DONE)
         }
     }

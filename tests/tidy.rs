@@ -114,15 +114,10 @@ fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
     let forbidden =
         ["tokio", "std::process", "std::fs", "std::env", "Instant", "SystemTime", "duct", "nix::"];
     let rooms = [
-        "metric",
+        "analysis",
         "stats",
         "plan",
-        "scenario",
-        "compare",
         "report",
-        "agreement",
-        "dtype",
-        "effective",
         "machine/page",
         "machine/gpu/looks",
         "machine/gpu/trouble",
@@ -151,12 +146,12 @@ fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
 #[test]
 fn only_the_engine_room_spawns_engines_and_only_few_ask_questions_of_programs() {
     for file in sources("src/") {
-        if !file.path.starts_with("src/engine/") {
-            file.refuse("Command::new", "only src/engine/ spawns; ask questions with duct");
-            file.refuse("process::Command", "only src/engine/ spawns; ask questions with duct");
+        if !file.path.starts_with("src/run/process/") {
+            file.refuse("Command::new", "only src/run/process/ spawns; ask questions with duct");
+            file.refuse("process::Command", "only src/run/process/ spawns; ask questions with duct");
         }
         if !file.path.starts_with("src/machine/")
-            && !["src/registry.rs", "src/setup.rs"].contains(&&*file.path)
+            && !["src/engines/registry.rs", "src/engines/setup.rs"].contains(&&*file.path)
         {
             file.refuse("duct::", "only machine/, registry and set-up run one-shot commands");
         }
@@ -172,11 +167,11 @@ fn only_the_engine_room_spawns_engines_and_only_few_ask_questions_of_programs() 
 #[test]
 fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
     let rooms = [
-        "src/record.rs",
-        "src/output.rs",
-        "src/setup/environment.rs",
-        "src/baseline/store.rs",
-        "src/calibrate/store.rs",
+        "src/record/mod.rs",
+        "src/commands/output.rs",
+        "src/engines/setup/environment.rs",
+        "src/commands/baseline/store.rs",
+        "src/commands/calibrate/store.rs",
     ];
     for file in sources("src/").iter().filter(|file| !rooms.contains(&&*file.path)) {
         for writes in [
@@ -190,7 +185,7 @@ fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
         ] {
             file.refuse(
                 writes,
-                "files are written by record.rs (results), output.rs (--json), setup/environment.rs, baseline/store.rs and calibrate/store.rs",
+                "files are written by record/ (results), commands/output.rs (--json), engines/setup/environment.rs, commands/baseline/store.rs and commands/calibrate/store.rs",
             );
         }
     }
@@ -198,7 +193,7 @@ fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
 
 #[test]
 fn stdout_has_one_writer() {
-    for file in sources("src/").iter().filter(|file| file.path != "src/output.rs") {
+    for file in sources("src/").iter().filter(|file| file.path != "src/commands/output.rs") {
         for writes in ["io::stdout", "println!", "print!"] {
             file.refuse_word(writes, "stdout is for what was asked for: hand the bytes to output::print");
         }
@@ -207,7 +202,7 @@ fn stdout_has_one_writer() {
 
 #[test]
 fn nothing_sleeps_in_order_to_be_right() {
-    for file in sources("src/").iter().filter(|file| file.path != "src/engine/keeper.rs") {
+    for file in sources("src/").iter().filter(|file| file.path != "src/run/process/keeper.rs") {
         for waits in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
             file.refuse(waits, "wait for the event itself, with a deadline");
         }

@@ -9,12 +9,12 @@ use machine_limits::{Asked, Limits};
 
 use super::page::Page;
 use super::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
-use crate::asked::all_threads;
+use crate::analysis::metric::share::last_level_cache_bytes;
+use crate::cli::exit_code::DONE;
 use crate::cli::machine::{MachineArgs, PageFormat};
-use crate::exit_code::DONE;
-use crate::metric::share::last_level_cache_bytes;
-use crate::output;
+use crate::commands::output;
 use crate::plan::Plan;
+use crate::plan::asked::all_threads;
 
 /// Where the reader's width is not known.
 const WIDTH: usize = 80;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use machine_limits::{GpuAsked, Limits, probe_gpus};
 
-use crate::exit_code::DONE;
-use crate::output;
+use crate::cli::exit_code::DONE;
+use crate::commands::output;
 
 use super::gpu;
 

@@ -8,7 +8,7 @@ fn asked() -> Asked {
         witness: None,
         proof: Proof::Usual,
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
-        scenarios: crate::scenario::named("default").unwrap(),
+        scenarios: crate::plan::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],
         threads: vec![1, 2],

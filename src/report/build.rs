@@ -10,9 +10,9 @@ use super::safe::line;
 use super::seen::{Seen, sentence};
 use super::verdicts::Verdicts;
 use super::{Report, Row, notes};
-use crate::agreement;
-use crate::effective::{self, Doubt};
-use crate::metric::limits::limits;
+use crate::analysis::agreement;
+use crate::analysis::effective::{self, Doubt};
+use crate::analysis::metric::limits::limits;
 use crate::plan::Plan;
 use crate::record::RunRecord;
 

@@ -7,7 +7,7 @@ use super::grid::Room;
 use super::outputs;
 use super::safe::shorten;
 use super::{Extent, Report, Row};
-use crate::metric::Unit;
+use crate::analysis::metric::Unit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
 use crate::stats::StoppedBy;

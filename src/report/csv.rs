@@ -3,8 +3,8 @@
 use super::resources::facts;
 use super::verdicts::evidence;
 use super::{Engine, Fault, Figure, Format, Report, Resources, Row, View, WallTime};
-use crate::metric::Metric;
-use crate::metric::limits::Limit;
+use crate::analysis::metric::Metric;
+use crate::analysis::metric::limits::Limit;
 use crate::record::Overhead;
 use crate::stats::Summary;
 

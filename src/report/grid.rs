@@ -10,7 +10,7 @@ use super::safe::shorten;
 use super::verdicts::Judged;
 use super::verdicts::said::{self, Section};
 use super::{Engine, Failed, Fault, Figure, Report, Row, View};
-use crate::metric::{METRICS, Metric, Scale, Shown, Unit};
+use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 
 /// Below so many values the 99th percentile rests on one or two of them.

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::wall_time::PARTS;
 use super::{Engine, Extent, Fault, Format, Output, Report, Resources, Row, View, WallTime};
-use crate::agreement::{Agreement, Standing};
-use crate::effective::{About, Doubt};
+use crate::analysis::agreement::{Agreement, Standing};
+use crate::analysis::effective::{About, Doubt};
+use crate::analysis::metric::Better;
+use crate::analysis::metric::limits::Limit;
 use crate::machine::Machine;
-use crate::metric::Better;
-use crate::metric::limits::Limit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::{StoppedBy, Summary, Verdict};

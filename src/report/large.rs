@@ -13,7 +13,7 @@ const TOKENS: u32 = 64;
 /// Four engines and a twin, in five blocks of 625 rounds of 64 tokens: 15,625 measured samples, and their warm-ups.
 fn large() -> RunRecord {
     let asked = Asked {
-        scenarios: crate::scenario::named("decode").unwrap(),
+        scenarios: crate::plan::scenario::named("decode").unwrap(),
         rounds: Some(ROUNDS),
         extent: Planned { blocks: Some(BLOCKS), ..Planned::default() },
         ..asked(&["patient-original", "beacon", "reed", "motor"])

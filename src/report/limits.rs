@@ -3,9 +3,9 @@
 
 use super::safe::line;
 use super::{Report, Row};
-use crate::metric::limits::{Key, Limit, Of};
-use crate::metric::share::Absent;
-use crate::metric::{Scale, Unit, three_digits};
+use crate::analysis::metric::limits::{Key, Limit, Of};
+use crate::analysis::metric::share::Absent;
+use crate::analysis::metric::{Scale, Unit, three_digits};
 
 /// One line for each device and number of threads: the best of each limit that some row's share is of, and the range of its
 /// memory over the probes.

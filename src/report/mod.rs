@@ -23,12 +23,12 @@ mod table;
 mod verdicts;
 mod wall_time;
 
-use crate::agreement::Unasked;
-use crate::effective::Doubt;
+use crate::analysis::agreement::Unasked;
+use crate::analysis::effective::Doubt;
+use crate::analysis::metric::Metric;
+use crate::analysis::metric::limits::{Key, Limit};
+use crate::analysis::metric::share::Absent;
 use crate::machine::Machine;
-use crate::metric::Metric;
-use crate::metric::limits::{Key, Limit};
-use crate::metric::share::Absent;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use crate::stats::Summary;

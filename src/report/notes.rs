@@ -12,7 +12,7 @@ use super::safe::{line, shorten};
 use super::seen::Seen;
 use super::verdicts::Verdicts;
 use super::{Output, Row};
-use crate::metric::{self, three_digits};
+use crate::analysis::metric::{self, three_digits};
 use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, Role, RunRecord, Sample};
 

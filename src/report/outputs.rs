@@ -3,8 +3,8 @@
 use super::safe::line;
 use super::seen::Seen;
 use super::{Report, Row};
-use crate::agreement::bounds::{AGREES, EXACT};
-use crate::agreement::{Against, Agreement, Standing, Unasked, unasked};
+use crate::analysis::agreement::bounds::{AGREES, EXACT};
+use crate::analysis::agreement::{Against, Agreement, Standing, Unasked, unasked};
 
 /// The title of the column.
 pub const TITLE: &str = "output";

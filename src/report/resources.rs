@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Figure;
 use super::safe::line;
 use super::seen::Seen;
-use crate::metric::{self, Known, Observation, OnGpus};
+use crate::analysis::metric::{self, Known, Observation, OnGpus};
 use crate::record::Sample;
 use crate::stats::median;
 

@@ -7,14 +7,14 @@ use super::resources::Resources;
 use super::safe::{line, shorten};
 use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
-use crate::agreement::Agreement;
-use crate::effective::{self, Doubt};
-use crate::metric::limits::Key;
-use crate::metric::share::{self, Absent};
-use crate::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
+use crate::analysis::agreement::Agreement;
+use crate::analysis::effective::{self, Doubt};
+use crate::analysis::metric::limits::Key;
+use crate::analysis::metric::share::{self, Absent};
+use crate::analysis::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
+use crate::plan::scenario::Kind;
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
-use crate::scenario::Kind;
 use crate::stats::{Summary, median};
 
 /// What an engine says in sentences: no more of it is kept in any format.

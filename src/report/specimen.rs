@@ -5,13 +5,13 @@ use serde_json::Map;
 
 use super::extent::extents;
 use crate::machine::{Cpu, Machine};
+use crate::plan::scenario::Kind;
 use crate::plan::{
     Asked, Candidate, Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start, Unavailable,
 };
 use crate::record::{
     Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
 };
-use crate::scenario::Kind;
 use crate::stats::{Random, StoppedBy};
 
 /// How an invented engine behaves.
@@ -69,7 +69,7 @@ pub fn asked(names: &[&str]) -> Asked {
         proof: Proof::Off,
         candidates: names.iter().map(candidate).collect(),
         models: vec![Model { name: "embedded".into(), path: "/m".into(), ..Model::default() }],
-        scenarios: crate::scenario::named("default").unwrap(),
+        scenarios: crate::plan::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],
         threads: vec![2],

@@ -10,7 +10,7 @@ use crate::record::{End, RunRecord};
 
 /// Decoding alone: one case for each configuration.
 fn decoding(names: &[&str]) -> Asked {
-    Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
+    Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
 }
 
 /// As if every engine ran with what it was asked for, or with what `state` makes of that.

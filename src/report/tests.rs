@@ -153,7 +153,7 @@ fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
 fn one_process_for_each_request_is_compared_by_the_whole_time() {
     let mut asked = asked(&["patient-original", "beacon"]);
     asked.mode = crate::plan::Mode::OneShot;
-    asked.scenarios = crate::scenario::named("decode").unwrap();
+    asked.scenarios = crate::plan::scenario::named("decode").unwrap();
     let expected = "\
 model embedded, cpu, f32, 2 threads
 one-shot, a process for each request: 5 blocks, interleaved; rounds: 3
@@ -407,7 +407,7 @@ fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
 #[test]
 fn few_values_mark_their_p99_as_an_estimate() {
     let mut asked = asked(&["beacon"]);
-    asked.scenarios = crate::scenario::named("decode").unwrap();
+    asked.scenarios = crate::plan::scenario::named("decode").unwrap();
     asked.max_new_tokens = Some(4);
     let text = rendered(&measured(&asked, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");

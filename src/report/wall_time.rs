@@ -6,7 +6,7 @@ pub mod account;
 
 use protocol::Phase;
 
-use crate::metric::Observation;
+use crate::analysis::metric::Observation;
 use crate::plan::{Mode, Plan};
 use crate::record::{Launch, Sample};
 

@@ -6,15 +6,15 @@ use protocol::{Generate, Generated, Output};
 
 use super::launch::{Launched, stage};
 use super::{Run, Stop};
-use crate::engine::{Answer, Cause};
-use crate::event::Event;
+use crate::analysis::metric::{self, Observation};
 use crate::machine::memory;
-use crate::metric::{self, Observation};
+use crate::plan::prompts::{self, Which};
 use crate::plan::{Mode, Workload};
-use crate::prompts::{self, Which};
 use crate::record::{Entry, Role, Sample};
+use crate::run::event::Event;
+use crate::run::process::{Answer, Cause};
+use crate::run::verify::{self, Expected};
 use crate::stats::median;
-use crate::verify::{self, Expected};
 
 /// New tokens of a request that is thrown away: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;

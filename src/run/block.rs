@@ -8,11 +8,11 @@ use super::launch::{LAST_WORDS, Launched, Purpose};
 use super::seats::Seats;
 use super::sittings::{Guest, sittings};
 use super::{Run, Stop};
-use crate::dtype;
 use crate::machine::memory;
 use crate::plan::Mode;
+use crate::plan::dtype;
+use crate::plan::scenario::Kind;
 use crate::record::Launch;
-use crate::scenario::Kind;
 
 /// Where nothing is known of an engine's memory: the file, what is made of it, which without a dtype is the file widened, and its
 /// program.

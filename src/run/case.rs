@@ -7,11 +7,11 @@ use protocol::{Generated, IgnoreEos};
 use super::launch::{Launched, load_request, stage};
 use super::warm_up::WarmUp;
 use super::{Run, Stop};
-use crate::engine::{Cause, Stage};
-use crate::event::Event;
 use crate::plan::Workload;
-use crate::prompts::PAIR;
+use crate::plan::prompts::PAIR;
 use crate::record::{self, Entry, Role, WarmUpEnd};
+use crate::run::event::Event;
+use crate::run::process::{Cause, Stage};
 
 impl Run<'_> {
     /// What is about the launch itself: its first request.

@@ -12,11 +12,11 @@ use super::launch::{Launched, Purpose};
 use super::prove::is_breach;
 use super::question::Patience;
 use super::{Run, Stop};
-use crate::engine::Cause;
-use crate::event::Event;
+use crate::plan::prompts::{self, Which};
 use crate::plan::{Model, Proof};
-use crate::prompts::{self, Which};
 use crate::record::{Entry, Opinion};
+use crate::run::event::Event;
+use crate::run::process::Cause;
 
 /// The witness is asked for a twentieth of what the run took, or for a part of its budget, within these bounds and for no longer
 /// than it needs: without its word nothing that was measured counts.

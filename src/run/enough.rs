@@ -3,10 +3,10 @@
 use anyhow::Result;
 
 use super::Run;
-use crate::event::Event;
+use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::{Closed, Entry};
-use crate::scenario::Kind;
+use crate::run::event::Event;
 use crate::stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
 
 impl Run<'_> {
@@ -32,7 +32,7 @@ impl Run<'_> {
     /// Only after the blocks of `LOOKS` is anything looked at.
     fn look(&self, workload: &str, blocks: usize) -> Option<StoppedBy> {
         let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
-        let look = || crate::compare::look(&self.recorder.record, workload, blocks, rule);
+        let look = || crate::analysis::compare::look(&self.recorder.record, workload, blocks, rule);
         match LOOKS.contains(&blocks).then(look)? {
             Look::Stop(by) => Some(by),
             Look::GoOn { .. } => None,

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Run;
-use crate::engine::Fault;
-use crate::event::Event;
 use crate::plan::Prompt;
-use crate::prompts::Prompts;
+use crate::plan::prompts::Prompts;
 use crate::record::{Entry, Failure, Role, Sample, Warning};
+use crate::run::event::Event;
+use crate::run::process::Fault;
 
 impl Run<'_> {
     /// Configurations that cannot be started, and models that no prompt can be made for, are rows before anything runs.

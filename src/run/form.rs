@@ -10,9 +10,9 @@ use protocol::HelloFacts;
 use tokio::sync::mpsc;
 
 use super::{Run, Stop};
-use crate::engine::{Cause, Fault, Stage};
-use crate::event::Event;
 use crate::record::Converted;
+use crate::run::event::Event;
+use crate::run::process::{Cause, Fault, Stage};
 
 impl Run<'_> {
     /// The model's path for a configuration: its own, or that of its conversion.

@@ -3,13 +3,13 @@
 use protocol::{HelloFacts, Load, environment};
 
 use super::{Run, Stop};
-use crate::engine::{Cause, Conversation, Fault, Hello, Launching, Stage};
-use crate::event::Event;
 use crate::machine::busy::{ProcessorTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
+use crate::run::event::Event;
+use crate::run::process::{Cause, Conversation, Fault, Hello, Launching, Stage};
 
 /// After a `failed`, so long an engine may take to end if it cannot go on.
 pub(super) const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(100);

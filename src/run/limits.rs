@@ -10,8 +10,8 @@ use anyhow::Result;
 use machine_limits::{Asked, buffer_bytes, probe};
 
 use super::Run;
+use crate::analysis::metric::share::{cached_below, gpu_index, last_level_cache_bytes, weight_bytes};
 use crate::machine::{Cpu, gpu_limits, memory};
-use crate::metric::share::{cached_below, gpu_index, last_level_cache_bytes, weight_bytes};
 use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
 use crate::record::{Entry, Limits};
 

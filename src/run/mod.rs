@@ -7,17 +7,21 @@ mod case;
 mod court;
 mod doubt;
 mod enough;
+pub mod event;
 mod failing;
 mod form;
 mod launch;
 mod limits;
 mod pace;
 mod pass;
+pub mod process;
 mod prove;
 mod question;
 mod seats;
 mod sittings;
+pub mod verify;
 mod warm_up;
+pub mod witness;
 
 pub use launch::{launching, load_request};
 
@@ -27,13 +31,13 @@ use std::time::Instant;
 use anyhow::Result;
 use tokio::sync::watch;
 
-use crate::engine::{Deadlines, Fault};
-use crate::event::{Event, Listener};
+use crate::commands::overhead;
 use crate::machine::Quiet;
-use crate::overhead;
+use crate::plan::prompts::Prompts;
 use crate::plan::{Order, Plan};
-use crate::prompts::Prompts;
 use crate::record::{Converted, End, Entry, Recorder, Warning};
+use crate::run::event::{Event, Listener};
+use crate::run::process::{Deadlines, Fault};
 
 use pace::Pace;
 
@@ -198,7 +202,7 @@ pub fn example_workload(prompt: crate::plan::Prompt) -> crate::plan::Workload {
     crate::plan::Workload {
         scenario: "decode".into(),
         label: "decode".into(),
-        kind: crate::scenario::Kind::Warm,
+        kind: crate::plan::scenario::Kind::Warm,
         headline: "decode_rate".into(),
         prompt,
         max_new_tokens: 8,

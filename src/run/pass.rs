@@ -9,14 +9,14 @@ use super::block::Turn;
 use super::launch::Launched;
 use super::seats::Seats;
 use super::{Run, Stop};
-use crate::engine::{Cause, Stage};
+use crate::analysis::metric::share::{cuda_index, is_cpu};
+use crate::analysis::metric::{gpus_of, output_tokens};
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
-use crate::metric::share::{cuda_index, is_cpu};
-use crate::metric::{gpus_of, output_tokens};
-use crate::prompts::Which;
+use crate::plan::prompts::Which;
 use crate::record::{Entry, Idle, Pass, Role};
+use crate::run::process::{Cause, Stage};
 
 /// A request that takes longer is not asked once more: its memory is known from the samples themselves.
 const LONGEST: Duration = Duration::from_secs(20);

@@ -12,14 +12,14 @@ use super::block::PROGRAM_BYTES;
 use super::launch::{LAST_WORDS, Launched, Purpose};
 use super::question::{Patience, Scoring};
 use super::{Run, Stop};
-use crate::engine::{Cause, Fault, Stage};
-use crate::event::Event;
+use crate::engines::manifest;
 use crate::machine::memory;
-use crate::manifest;
 use crate::plan::{Beside, Mode, Model, Proof};
 use crate::record::{Continued, Entry, HeldOut, Scored, Unproved};
+use crate::run::event::Event;
+use crate::run::process::{Cause, Fault, Stage};
+use crate::run::witness;
 use crate::shell::this_program;
-use crate::witness;
 
 const F32_BYTES: u64 = 4;
 

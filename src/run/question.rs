@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use protocol::{Generate, Id, IgnoreEos, Score};
 
 use super::launch::Launched;
-use crate::agreement::words::counted;
-use crate::engine::Cause;
-use crate::verify::{Expected, verify_scores};
+use crate::analysis::agreement::words::counted;
+use crate::run::process::Cause;
+use crate::run::verify::{Expected, verify_scores};
 
 /// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
 const GROWTH: f64 = 1.5;

@@ -12,7 +12,7 @@ use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{holm, mann_whitney, welch};
 use super::stopping::{Look, Rule, StoppedBy};
 use super::verdict::Verdict;
-use crate::metric::Better;
+use crate::analysis::metric::Better;
 
 #[derive(Debug, Clone)]
 pub struct Experiment {

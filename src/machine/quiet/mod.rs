@@ -9,7 +9,7 @@ mod counters;
 use std::path::Path;
 
 use super::gpu::{self, Cuda, Gpu};
-use crate::metric::share::{gpu_index, is_cpu};
+use crate::analysis::metric::share::{gpu_index, is_cpu};
 use crate::plan::Plan;
 use counters::{Counters, governors, stalled};
 

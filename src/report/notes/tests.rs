@@ -6,7 +6,7 @@ use crate::plan::{Asked, Order};
 use crate::record::{Entry, WarmUpEnd};
 
 fn decoding(names: &[&str]) -> Asked {
-    Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
+    Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
 }
 
 /// Every time of a configuration's requests so many times as long, by block and by index.

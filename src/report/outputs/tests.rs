@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::super::specimen::{BASELINE, BEACON, REED};
 use super::super::tests::rendered;
 use super::super::{Report, safe};
-use crate::agreement::specimen::*;
+use crate::analysis::agreement::specimen::*;
 use crate::plan::Proof;
 use crate::record::RunRecord;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
-use crate::metric::{Known, Scale, Unit, three_digits};
+use crate::analysis::metric::{Known, Scale, Unit, three_digits};
 use crate::report::grid::{Cells, Column, Line, Place, Room};
 use crate::report::labels::Labels;
 use crate::report::safe::shorten;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::line;
-use crate::metric;
+use crate::analysis::metric;
+use crate::plan::scenario::SUITES;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Role, RunRecord};
-use crate::scenario::SUITES;
 use crate::shell::pasteable;
 
 /// The model that a run has unless another is asked for.

@@ -2,7 +2,7 @@
 //! them; why there are none.
 
 use super::{Calibration, Derived, Judged, Lacking, Sureness};
-use crate::metric::{Unit, three_digits};
+use crate::analysis::metric::{Unit, three_digits};
 use crate::report::labels::Labels;
 use crate::report::{Output, Report, Row};
 

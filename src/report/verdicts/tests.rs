@@ -2,7 +2,7 @@ use super::super::specimen::*;
 use super::super::tests::{rendered, seen};
 use super::super::{View, safe};
 use super::*;
-use crate::manifest::Against;
+use crate::engines::manifest::Against;
 use crate::plan::{Asked, Extent as Planned};
 use crate::record::{Closed, Entry, KnownFloor};
 use crate::stats::StoppedBy;
@@ -13,7 +13,7 @@ const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
 const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
 
 fn decoding(names: &[&str]) -> Asked {
-    Asked { scenarios: crate::scenario::named("decode").unwrap(), ..asked(names) }
+    Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
 }
 
 fn of_all_kinds(asked: &Asked) -> RunRecord {
@@ -170,7 +170,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
             record.header.floors.push(KnownFloor {
                 configuration: case.configuration,
                 workload: case.workload.label.clone(),
-                metric: crate::metric::headline(&plan, &case.workload).unwrap().name.into(),
+                metric: crate::analysis::metric::headline(&plan, &case.workload).unwrap().name.into(),
                 paired: Floor::of(&[0.01; 20]).unwrap(),
                 between: None,
                 since: "2026-01-01T00:00:00Z".into(),

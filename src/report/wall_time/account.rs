@@ -1,7 +1,7 @@
 //! The account of wall time as columns and cells, whose figures add up as they are printed.
 
 use super::{PARTS, Part, WallTime};
-use crate::metric::{Scale, Unit};
+use crate::analysis::metric::{Scale, Unit};
 use crate::report::grid::{Cells, Column, Line, Place, Room};
 use crate::report::labels::Labels;
 use crate::report::safe::shorten;

@@ -1,8 +1,8 @@
 use protocol::{HelloFacts, Iteration, Loaded, Sequence, Stamp};
 
 use super::*;
+use crate::plan::scenario::Kind;
 use crate::plan::{Case, Configuration, Prompt, Workload};
-use crate::scenario::Kind;
 
 const MS: u64 = 1_000_000;
 

@@ -1,7 +1,7 @@
 //! How often a whole experiment, with all its engines and scenarios, tells any two apart that are equal.
 
 use super::noise::{Machine, Noise};
-use crate::metric::Better;
+use crate::analysis::metric::Better;
 use crate::stats::{
     Blocks, Epsilon, Evidence, Experiment, Floor, Look, Rounds, Rule, Series, StoppedBy, Twin,
 };

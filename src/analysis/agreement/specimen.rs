@@ -1,0 +1,133 @@
+//! Records whose proof is written by hand: a witness in f32, and one engine beside it that is whatever a test says.
+
+use crate::plan::{Asked, Extent, Proof};
+use crate::record::{Continued, Entry, HeldOut, Opinion, Role, RunRecord, Sample, Scored};
+use crate::report::specimen::{self, BASELINE, BEACON, Invented};
+
+/// The configurations of these records.
+pub const WITNESS: usize = 0;
+pub const ENGINE: usize = 1;
+pub const TOKENS: usize = 1151;
+
+/// What the witness gives every id, and the ids that it generates.
+const LOGPROB: f64 = -2.0;
+pub const OWN: u32 = 7;
+
+/// Measured in `decode`, by two engines of which the first vouches; nobody was asked for proof.
+pub fn unproved() -> RunRecord {
+    measured(&["patient-original", "beacon"], &[BASELINE, BEACON])
+}
+
+pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
+    let asked = specimen::asked(names);
+    let asked = Asked {
+        witness: Some(asked.candidates[0].clone()),
+        proof: Proof::Usual,
+        scenarios: crate::plan::scenario::named("decode").unwrap(),
+        extent: Extent { blocks: Some(5), ..Extent::default() },
+        ..asked
+    };
+    let mut record = specimen::measured(&asked, engines);
+    let blocks = super::places::blocks(&record);
+    for launch in &mut record.launches {
+        let mut hello = launch.hello.take().unwrap_or_default();
+        hello.capabilities.prompt_ids = true;
+        hello.capabilities.score = true;
+        hello.capabilities.ignore_eos = protocol::IgnoreEos::Exact;
+        launch.hello = Some(hello);
+    }
+    for sample in record.samples.iter_mut() {
+        let configuration = record.header.plan.cases[sample.case].configuration;
+        let names = &record.header.plan.configurations[configuration];
+        assert!(!names.label.is_empty());
+        sample.prompt_hash = format!("{:?} {} {}", sample.role, blocks[&sample.launch], sample.index);
+        for sequence in &mut sample.iteration.sequences {
+            sequence.output_ids = sequence.output_ids.take().map(|ids| vec![OWN; ids.len()]);
+        }
+    }
+    record
+}
+
+/// Everybody was asked, and answered as the witness did.
+pub fn proved() -> RunRecord {
+    let mut record = unproved();
+    state(&mut record, WITNESS, "f32", "f32");
+    ask(&mut record);
+    score(&mut record, WITNESS, |_| Some(0.0));
+    go_on(&mut record, WITNESS, vec![OWN; 32]);
+    score(&mut record, ENGINE, |_| Some(0.0));
+    go_on(&mut record, ENGINE, vec![OWN; 32]);
+    record
+}
+
+pub fn ask(record: &mut RunRecord) {
+    record.take(Entry::HeldOut(HeldOut {
+        model: "/m".into(),
+        sequences: vec![vec![1; TOKENS + 1]],
+        prompt: vec![1; 16],
+        max_new_tokens: 32,
+    }));
+}
+
+/// The engine's word on what it computes in, in every launch.
+pub fn state(record: &mut RunRecord, configuration: usize, weights: &str, compute: &str) {
+    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == configuration) {
+        let loaded = launch.loaded.get_or_insert_default();
+        loaded.facts.weights_dtype = Some(weights.into());
+        loaded.facts.compute_dtype = Some(compute.into());
+    }
+}
+
+/// So far from what the witness gives, by the value's place; `None` is minus infinity.
+pub fn score(record: &mut RunRecord, configuration: usize, off: impl Fn(usize) -> Option<f64>) {
+    record.scored.retain(|it| it.configuration != configuration);
+    let logprobs = (0..TOKENS).map(|place| Some(LOGPROB + off(place)?)).collect();
+    record.take(Entry::Scored(Scored { configuration, logprobs, ..Scored::default() }));
+}
+
+pub fn go_on(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {
+    record.continued.retain(|it| it.configuration != configuration);
+    record.take(Entry::Continued(Continued { configuration, launch: 0, ids }));
+}
+
+/// Another id at these places of every measured request.
+pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usize) -> Option<u32>) {
+    let cases = record.header.plan.cases.clone();
+    let own = |sample: &&mut Sample| {
+        sample.role == Role::Measured && cases[sample.case].configuration == configuration
+    };
+    for sample in record.samples.iter_mut().filter(own) {
+        for ids in sample.iteration.sequences.iter_mut().filter_map(|it| it.output_ids.as_mut()) {
+            for (place, id) in ids.iter_mut().enumerate() {
+                *id = other(place).unwrap_or(*id);
+            }
+        }
+    }
+}
+
+/// The witness is asked about every token of every measured request; by how much it finds each less likely than its own.
+pub fn opine(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
+    let plan = &record.header.plan;
+    let own = |sample: &&Sample| {
+        sample.role == Role::Measured && plan.cases[sample.case].configuration == configuration
+    };
+    let mut opinions = Vec::new();
+    for sample in record.samples.iter().filter(own) {
+        let ids = sample.iteration.sequences[0].output_ids.clone().unwrap_or_default();
+        for (place, theirs) in ids.into_iter().enumerate() {
+            let gap = gap(place);
+            opinions.push(Opinion {
+                witness: WITNESS,
+                launch: sample.launch,
+                case: sample.case,
+                index: sample.index,
+                place: place as u32,
+                theirs,
+                own: if gap == 0.0 { theirs } else { OWN },
+                theirs_logprob: Some(-0.5 - gap),
+                own_logprob: Some(-0.5),
+            });
+        }
+    }
+    opinions.into_iter().for_each(|opinion| record.take(Entry::Opinion(opinion)));
+}

@@ -1,0 +1,219 @@
+//! One configuration in two records: what was against what is. The two were measured at different times and share nothing,
+//! so that their blocks are not paired: what the machine did to one it did not do to the other.
+//!
+//! The interval is Welch's over the logarithms of the blocks' medians, with Mann and Whitney's test beside it. It knows what
+//! varied within each of the two runs and nothing of what changed between them: another day's neighbours, clocks, layout of
+//! memory (Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent,
+//! technical report 4-12 (2012), find that such effects belong to the highest level that is repeated, which here is the run,
+//! and there is one of each). No number of blocks averages that out. Therefore a difference must exceed the highest of
+//! everything that says how far one program may lie from itself between two runs here (`floors`).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::matching::{Matching, same_program};
+use super::series::Measured;
+use super::within::stopped_by;
+use crate::analysis::agreement::Agreement;
+use crate::analysis::metric::{self, Better, METRICS};
+use crate::plan::{Beside, Order};
+use crate::record::RunRecord;
+use crate::stats::{
+    Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Verdict, holm, levels, mann_whitney,
+};
+
+/// Which comparison: the workload's label, the metric's place in the table, the configurations' places in the plans.
+pub type Key = (String, usize, (usize, usize));
+
+/// What a comparison of one metric found, within a record or between two.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// On the log ratio; above zero is better, whichever way the metric counts.
+    pub evidence: Evidence,
+    pub epsilon: Epsilon,
+    /// What says that so much counts.
+    pub counts_because: &'static str,
+    /// `None` of fewer than five blocks of either, and of what was not measured in turn.
+    #[serde(skip)]
+    pub verdict: Option<Verdict>,
+    /// The verdict was a difference by itself, and is none among all gating comparisons.
+    pub lost_among_many: bool,
+    /// Of the base and of the new one.
+    pub blocks: (usize, usize),
+    /// Two-sided, that there is no difference: of the interval, then by Holm's method among the gating comparisons, then of
+    /// Mann and Whitney's test.
+    pub p: Option<f64>,
+    pub p_adjusted: Option<f64>,
+    pub p_mann_whitney: Option<f64>,
+}
+
+/// A record with what was measured in it.
+pub struct Opened<'a> {
+    pub record: &'a RunRecord,
+    pub measured: Measured<'a>,
+    /// One for each configuration.
+    agreements: Vec<Agreement>,
+}
+
+impl<'a> Opened<'a> {
+    pub fn new(record: &'a RunRecord) -> Self {
+        Self { record, measured: Measured::of(record), agreements: Agreement::of(record) }
+    }
+
+    /// Why what a configuration gave is wrong, where it is.
+    pub fn wrong(&self, configuration: usize) -> Option<&str> {
+        let wrong = self.agreements.get(configuration).filter(|it| it.is_wrong())?;
+        Some(wrong.reasons.first().map_or("", String::as_str))
+    }
+
+    pub fn workload(&self, label: &str) -> Option<usize> {
+        self.measured.workloads.iter().position(|it| it.label == label)
+    }
+
+    /// The logarithm of the median of each block.
+    fn levels(&self, workload: &str, metric: usize, configuration: usize) -> Option<Vec<f64>> {
+        Some(levels(self.measured.blocks(self.workload(workload)?, metric, configuration)?))
+    }
+}
+
+/// Every metric that both sides of a pair have, for every workload that both have. What has no logarithm has a reason.
+pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key, Result<Found, String>> {
+    let mut found = BTreeMap::new();
+    let mut gating: Vec<Key> = Vec::new();
+    for workload in &new.measured.workloads {
+        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name);
+        for (index, metric) in METRICS.iter().enumerate() {
+            let sound = |pair: &&(usize, usize)| base.wrong(pair.0).is_none() && new.wrong(pair.1).is_none();
+            for &pair in matching.pairs.iter().filter(sound) {
+                let key = (workload.label.clone(), index, pair);
+                if let Some(result) = one(base, new, &key) {
+                    gating.extend((headline == Some(metric.name)).then(|| key.clone()));
+                    found.insert(key, result);
+                }
+            }
+        }
+    }
+    hold_among_many(&mut found, &gating);
+    found
+}
+
+fn one(base: &Opened, new: &Opened, key: &Key) -> Option<Result<Found, String>> {
+    let (workload, index, (of_base, of_new)) = key;
+    let metric = &METRICS[*index];
+    let (theirs, ours) = (base.levels(workload, *index, *of_base)?, new.levels(workload, *index, *of_new)?);
+    let sides = match metric.better {
+        Better::Higher => [&ours, &theirs],
+        // Less is better, so that the ratio is turned around.
+        Better::Lower => [&theirs, &ours],
+    };
+    let asked = |opened: &Opened| stopped_by(opened.record, workload) == StoppedBy::Asked;
+    let design = if asked(base) && asked(new) { Design::Fixed } else { Design::Looked };
+    let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
+        return Some(Err("a value of one of them has no ratio to anything".into()));
+    };
+    let (floor, counts_because) = floor(base, new, key);
+    let epsilon = Epsilon::over(floor);
+    let interleaved = [base, new].iter().all(|it| it.record.header.plan.order == Order::Interleaved);
+    let judged = evidence.firm().filter(|_| interleaved);
+    // The side whose looks ask for more decides, as it does for the interval.
+    let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
+    Some(Ok(Found {
+        verdict: judged.map(|interval| Verdict::of(&interval, epsilon)),
+        lost_among_many: false,
+        blocks: (theirs.len(), ours.len()),
+        p: judged.map(|interval| interval.p()),
+        p_adjusted: None,
+        p_mann_whitney: judged.and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected),
+        evidence,
+        epsilon,
+        counts_because,
+    }))
+}
+
+/// The highest floor of all, and where it comes from:
+///
+/// - what calibration found of either side on this machine, side by side and at two times;
+/// - how far a twin lay from its original in either run;
+/// - how far the blocks of one run lie apart, for either run (`Floor::between_blocks`);
+/// - how far the reference moved from one run to the other, where both measured the same one: the same program with the
+///   same settings cannot have changed, so that the machine has.
+fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str) {
+    let (workload, index, (of_base, of_new)) = key;
+    let mut floors: Vec<(Floor, &'static str)> = Vec::new();
+    for (opened, configuration, of_run) in
+        [(base, *of_base, "the blocks of the base"), (new, *of_new, "the blocks of the new run")]
+    {
+        for known in &opened.record.header.floors {
+            let same = known.configuration == configuration && known.workload == *workload;
+            if same && known.metric == METRICS[*index].name {
+                floors.push((known.paired, "calibration"));
+                floors.extend(known.between.map(|floor| (floor, "calibration of two times")));
+            }
+        }
+        floors.extend(twins(opened, configuration, workload, *index).map(|floor| (floor, "a twin")));
+        let levels = opened.levels(workload, *index, configuration);
+        floors.extend(levels.and_then(|it| Floor::between_blocks(&it)).map(|floor| (floor, of_run)));
+    }
+    floors
+        .extend(shift_of_reference(base, new, key).map(|floor| (floor, "the reference, which moved as far")));
+    let highest =
+        floors.into_iter().max_by(|(one, _), (other, _)| one.log_ratio().total_cmp(&other.log_ratio()));
+    match highest {
+        Some((floor, because)) if Epsilon::over(Some(floor)) != Epsilon::over(None) => (Some(floor), because),
+        floor => (floor.map(|(floor, _)| floor), "nothing smaller matters"),
+    }
+}
+
+/// Of a configuration and of its reference.
+fn twins(
+    opened: &Opened,
+    configuration: usize,
+    workload: &str,
+    metric: usize,
+) -> impl Iterator<Item = Floor> {
+    let plan = &opened.record.header.plan;
+    let reference = plan.reference_of(configuration);
+    let about = move |of: usize| of == configuration || Some(of) == reference;
+    let twins = plan.configurations.iter().enumerate().filter_map(move |(twin, it)| match it.beside {
+        Some(Beside::Twin { of }) if about(of) => Some((twin, of)),
+        _ => None,
+    });
+    let place = opened.workload(workload);
+    twins.filter_map(move |(twin, of)| {
+        let blocks = |configuration| opened.measured.blocks(place?, metric, configuration);
+        Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
+    })
+}
+
+fn shift_of_reference(base: &Opened, new: &Opened, key: &Key) -> Option<Floor> {
+    let (workload, metric, (of_base, of_new)) = key;
+    let references = [(base, *of_base), (new, *of_new)].map(|(opened, configuration)| {
+        let reference = opened.record.header.plan.reference_of(configuration)?;
+        (reference != configuration).then_some(reference)
+    });
+    let [Some(was), Some(is)] = references else { return None };
+    if !same_program((base.record, was), (new.record, is)) {
+        return None;
+    }
+    let mean = |levels: Vec<f64>| levels.iter().sum::<f64>() / levels.len() as f64;
+    let shift = mean(new.levels(workload, *metric, is)?) - mean(base.levels(workload, *metric, was)?);
+    Floor::of(&[shift])
+}
+
+/// As within a record: a difference that gates must hold among all that do.
+fn hold_among_many(found: &mut BTreeMap<Key, Result<Found, String>>, gating: &[Key]) {
+    let p = |key: &Key| found.get(key)?.as_ref().ok()?.p;
+    let family: Vec<(&Key, f64)> = gating.iter().filter_map(|key| Some((key, p(key)?))).collect();
+    let adjusted = holm(&family.iter().map(|(_, p)| *p).collect::<Vec<_>>());
+    for ((key, _), adjusted) in family.into_iter().zip(adjusted) {
+        if let Some(Ok(it)) = found.get_mut(key) {
+            let held = it.verdict.map(|verdict| verdict.among_many(adjusted));
+            it.lost_among_many = held != it.verdict;
+            (it.verdict, it.p_adjusted) = (held, Some(adjusted));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

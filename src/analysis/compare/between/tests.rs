@@ -1,0 +1,187 @@
+use super::*;
+use crate::analysis::compare::matching::matching;
+use crate::analysis::compare::specimen::{asked, measured, noisy};
+use crate::plan::Asked;
+use crate::record::KnownFloor;
+use crate::stats::{LOOKS, Random};
+
+/// A run of the reference, another engine and the reference's twin, in which every time of the run is so many times as long.
+fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
+    let mut noise = steady(deviation, seed);
+    measured(asked, 8, move |_| Some(times * noise()))
+}
+
+/// Ten milliseconds a token: no block of the machine is slower than another.
+fn steady(deviation: f64, seed: u64) -> impl FnMut() -> f64 {
+    let mut random = Random::seeded(seed);
+    move || 10.0 * (deviation * random.normal()).exp()
+}
+
+fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> Found {
+    let matching = matching(&base.header.plan, &new.header.plan);
+    let found = between(&Opened::new(base), &Opened::new(new), &matching);
+    let place = METRICS.iter().position(|metric| metric.name == "decode_rate").unwrap();
+    found[&("decode".to_string(), place, (configuration, configuration))].clone().unwrap()
+}
+
+fn alone() -> Asked {
+    asked(&["a"], &["decode"])
+}
+
+#[test]
+fn a_slower_run_is_found_by_welchs_interval_with_mann_and_whitney_beside_it() {
+    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let found = decode(&base, &new, 0);
+    assert_eq!((found.verdict, found.blocks), (Some(Verdict::Slower), (8, 8)));
+    assert!((found.evidence.estimate() + 1.2f64.ln()).abs() < 0.01);
+    assert!(found.p.unwrap() < 1e-6 && found.p_mann_whitney.unwrap() < 0.01);
+    assert_eq!(decode(&new, &base, 0).verdict, Some(Verdict::Faster));
+    assert_eq!(decode(&base, &run(&alone(), 1.0, 0.002, 3), 0).verdict, Some(Verdict::Same));
+}
+
+#[test]
+fn where_less_is_better_a_longer_time_is_worse() {
+    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let matching = matching(&base.header.plan, &new.header.plan);
+    let found = between(&Opened::new(&base), &Opened::new(&new), &matching);
+    let place = METRICS.iter().position(|metric| metric.name == "inter_token").unwrap();
+    let gaps = found[&("decode".to_string(), place, (0, 0))].as_ref().unwrap();
+    assert_eq!(gaps.verdict, Some(Verdict::Slower));
+}
+
+#[test]
+fn a_machine_whose_blocks_lie_far_apart_does_not_tell_ten_percent() {
+    let drifting = |times: f64| {
+        let mut own = steady(0.001, 5);
+        measured(&alone(), 8, move |at| Some(times * own() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
+    };
+    let quiet = run(&alone(), 1.0, 0.001, 1);
+    let found = decode(&quiet, &drifting(1.0), 0);
+    assert_eq!(
+        (found.counts_because, found.verdict),
+        ("the blocks of the new run", Some(Verdict::NotMeasurable))
+    );
+    // The interval alone would have told the two apart.
+    assert!(found.p.unwrap() < 0.05);
+    assert_eq!(decode(&drifting(1.0), &quiet, 0).counts_because, "the blocks of the base");
+}
+
+#[test]
+fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
+    let both = asked(&["reference", "a"], &["decode"]);
+    // Everything is a tenth slower.
+    let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
+    let found = decode(&base, &new, 1);
+    assert_eq!(found.counts_because, "the reference, which moved as far");
+    assert!((found.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
+    // Another version of the reference may have changed itself.
+    let mut other = new.clone();
+    other.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
+    assert_eq!(decode(&base, &other, 1).verdict, Some(Verdict::Slower));
+    // It says nothing of itself.
+    assert_eq!(decode(&base, &new, 0).verdict, Some(Verdict::Slower));
+}
+
+#[test]
+fn the_twin_of_either_run_and_calibration_raise_what_counts() {
+    let both = asked(&["reference", "a"], &["decode"]);
+    let quiet = |times: f64, seed| run(&both, times, 0.002, seed);
+    let (mut wild, mut own) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
+    let base = measured(&both, 8, |at| if at.configuration == 2 { wild(at) } else { Some(own()) });
+    assert_eq!(decode(&base, &quiet(1.0, 2), 1).counts_because, "a twin");
+
+    let floor = Floor::of(&[0.3; 20]).unwrap();
+    for (between, because) in
+        [(None, "calibration"), (Some(Floor::of(&[0.4]).unwrap()), "calibration of two times")]
+    {
+        let mut calibrated = quiet(1.2, 3);
+        calibrated.header.floors.push(KnownFloor {
+            configuration: 1,
+            workload: "decode".into(),
+            metric: "decode_rate".into(),
+            paired: floor,
+            between,
+            since: String::new(),
+        });
+        let found = decode(&quiet(1.0, 1), &calibrated, 1);
+        assert_eq!((found.counts_because, found.verdict), (because, Some(Verdict::NotMeasurable)));
+    }
+}
+
+#[test]
+fn a_quiet_machine_needs_two_percent() {
+    let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
+    assert_eq!((found.counts_because, found.verdict), ("nothing smaller matters", Some(Verdict::Slower)));
+}
+
+#[test]
+fn five_blocks_of_both_and_turns_are_needed_for_a_verdict() {
+    let short = |record: RunRecord, blocks: u32| {
+        let launches = record.launches.iter().filter(|it| it.block >= blocks).map(|it| it.launch);
+        let gone: Vec<u32> = launches.collect();
+        let samples = record.samples.iter().filter(|it| !gone.contains(&it.launch)).cloned().collect();
+        RunRecord { samples, ..record }
+    };
+    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let few = decode(&base, &short(new.clone(), 4), 0);
+    assert_eq!((few.verdict, few.p, few.blocks), (None, None, (8, 4)));
+    assert!(matches!(decode(&short(base.clone(), 1), &new, 0).evidence, Evidence::WithinLaunch { .. }));
+    let mut sequential = new.clone();
+    sequential.header.plan.order = Order::Sequential;
+    assert_eq!(decode(&base, &sequential, 0).verdict, None);
+}
+
+#[test]
+fn a_difference_that_gates_must_hold_among_all_that_do() {
+    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let certain = decode(&base, &new, 0);
+    let barely = Found { p: Some(0.02), p_adjusted: None, ..certain.clone() };
+    let key = |label: usize| (label.to_string(), 0, (0, 0));
+    let found = |others: usize| {
+        let all = std::iter::once(barely.clone()).chain((0..others).map(|_| certain.clone()));
+        let mut found: BTreeMap<Key, Result<Found, String>> =
+            all.enumerate().map(|(label, found)| (key(label), Ok(found))).collect();
+        // The others prove a difference, or nothing.
+        (1..=others).filter(|label| label % 2 == 0).for_each(|label| {
+            found.get_mut(&key(label)).unwrap().as_mut().unwrap().p = Some(0.5);
+        });
+        hold_among_many(&mut found, &(0..=others).map(key).collect::<Vec<_>>());
+        found.remove(&key(0)).unwrap().unwrap()
+    };
+    let alone = found(0);
+    assert_eq!((alone.verdict, alone.lost_among_many, alone.p_adjusted), (barely.verdict, false, Some(0.02)));
+    let among_many = found(6);
+    // Three others are certain; of the four that are left it is the best.
+    assert_eq!((among_many.verdict, among_many.p_adjusted), (Some(Verdict::NotMeasurable), Some(0.08)));
+    assert!(among_many.lost_among_many);
+}
+
+/// How often the interval of a difference holds the truth where both runs ended by their looks at their own spread, which is
+/// the worst that looks can do.
+#[test]
+fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
+    for scale in [0.5, 1.7, 5.0] {
+        let target = 0.02f64.ln_1p();
+        let mut random = Random::seeded(31);
+        let mut run = || {
+            let mut levels: Vec<f64> = Vec::new();
+            for look in LOOKS {
+                levels.extend((levels.len()..look).map(|_| scale * target * random.normal()));
+                let own = Evidence::of(&Ratios::of_blocks(&levels), Design::Looked);
+                if own.firm().unwrap().half_width() <= target {
+                    break;
+                }
+            }
+            levels
+        };
+        let experiments = 2_000;
+        let held = (0..experiments)
+            .filter(|_| {
+                let found = Evidence::of_difference(&run(), &run(), Design::Looked).unwrap();
+                !found.firm().unwrap().excludes_zero()
+            })
+            .count();
+        let share = held as f64 / f64::from(experiments);
+        assert!((0.935..0.98).contains(&share), "{scale}: {share}");
+    }
+}

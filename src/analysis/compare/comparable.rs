@@ -1,0 +1,227 @@
+//! Whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Everything else may
+//! differ on purpose (`matching` names it).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use super::matching::Matching;
+use super::series::workloads;
+use crate::analysis::metric::output_tokens;
+use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
+use crate::record::{Role, RunRecord, Sample};
+use crate::report::safe::{self, shorten};
+
+/// Longer values, prompts most of all, are shortened in a sentence.
+const LONGEST: usize = 60;
+
+/// What differs that must not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    pub what: String,
+    pub base: String,
+    pub new: String,
+}
+
+impl Difference {
+    fn new(what: impl Into<String>, base: impl fmt::Display, new: impl fmt::Display) -> Self {
+        let safe = |text: String| shorten(&safe::line(&text), LONGEST);
+        Self { what: safe::line(&what.into()), base: safe(base.to_string()), new: safe(new.to_string()) }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}: `{}` in the base, `{}` in the new one", self.what, self.base, self.new)
+    }
+}
+
+/// Records that must not be compared, and everything that speaks against it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incomparable {
+    pub differences: Vec<Difference>,
+}
+
+impl fmt::Display for Incomparable {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("the two records are not comparable:")?;
+        self.differences.iter().try_for_each(|difference| write!(f, "\n  {difference}"))?;
+        f.write_str("\nhint: `--force` compares them all the same, and says so")
+    }
+}
+
+impl std::error::Error for Incomparable {}
+
+/// Everything that speaks against comparing these.
+pub fn differences(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Difference> {
+    let mut found = machines(base, new);
+    let plans = [&base.header.plan, &new.header.plan];
+    if plans[0].mode != plans[1].mode {
+        found.push(Difference::new("mode", mode(plans[0].mode), mode(plans[1].mode)));
+    }
+    for &(of_base, of_new) in &matching.pairs {
+        let configurations = (&plans[0].configurations[of_base], &plans[1].configurations[of_new]);
+        found.extend(weights(configurations.0, configurations.1));
+    }
+    let shared: Vec<(&Workload, &Workload)> = shared(plans[0], plans[1]).collect();
+    for (of_base, of_new) in &shared {
+        found.extend(scenarios(of_base, of_new));
+    }
+    if !matching.pairs.is_empty() {
+        let alike = shared.iter().filter(|(base, new)| scenarios(base, new).is_empty());
+        found.extend(alike.filter_map(|(_, workload)| seeds(plans, workload)));
+    }
+    let [of_base, of_new] = [base, new].map(Requests::of);
+    for &pair in &matching.pairs {
+        // Of another scenario the requests differ too, and that says nothing more.
+        for (workload, _) in shared.iter().filter(|(base, new)| scenarios(base, new).is_empty()) {
+            found.extend(of_base.differs(&of_new, pair, workload));
+        }
+    }
+    if matching.pairs.is_empty() {
+        found.push(Difference::new("configurations", labels(plans[0]), labels(plans[1])));
+    } else if shared.is_empty() {
+        let all = |plan| workloads(plan).iter().map(|it| it.label.as_str()).collect::<Vec<_>>().join(", ");
+        found.push(Difference::new("scenarios", all(plans[0]), all(plans[1])));
+    }
+    // Configurations that share a model or a prompt say the same.
+    let mut once: Vec<Difference> = Vec::new();
+    for difference in found {
+        if !once.contains(&difference) {
+            once.push(difference);
+        }
+    }
+    once
+}
+
+/// The workloads that both have.
+pub fn shared<'a>(base: &'a Plan, new: &'a Plan) -> impl Iterator<Item = (&'a Workload, &'a Workload)> {
+    let of_base = workloads(base);
+    workloads(new)
+        .into_iter()
+        .filter_map(move |new| Some((*of_base.iter().find(|it| it.label == new.label)?, new)))
+}
+
+fn machines(base: &RunRecord, new: &RunRecord) -> Vec<Difference> {
+    let [base, new] = [base, new].map(|record| record.header.machine.sameness());
+    let pairs = base.into_iter().zip(new).filter(|((_, base), (_, new))| base != new);
+    pairs.map(|((what, base), (_, new))| Difference::new(what, base, new)).collect()
+}
+
+fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
+    // Weights that could not be named are known by the model's name alone.
+    let identity = |it: &Configuration| it.model.identity.clone();
+    let differs = match (identity(base), identity(new)) {
+        (None, None) => base.model.name != new.model.name,
+        (base, new) => base != new,
+    };
+    let named = |it: &Configuration| match &it.model.identity {
+        Some(identity) => format!("{} ({})", it.model.name, shorten(identity, 12)),
+        None => format!("{} (no name for its weights)", it.model.name),
+    };
+    differs.then(|| Difference::new("weights", named(base), named(new)))
+}
+
+/// Rounds, how long a warm-up is and the headline may differ: they change how well a workload is known, not what it is.
+fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
+    let prompt = |it: &Workload| match &it.prompt {
+        Prompt::Tokens(tokens) => format!("{tokens} tokens"),
+        Prompt::Text(text) => text.clone(),
+    };
+    let sampling = |it: &Workload| match &it.sampling {
+        Some(sampling) => serde_json::to_string(sampling).unwrap_or_default(),
+        None => "greedy".into(),
+    };
+    let parts = |it: &Workload| {
+        [
+            ("prompt", prompt(it)),
+            ("tokens to generate", it.max_new_tokens.to_string()),
+            ("ignoring EOS", it.ignore_eos.to_string()),
+            ("sampling", sampling(it)),
+            // Without any, what is measured begins with the cold request.
+            ("warm-up", if it.warmup == Some(0) { "none".into() } else { "some".to_string() }),
+        ]
+    };
+    let pairs = parts(base).into_iter().zip(parts(new)).filter(|(base, new)| base != new);
+    pairs.map(|((part, of_base), (_, of_new))| Difference::new(of(part, base), of_base, of_new)).collect()
+}
+
+/// Prompts that are drawn from the text are others by another seed, which is known before any has been made.
+fn seeds(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
+    let [base, new] = plans.map(|plan| plan.seed);
+    let drawn = matches!(workload.prompt, Prompt::Tokens(_));
+    let said = |seed: u64| format!("seed {seed}");
+    (drawn && base != new).then(|| Difference::new(of("prompts", workload), said(base), said(new)))
+}
+
+/// `prompt of decode`.
+fn of(part: &str, workload: &Workload) -> String {
+    format!("{part} of {}", workload.label)
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Warm => "warm",
+        Mode::OneShot => "one-shot",
+    }
+}
+
+fn labels(plan: &Plan) -> String {
+    let rows = plan.configurations.iter().filter(|it| it.beside.is_none());
+    rows.map(|it| it.label.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The measured requests of a record, by configuration and workload, then by block and round.
+struct Requests<'a> {
+    seed: u64,
+    by_case: HashMap<(usize, &'a str), ByPlace<'a>>,
+}
+
+type ByPlace<'a> = BTreeMap<(u32, u32), &'a Sample>;
+
+impl<'a> Requests<'a> {
+    fn of(record: &'a RunRecord) -> Self {
+        let plan = &record.header.plan;
+        let blocks: HashMap<u32, u32> = record.launches.iter().map(|it| (it.launch, it.block)).collect();
+        let mut by_case = HashMap::<(usize, &str), ByPlace>::new();
+        for sample in record.samples.iter().filter(|sample| sample.role == Role::Measured) {
+            if let (Some(case), Some(&block)) = (plan.cases.get(sample.case), blocks.get(&sample.launch)) {
+                let key = (case.configuration, case.workload.label.as_str());
+                by_case.entry(key).or_default().entry((block, sample.index)).or_insert(sample);
+            }
+        }
+        Self { seed: plan.seed, by_case }
+    }
+
+    /// Of the requests that both were asked in the same block and round: the first of which the prompts differ, or else the
+    /// numbers of tokens.
+    fn differs(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
+        if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
+            // The plans have said so.
+            return None;
+        }
+        let label = workload.label.as_str();
+        let (ours, theirs) = (self.by_case.get(&(pair.0, label))?, new.by_case.get(&(pair.1, label))?);
+        let both = || ours.iter().filter_map(|(place, one)| Some((place, one, theirs.get(place)?)));
+        let prompts = both().find(|(_, one, other)| one.prompt_hash != other.prompt_hash);
+        if let Some((&(block, round), one, other)) = prompts {
+            let place = format!("{} (block {block}, round {round})", of("prompts", workload));
+            return Some(Difference::new(place, &one.prompt_hash, &other.prompt_hash));
+        }
+        let (&(block, round), one, other) = both().find(|(_, one, other)| tokens(one) != tokens(other))?;
+        let what = format!("{} (block {block}, round {round})", of("tokens", workload));
+        Some(Difference::new(what, tokens_in_words(one), tokens_in_words(other)))
+    }
+}
+
+/// Of the prompt and of the output, for each sequence.
+fn tokens(sample: &Sample) -> Vec<(u32, u64)> {
+    sample.iteration.sequences.iter().map(|it| (it.prompt_tokens, output_tokens(it))).collect()
+}
+
+fn tokens_in_words(sample: &Sample) -> String {
+    let each = tokens(sample).into_iter().map(|(prompt, output)| format!("{prompt} + {output}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+use crate::analysis::compare::matching::matching;
+use crate::analysis::compare::specimen::{asked, measured};
+use crate::plan::Asked;
+use crate::stats::FIRM;
+
+fn record() -> RunRecord {
+    of(&asked(&["a"], &["decode"]))
+}
+
+fn of(asked: &Asked) -> RunRecord {
+    measured(asked, FIRM as u32, |_| Some(2.0))
+}
+
+/// What is said to differ of a record and itself with a change.
+fn said(base: &RunRecord, new: &RunRecord) -> Vec<String> {
+    let found = differences(base, new, &matching(&base.header.plan, &new.header.plan));
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn changed(change: impl Fn(&mut RunRecord)) -> Vec<String> {
+    let (base, mut new) = (record(), record());
+    change(&mut new);
+    said(&base, &new)
+}
+
+#[test]
+fn a_record_is_comparable_with_itself_and_with_one_that_differs_on_purpose() {
+    assert!(changed(|_| ()).is_empty());
+    let other = changed(|new| {
+        let plan = &mut new.header.plan;
+        let it = &mut plan.configurations[0];
+        (it.engine, it.label) = ("b".into(), "b".into());
+        (it.dtype, it.threads) = (Some("bf16".into()), 8);
+        (plan.cases[0].workload.rounds, plan.cases[0].workload.warmup) = (9, Some(1));
+        new.header.machine.kernel = Some("6.9".into());
+        new.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
+        new.samples.truncate(4);
+    });
+    assert!(other.is_empty(), "{other:?}");
+}
+
+#[test]
+fn a_record_of_another_machine_is_refused_and_the_difference_named() {
+    let found = changed(|new| new.header.machine.cpu.model = Some("Xeon\u{1b}[2J".into()));
+    assert_eq!(found, ["CPU: `AMD EPYC` in the base, `Xeon` in the new one"]);
+    let found = changed(|new| new.header.machine.memory_bytes = Some(32 << 30));
+    assert_eq!(found, ["memory: `64 GiB` in the base, `32 GiB` in the new one"]);
+}
+
+#[test]
+fn other_weights_are_refused_also_under_the_same_name() {
+    let found = changed(|new| new.header.plan.configurations[0].model.identity = Some("def".into()));
+    assert_eq!(found, ["weights: `embedded (abc)` in the base, `embedded (def)` in the new one"]);
+    let found = changed(|new| new.header.plan.configurations[0].model.identity = None);
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn other_prompts_and_other_counts_of_tokens_are_refused_by_their_place() {
+    let found = changed(|new| new.samples[4].prompt_hash = "other".into());
+    let named = "prompts of decode (block 1, round 1): `decode 1 1` in the base, `other` in the new one";
+    assert_eq!(found, [named]);
+    let found = changed(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
+    let named = "tokens of decode (block 0, round 0): `32 + 64` in the base, `45 + 64` in the new one";
+    assert_eq!(found, [named]);
+    let found = changed(|new| {
+        new.header.plan.seed = 7;
+        new.samples.iter_mut().for_each(|it| it.prompt_hash.push('7'));
+    });
+    assert_eq!(found, ["prompts of decode: `seed 0` in the base, `seed 7` in the new one"]);
+}
+
+#[test]
+fn another_scenario_under_the_same_name_is_refused() {
+    let base = record();
+    let longer = of(&Asked { max_new_tokens: Some(128), ..asked(&["a"], &["decode"]) });
+    assert_eq!(
+        said(&base, &longer),
+        ["tokens to generate of decode: `64` in the base, `128` in the new one"]
+    );
+    let sampled = of(&Asked { temperature: Some(0.5), ..asked(&["a"], &["decode"]) });
+    assert!(said(&base, &sampled)[0].starts_with("sampling of decode: `greedy`"));
+    let one_shot = of(&Asked { mode: Mode::OneShot, ..asked(&["a"], &["decode"]) });
+    assert_eq!(said(&base, &one_shot), ["mode: `warm` in the base, `one-shot` in the new one"]);
+}
+
+#[test]
+fn records_that_share_no_scenario_or_no_configuration_are_refused() {
+    let base = record();
+    let found = said(&base, &of(&asked(&["a"], &["prefill"])));
+    assert_eq!(found, ["scenarios: `decode` in the base, `prefill` in the new one"]);
+    let found = said(&base, &of(&asked(&["b", "c"], &["decode"])));
+    assert_eq!(found, ["configurations: `a` in the base, `b, c` in the new one"]);
+}
+
+#[test]
+fn a_refusal_lists_everything_and_ends_with_what_to_do() {
+    let differences = vec![Difference::new("CPU", "x", "y"), Difference::new("memory", "1 GiB", "2 GiB")];
+    let said = Incomparable { differences }.to_string();
+    let expected = "the two records are not comparable:\n  CPU: `x` in the base, `y` in the new one\n  \
+                    memory: `1 GiB` in the base, `2 GiB` in the new one\nhint: `--force` compares them all the same, and says so";
+    assert_eq!(said, expected);
+}

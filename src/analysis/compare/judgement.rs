@@ -1,0 +1,274 @@
+//! What changed, line by line, with what may pass and what may not.
+
+mod changes;
+
+use crate::analysis::metric::Metric;
+use crate::cli::exit_code::{DONE, NOT_MEASURABLE, WORSE};
+use crate::record::{End, KnownFloor, RunRecord};
+use crate::report::safe;
+use crate::stats::{Class, Thresholds, Verdict, Words};
+
+use super::between::{Found, Opened, between};
+use super::comparable::{Difference, Incomparable, differences, shared};
+use super::matching::{Matching, differing, matching};
+use super::within::{rerun_pairs, within};
+
+pub use changes::Mean;
+
+/// Everything that is to be said of what was and what is. Every text in it is one safe line.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    pub base: Side,
+    pub new: Side,
+    /// The base's programs were measured again, in turn with the new ones.
+    pub side_by_side: bool,
+    /// What makes the two incomparable, where they are compared by force.
+    pub forced: Vec<Difference>,
+    /// To be said before anything else.
+    pub notices: Vec<String>,
+    /// By workload, in the order of the new plan; then by metric, then by configuration.
+    pub lines: Vec<Change>,
+    /// One for each configuration, over its workloads.
+    pub means: Vec<Mean>,
+    /// What must be known to read the rest.
+    pub notes: Vec<String>,
+}
+
+/// A record, as a judgement names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Side {
+    /// What the user calls it: a path, or the name of a baseline; its record's name until somebody knows better.
+    pub name: String,
+    pub record: String,
+    pub started: String,
+}
+
+/// One metric of one configuration in one workload, as it was and as it is.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The workload's label.
+    pub workload: String,
+    pub metric: &'static Metric,
+    /// The label in the new record.
+    pub configuration: String,
+    /// The label in the base.
+    pub before: String,
+    /// Whether the exit status depends on it: the workload's headline metric.
+    pub gating: bool,
+    /// The medians of the blocks' medians, in the metric's unit.
+    pub base: Option<f64>,
+    pub new: Option<f64>,
+    pub outcome: Outcome,
+    pub class: Class,
+    pub sentence: String,
+}
+
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    Compared(Found, Words),
+    /// It was measured before, and fails: that is as bad as can be.
+    FailsNow(String),
+    /// It failed before, and is measured.
+    FailedBefore(String),
+    FailedInBoth(String),
+    /// There is nothing that could be compared, and why.
+    Nothing(String),
+}
+
+/// What changed from one record to another, measured at another time.
+pub fn judge(
+    base: &RunRecord,
+    new: &RunRecord,
+    thresholds: Thresholds,
+    force: bool,
+) -> Result<Judgement, Incomparable> {
+    let matching = matching(&base.header.plan, &new.header.plan);
+    let differences = differences(base, new, &matching);
+    if !(differences.is_empty() || force) {
+        return Err(Incomparable { differences });
+    }
+    let (of_base, of_new) = (Opened::new(base), Opened::new(new));
+    let found = between(&of_base, &of_new, &matching);
+    let lines = changes::lines(&of_base, &of_new, &matching.pairs, &found, thresholds);
+    let mut notes = on_purpose(base, new, &matching);
+    notes.extend(unmatched(base, new, &matching));
+    notes.extend(uncalibrated(base, new, &matching));
+    Ok(Judgement {
+        base: Side::of(base),
+        new: Side::of(new),
+        side_by_side: false,
+        forced: differences,
+        notices: [("the base", base), ("the new one", new)].into_iter().filter_map(unfinished).collect(),
+        means: changes::means(&lines),
+        lines,
+        notes,
+    })
+}
+
+/// What changed from the programs of a baseline to those that they were measured beside: in turn and block by block, so that
+/// what the machine did to one it did to the other.
+pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
+    let stands_in = rerun_pairs(&record.header.plan);
+    let opened = Opened::new(record);
+    let sound = |it: &usize| opened.wrong(*it).is_none();
+    let compared: Vec<(usize, usize)> =
+        stands_in.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
+    let found = within(record, &compared).into_iter().map(changes::of_within).collect();
+    let pairs: Vec<(usize, usize)> = stands_in.into_iter().map(|(of, base)| (base, of)).collect();
+    let lines = changes::lines(&opened, &opened, &pairs, &found, thresholds);
+    let matching = Matching { pairs, ..Matching::default() };
+    Judgement {
+        base: Side::of(record),
+        new: Side::of(record),
+        side_by_side: true,
+        forced: Vec::new(),
+        notices: unfinished(("the run", record)).into_iter().collect(),
+        means: changes::means(&lines),
+        lines,
+        notes: on_purpose(record, record, &matching),
+    }
+}
+
+impl Judgement {
+    /// 1 where a gating change is as bad as that, or worse; else 3 where of a gating metric it could not be told; else 0.
+    pub fn exit_code(&self, fail_on: Class) -> u8 {
+        let gating = || self.lines.iter().filter(|line| line.gating);
+        if gating().any(|line| line.class >= fail_on) {
+            WORSE
+        } else if gating().any(Change::is_open) || !gating().any(Change::says_something) {
+            NOT_MEASURABLE
+        } else {
+            DONE
+        }
+    }
+}
+
+impl Change {
+    /// What fails in both says nothing of a change.
+    fn says_something(&self) -> bool {
+        matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
+    }
+
+    /// Nobody can say whether it changed.
+    pub fn is_open(&self) -> bool {
+        match &self.outcome {
+            Outcome::Compared(found, _) => matches!(found.verdict, None | Some(Verdict::NotMeasurable)),
+            Outcome::Nothing(_) => true,
+            // What fails as it did has not changed.
+            Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
+        }
+    }
+
+    pub fn found(&self) -> Option<&Found> {
+        if let Outcome::Compared(found, _) = &self.outcome { Some(found) } else { None }
+    }
+}
+
+/// What became of a comparison, in a word for programs.
+pub fn verdict_name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Compared(found, _) => match found.verdict {
+            Some(Verdict::Faster) => "better",
+            Some(Verdict::Slower) => "worse",
+            Some(Verdict::Same) => "same",
+            Some(Verdict::NotMeasurable) => "not_measurable",
+            None => "no_verdict",
+        },
+        Outcome::FailsNow(_) => "fails_now",
+        Outcome::FailedBefore(_) => "failed_before",
+        Outcome::FailedInBoth(_) => "fails_as_before",
+        Outcome::Nothing(_) => "not_compared",
+    }
+}
+
+pub fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Informative => "informative",
+        Class::Warning => "warning",
+        Class::Critical => "critical",
+    }
+}
+
+impl Side {
+    fn of(record: &RunRecord) -> Self {
+        let (id, started) = (safe::line(&record.header.id), safe::line(&record.header.started));
+        Self { name: id.clone(), record: id, started }
+    }
+}
+
+fn unfinished((what, record): (&str, &RunRecord)) -> Option<String> {
+    let how = match record.end {
+        Some(End::Finished) => return None,
+        Some(End::Interrupted) => "was interrupted",
+        None => "was cut off before its end",
+    };
+    Some(format!("{what} {how}: what it had measured is compared"))
+}
+
+/// What differs and may, said of each configuration.
+fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
+    let note = |&(of_base, of_new): &(usize, usize)| {
+        let differing = differing((base, of_base), (new, of_new));
+        let factors = differing.iter().map(|it| format!("{} `{}`, was `{}`", it.factor, it.new, it.base));
+        let factors = factors.collect::<Vec<_>>().join("; ");
+        let label = safe::line(&new.header.plan.configurations[of_new].label);
+        (!factors.is_empty()).then(|| format!("`{label}`: {factors}"))
+    };
+    matching.pairs.iter().filter_map(note).collect()
+}
+
+fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
+    let labels = |record: &RunRecord, which: &[usize]| {
+        let of = |&it: &usize| format!("`{}`", safe::line(&record.header.plan.configurations[it].label));
+        which.iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    let workloads = |record: &RunRecord, other: &RunRecord| {
+        let others = super::series::workloads(&other.header.plan);
+        let own = super::series::workloads(&record.header.plan).into_iter();
+        let alone = own.filter(|it| others.iter().all(|other| other.label != it.label));
+        alone.map(|it| format!("`{}`", safe::line(&it.label))).collect::<Vec<_>>().join(", ")
+    };
+    let all = [
+        ("configurations of the base alone", labels(base, &matching.only_base)),
+        ("configurations of the new one alone", labels(new, &matching.only_new)),
+        ("scenarios of the base alone", workloads(base, new)),
+        ("scenarios of the new one alone", workloads(new, base)),
+    ];
+    let named = all.into_iter().filter(|(_, names)| !names.is_empty());
+    named.map(|(what, names)| format!("{what}: {names}")).collect()
+}
+
+/// Without calibration the two runs themselves are all that says how far one program lies from itself here. The remedy names
+/// what lacks it, as the command line takes it.
+fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Option<String> {
+    let known = |record: &RunRecord, configuration: usize, workload: &str| {
+        let of = |it: &KnownFloor| it.configuration == configuration && it.workload == workload;
+        record.header.floors.iter().any(|it| of(it) && it.between.is_some())
+    };
+    let plan = &new.header.plan;
+    let (mut engines, mut scenarios) = (Vec::<String>::new(), Vec::<String>::new());
+    for &(of_base, of_new) in &matching.pairs {
+        let configuration = &plan.configurations[of_new];
+        for (_, workload) in shared(&base.header.plan, plan) {
+            let label = &workload.label;
+            let calibrated = known(base, of_base, label) || known(new, of_new, label);
+            if calibrated || configuration.unavailable.is_some() {
+                continue;
+            }
+            let (engine, scenario) = (configuration.asked_as(), workload.scenario.clone());
+            engines.extend((!engines.contains(&engine)).then_some(engine));
+            scenarios.extend((!scenarios.contains(&scenario)).then_some(scenario));
+        }
+    }
+    let flags = |flag: &'static str, names: Vec<String>| {
+        names.into_iter().flat_map(move |name| [flag.to_string(), name])
+    };
+    let words: Vec<String> = flags("-e", engines).chain(flags("-s", scenarios)).collect();
+    let remedy = format!("`orchestrate calibrate {}`", safe::line(&words.join(" ")));
+    (!words.is_empty()).then(|| {
+        format!("how far two runs of one program lie apart here is guessed from these two alone; {remedy} measures it")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The lines of a judgement: what was found, or what failed, with figures, a class and a sentence.
+
+use std::collections::BTreeMap;
+
+use super::{Change, Outcome};
+use crate::analysis::compare::between::{Found, Key, Opened};
+use crate::analysis::compare::comparable::shared;
+use crate::analysis::compare::sentence::{Other, Said, case, too_few};
+use crate::analysis::compare::within::Compared;
+use crate::analysis::metric::{self, METRICS, Metric};
+use crate::plan::{Order, Workload};
+use crate::record::{Failure, RunRecord};
+use crate::report::safe;
+use crate::stats::{Class, Thresholds, Words, geometric_mean, median};
+
+/// How many times as good one configuration is as it was, over all its workloads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mean {
+    pub configuration: String,
+    pub workloads: usize,
+    /// `None` where a workload has no ratio: leaving it out would favour whoever failed in it.
+    pub times: Option<f64>,
+}
+
+/// What a comparison within a record found, in the terms of a judgement.
+pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
+    let place =
+        METRICS.iter().position(|metric| metric.name == compared.metric.name).unwrap_or(METRICS.len());
+    let key = (compared.workload, place, (compared.against, compared.configuration));
+    let found = compared.result.map(|it| Found {
+        evidence: it.evidence,
+        epsilon: it.epsilon,
+        counts_because: "side by side: calibration, or a twin",
+        verdict: it.verdict,
+        lost_among_many: it.lost_among_many,
+        blocks: (it.blocks, it.blocks),
+        p: it.p.paired,
+        p_adjusted: it.p.adjusted,
+        p_mann_whitney: it.p.mann_whitney,
+    });
+    (key, found.map_err(|refusal| refusal.to_string()))
+}
+
+pub fn lines(
+    base: &Opened,
+    new: &Opened,
+    pairs: &[(usize, usize)],
+    found: &BTreeMap<Key, Result<Found, String>>,
+    thresholds: Thresholds,
+) -> Vec<Change> {
+    let mut lines = Vec::new();
+    for (_, workload) in shared(&base.record.header.plan, &new.record.header.plan) {
+        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name);
+        for (place, metric) in METRICS.iter().enumerate() {
+            for &pair in pairs {
+                let key = (workload.label.clone(), place, pair);
+                let about =
+                    About { base, new, workload, metric, pair, gating: headline == Some(metric.name) };
+                lines.extend(about.change(place, found.get(&key), thresholds));
+            }
+        }
+    }
+    lines
+}
+
+/// What a run calls a case of which an answer was wrong by itself.
+const WRONG_OUTPUT: &str = "wrong_output";
+/// What a run calls a case that its budget left nothing for.
+const NO_TIME: &str = "no_time";
+
+/// Over the workloads of each configuration, by their headlines.
+pub fn means(lines: &[Change]) -> Vec<Mean> {
+    let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
+    for line in lines.iter().filter(|line| line.gating) {
+        // What no verdict stands behind is in no mean either.
+        let found = line.found().filter(|found| found.verdict.is_some());
+        let ratio = found.map(|found| found.evidence.estimate().exp());
+        match means.iter_mut().find(|(configuration, _)| *configuration == line.configuration) {
+            Some((_, ratios)) => ratios.push(ratio),
+            None => means.push((line.configuration.clone(), vec![ratio])),
+        }
+    }
+    let mean = |(configuration, ratios): (String, Vec<Option<f64>>)| Mean {
+        configuration,
+        workloads: ratios.len(),
+        times: geometric_mean(&ratios),
+    };
+    // Of a single one there is nothing to average.
+    means.into_iter().filter(|(_, ratios)| ratios.len() > 1).map(mean).collect()
+}
+
+/// Where a change would be.
+struct About<'a> {
+    base: &'a Opened<'a>,
+    new: &'a Opened<'a>,
+    workload: &'a Workload,
+    metric: &'static Metric,
+    pair: (usize, usize),
+    gating: bool,
+}
+
+impl About<'_> {
+    /// What does not gate and has nothing to compare is left out.
+    fn change(
+        &self,
+        place: usize,
+        found: Option<&Result<Found, String>>,
+        thresholds: Thresholds,
+    ) -> Option<Change> {
+        let outcome = self.outcome(found)?;
+        let quality = self.metric.quality();
+        let class = match &outcome {
+            Outcome::Compared(found, _) => found.verdict.map_or(Class::Informative, |verdict| {
+                Class::of(verdict, found.evidence.estimate(), quality, thresholds)
+            }),
+            Outcome::FailsNow(_) => Class::Critical,
+            _ => Class::Informative,
+        };
+        let (before, configuration) = self.labels();
+        Some(Change {
+            workload: safe::line(&self.workload.label),
+            metric: self.metric,
+            sentence: self.sentence(&outcome, &before, &configuration),
+            before,
+            configuration,
+            gating: self.gating,
+            base: figure(self.base, self.workload, place, self.pair.0),
+            new: figure(self.new, self.workload, place, self.pair.1),
+            outcome,
+            class,
+        })
+    }
+
+    fn outcome(&self, found: Option<&Result<Found, String>>) -> Option<Outcome> {
+        let [was, is] = [(self.base, self.pair.0, "the base"), (self.new, self.pair.1, "the new one")].map(
+            |(opened, configuration, name)| {
+                let own = failure(opened.record, self.workload, configuration);
+                own.or_else(|| wrong(opened, configuration, name))
+            },
+        );
+        if self.gating {
+            match (was, is) {
+                (Some((kind, _)), Some((other, is))) if kind == other => {
+                    return Some(Outcome::FailedInBoth(is));
+                }
+                (Some((_, was)), Some((_, is))) => {
+                    return Some(Outcome::Nothing(format!("it failed before ({was}), and fails now ({is})")));
+                }
+                // The budget's doing is nobody's failure.
+                (None, Some((NO_TIME, is))) => return Some(Outcome::Nothing(is)),
+                (None, Some((_, is))) => return Some(Outcome::FailsNow(is)),
+                (Some((_, was)), None) => return Some(Outcome::FailedBefore(was)),
+                (None, None) => {}
+            }
+        }
+        match found {
+            Some(Ok(found)) => Some(Outcome::Compared(found.clone(), self.words(found))),
+            Some(Err(why)) => Some(Outcome::Nothing(why.clone())),
+            None => self.gating.then(|| Outcome::Nothing("one of the two has no sample of it".into())),
+        }
+    }
+
+    fn words(&self, found: &Found) -> Words {
+        let quality = self.metric.quality();
+        match (found.verdict, found.evidence.firm()) {
+            (Some(verdict), Some(interval)) => Words::of(verdict, &interval, found.epsilon, quality),
+            _ => Words::without_verdict(&found.evidence, quality),
+        }
+    }
+
+    fn labels(&self) -> (String, String) {
+        let label = |record: &RunRecord, it: usize| safe::line(&record.header.plan.configurations[it].label);
+        (label(self.base.record, self.pair.0), label(self.new.record, self.pair.1))
+    }
+
+    fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
+        // What stands beside a program as its baseline has that in its label.
+        let same = before == configuration || std::ptr::eq(self.base.record, self.new.record);
+        let said = Said {
+            subject: format!("`{configuration}`"),
+            metric: self.metric,
+            case: case(&self.new.record.header.plan, &self.workload.label, self.metric),
+            other: if same { Other::Before } else { Other::Named(format!("`{before}` before")) },
+        };
+        match outcome {
+            Outcome::Compared(found, words) => {
+                said.of(found.verdict, words, || self.why_no_verdict(found, words.caution))
+            }
+            Outcome::FailsNow(how) => said.told(&format!("fails now, and did not before ({how})")),
+            Outcome::FailedBefore(how) => said.told(&format!("measured now, and failed before ({how})")),
+            Outcome::FailedInBoth(how) => said.told(&format!("fails as before ({how})")),
+            Outcome::Nothing(why) => said.told(&format!("not compared: {why}")),
+        }
+    }
+
+    fn why_no_verdict(&self, found: &Found, caution: &str) -> String {
+        let sequential = |it: &Opened| it.record.header.plan.order == Order::Sequential;
+        if sequential(self.base) || sequential(self.new) {
+            return "measured one after the other: no verdict".into();
+        }
+        too_few(caution, found.blocks.0.min(found.blocks.1))
+    }
+}
+
+/// The median over blocks of their medians.
+fn figure(opened: &Opened, workload: &Workload, metric: usize, configuration: usize) -> Option<f64> {
+    let blocks = opened.measured.blocks(opened.workload(&workload.label)?, metric, configuration)?;
+    let medians =
+        blocks.values().filter_map(|rounds| median(&rounds.values().copied().collect::<Vec<f64>>()));
+    median(&medians.collect::<Vec<f64>>())
+}
+
+/// What an engine that computes something else takes for it says nothing.
+fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(&'static str, String)> {
+    let why = opened.wrong(configuration)?;
+    Some((WRONG_OUTPUT, safe::line(&format!("wrong output in {name}: {why}"))))
+}
+
+/// How a case failed, by its kind and in one line.
+fn failure<'a>(
+    record: &'a RunRecord,
+    workload: &Workload,
+    configuration: usize,
+) -> Option<(&'a str, String)> {
+    let cases = record.header.plan.cases.iter().enumerate();
+    let own: Vec<usize> = cases
+        .filter(|(_, case)| case.configuration == configuration && case.workload.label == workload.label)
+        .map(|(index, _)| index)
+        .collect();
+    let about =
+        |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|case| own.contains(&case));
+    let failure = record.failures.iter().find(about)?;
+    let when = if failure.when.is_empty() { String::new() } else { format!(" at {}", failure.when) };
+    Some((&failure.kind, safe::line(&format!("{}{when}: {}", failure.kind, failure.message))))
+}

@@ -1,0 +1,273 @@
+use super::*;
+use crate::analysis::agreement::specimen;
+use crate::analysis::compare::specimen::{asked, measured};
+use crate::plan::{Asked, Beside};
+use crate::record::{Failure, Header, KnownFloor};
+use crate::stats::{Floor, Random};
+
+fn alone() -> Asked {
+    asked(&["a"], &["decode"])
+}
+
+/// A quiet run in which every time is so many times as long.
+fn run(asked: &Asked, times: f64, seed: u64) -> RunRecord {
+    let mut random = Random::seeded(seed);
+    measured(asked, 5, move |_| Some(10.0 * times * (0.002 * random.normal()).exp()))
+}
+
+fn judged(base: &RunRecord, new: &RunRecord) -> Judgement {
+    judge(base, new, Thresholds::default(), false).unwrap()
+}
+
+fn gating(judgement: &Judgement) -> &Change {
+    judgement.lines.iter().find(|it| it.gating).unwrap()
+}
+
+fn code(times: f64, fail_on: Class) -> u8 {
+    judged(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).exit_code(fail_on)
+}
+
+#[test]
+fn a_critical_change_of_a_headline_fails_and_a_warning_only_where_it_is_asked_to() {
+    use Class::{Critical, Warning};
+    assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [DONE; 3]);
+    assert_eq!([code(1.15, Critical), code(1.15, Warning)], [DONE, WORSE]);
+    assert_eq!([code(1.4, Critical), code(1.4, Warning)], [WORSE; 2]);
+}
+
+#[test]
+fn what_cannot_be_told_of_a_headline_has_an_exit_status_of_its_own_and_a_certain_loss_outweighs_it() {
+    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    let slow = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
+    for sample in &mut new.samples {
+        let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+        times.iter_mut().for_each(|ns| *ns *= slow(new.launches[sample.launch as usize].block));
+    }
+    let open = judged(&base, &new);
+    assert_eq!(gating(&open).found().unwrap().verdict, Some(Verdict::NotMeasurable));
+    assert_eq!(open.exit_code(Class::Critical), NOT_MEASURABLE);
+    // Too few blocks are no reason to pass either.
+    let quick = measured(&alone(), 1, |_| Some(10.0));
+    assert_eq!(judged(&base, &quick).exit_code(Class::Critical), NOT_MEASURABLE);
+    let mut two = open.clone();
+    two.lines.push(gating(&judged(&base, &run(&alone(), 2.0, 3))).clone());
+    assert_eq!(two.exit_code(Class::Critical), WORSE);
+}
+
+#[test]
+fn thresholds_decide_what_is_bad() {
+    let strict = Thresholds::new(0.01, 0.03).unwrap();
+    let judgement = judge(&run(&alone(), 1.0, 1), &run(&alone(), 1.06, 2), strict, false).unwrap();
+    assert_eq!((gating(&judgement).class, judgement.exit_code(Class::Critical)), (Class::Critical, WORSE));
+}
+
+#[test]
+fn only_headlines_decide() {
+    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    new.samples.iter_mut().for_each(|it| it.peak_resident_bytes = Some(900_000_000));
+    let judgement = judged(&base, &new);
+    let memory = judgement.lines.iter().find(|it| it.metric.name == "peak_memory").unwrap();
+    assert_eq!(
+        (memory.class, memory.gating, judgement.exit_code(Class::Warning)),
+        (Class::Critical, false, DONE)
+    );
+    assert_eq!(memory.sentence, "`a` needs 9.00 times as much memory as before [9.00, 9.00]");
+    assert_eq!((memory.base, memory.new), (Some(1e8), Some(9e8)));
+}
+
+#[test]
+fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
+    let mut fails = run(&alone(), 1.0, 2);
+    fails.samples.retain(|sample| sample.launch < 2);
+    fails.failures.push(Failure {
+        case: Some(0),
+        kind: "exited".into(),
+        when: "sample 3".into(),
+        message: "killed by signal 9\u{1b}[2J".into(),
+        ..Failure::default()
+    });
+    let good = run(&alone(), 1.0, 1);
+    let now = judged(&good, &fails);
+    assert_eq!((gating(&now).class, now.exit_code(Class::Critical)), (Class::Critical, WORSE));
+    assert_eq!(
+        gating(&now).sentence,
+        "`a` decodes: fails now, and did not before (exited at sample 3: killed by signal 9)"
+    );
+    let before = judged(&fails, &good);
+    assert_eq!(before.exit_code(Class::Warning), DONE);
+    assert!(gating(&before).sentence.contains("measured now, and failed before"));
+    // Where everything fails as before nothing is known to be well.
+    assert_eq!(judged(&fails, &fails).exit_code(Class::Warning), NOT_MEASURABLE);
+}
+
+#[test]
+fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_than_before_passes_nothing() {
+    let failing = |kind: &str| {
+        let mut record = run(&alone(), 1.0, 2);
+        record.samples.clear();
+        let failure =
+            Failure { case: Some(0), kind: kind.into(), message: "words".into(), ..Failure::default() };
+        record.failures.push(failure);
+        record
+    };
+    let good = run(&alone(), 1.0, 1);
+    let code = |base: &RunRecord, new: &RunRecord| judged(base, new).exit_code(Class::Warning);
+    assert_eq!(code(&good, &failing("no_time")), NOT_MEASURABLE);
+    assert_eq!(code(&good, &failing("too_slow")), WORSE);
+    assert_eq!(code(&failing("no_time"), &failing("exited")), NOT_MEASURABLE);
+}
+
+#[test]
+fn a_headline_that_the_new_run_never_came_to_does_not_pass() {
+    let both = asked(&["a"], &["prefill", "decode"]);
+    let base = run(&both, 1.0, 1);
+    let mut new = run(&both, 1.0, 2);
+    new.samples.retain(|sample| sample.case == 0);
+    new.end = Some(End::Interrupted);
+    let judgement = judged(&base, &new);
+    assert_eq!(judgement.exit_code(Class::Critical), NOT_MEASURABLE);
+    assert_eq!(judgement.notices, ["the new one was interrupted: what it had measured is compared"]);
+    assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
+    assert_eq!(judgement.means[0].times, None);
+}
+
+#[test]
+fn incomparable_records_are_refused_and_by_force_it_is_said() {
+    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    new.header.machine.cpu.model = Some("another".into());
+    let refused = judge(&base, &new, Thresholds::default(), false).unwrap_err();
+    assert!(refused.to_string().contains("CPU: `AMD EPYC` in the base, `another` in the new one"));
+    let forced = judge(&base, &new, Thresholds::default(), true).unwrap();
+    assert_eq!((forced.forced.len(), forced.lines.is_empty()), (1, false));
+    // Even what shares nothing at all is no panic.
+    let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
+    let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
+    assert_eq!((forced.lines.len(), forced.exit_code(Class::Critical)), (0, NOT_MEASURABLE));
+}
+
+#[test]
+fn another_engine_is_named_beside_what_differs() {
+    let base = run(&alone(), 1.0, 1);
+    let new = run(&asked(&["b"], &["decode"]), 0.5, 2);
+    let judgement = judged(&base, &new);
+    assert!(gating(&judgement).sentence.starts_with("`b` decodes 2.0"), "{}", gating(&judgement).sentence);
+    assert!(
+        gating(&judgement).sentence.contains(" as fast as `a` before ["),
+        "{}",
+        gating(&judgement).sentence
+    );
+    assert_eq!(judgement.notes[0], "`b`: engine `b`, was `a`");
+}
+
+#[test]
+fn what_stands_in_one_record_alone_is_listed() {
+    let base = run(&asked(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
+    let new = run(&asked(&["a", "c"], &["decode", "load"]), 1.0, 2);
+    let notes = judged(&base, &new).notes;
+    for said in [
+        "configurations of the base alone: `b`",
+        "configurations of the new one alone: `c`",
+        "scenarios of the base alone: `prefill`",
+        "scenarios of the new one alone: `load`",
+    ] {
+        assert!(notes.contains(&said.to_string()), "{said}: {notes:?}");
+    }
+    // Of what both have: nothing else is compared.
+    assert!(notes.last().unwrap().contains("`orchestrate calibrate -e a -s decode`"), "{notes:?}");
+}
+
+#[test]
+fn what_lacks_calibration_is_named_as_the_command_line_takes_it_and_nothing_else() {
+    let both = asked(&["a", "b"], &["ttft", "decode"]);
+    let mut base = run(&both, 1.0, 1);
+    let mut new = run(&both, 1.0, 2);
+    new.header.plan.configurations[0].command = vec!["/some where/a".into()];
+    new.header.plan.configurations[1].preset = Some("fast".into());
+    new.header.plan.configurations[1].command = vec!["/built/engine-b".into()];
+    let last = |base: &RunRecord, new: &RunRecord| judged(base, new).notes.pop().unwrap_or_default();
+    let said = last(&base, &new);
+    let command = "`orchestrate calibrate -e '/some where/a' -e b:fast -s ttft -s decode`";
+    assert!(said.contains(command), "{said}");
+    let floor = |configuration: usize, workload: &str| KnownFloor {
+        configuration,
+        workload: workload.into(),
+        metric: "decode_rate".into(),
+        paired: Floor::of(&[0.01]).unwrap(),
+        between: Floor::of(&[0.01]),
+        since: "2026-01-01T00:00:00Z".into(),
+    };
+    let labels: Vec<String> = new.header.plan.workloads_of(0).into_iter().map(|it| it.label).collect();
+    base.header.floors = labels.iter().map(|label| floor(0, label)).collect();
+    assert!(last(&base, &new).contains("calibrate -e b:fast -s ttft -s decode`"));
+    new.header.floors = labels.iter().map(|label| floor(1, label)).collect();
+    assert!(!last(&base, &new).contains("calibrate"));
+}
+
+#[test]
+fn the_mean_over_scenarios_is_of_headlines_alone() {
+    let both = asked(&["a"], &["prefill", "decode"]);
+    let of = |prefill: f64, decode: f64| {
+        measured(&both, 5, move |at| Some(if at.workload == "decode" { decode } else { prefill }))
+    };
+    let means = judged(&of(8.0, 4.0), &of(1.0, 2.0)).means;
+    assert_eq!((means.len(), means[0].workloads), (1, 2));
+    assert!((means[0].times.unwrap() - 4.0).abs() < 1e-9, "{means:?}");
+    assert!(judged(&run(&alone(), 1.0, 1), &run(&alone(), 1.0, 2)).means.is_empty());
+}
+
+#[test]
+fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
+    let asked = asked(&["reference", "a"], &["decode"]);
+    let mut machine = Random::seeded(3);
+    let mut shared = 1.0;
+    // The machine runs at anything between one and a half of its speed; a token of the new program takes a fifth more.
+    let mut record = measured(&asked, 8, move |at| {
+        if at.configuration == 0 && at.round == 0 {
+            shared = 1.0 + machine.unit();
+        }
+        Some(10.0 * shared * if at.configuration == 1 { 1.2 } else { 1.0 })
+    });
+    let stand_in = &mut record.header.plan.configurations[2];
+    (stand_in.label, stand_in.beside) = ("a (baseline)".into(), Some(Beside::Baseline { of: 1 }));
+    let judgement = judge_within(&record, Thresholds::default());
+    let decode = gating(&judgement);
+    assert!(judgement.side_by_side && decode.found().unwrap().verdict == Some(Verdict::Slower));
+    assert_eq!((decode.class, judgement.exit_code(Class::Warning)), (Class::Warning, WORSE));
+    assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
+    assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
+}
+
+// What is wrong is compared with nothing.
+
+/// The engine beside the witness computes something else.
+fn proved(off: f64) -> RunRecord {
+    let mut record = specimen::proved();
+    specimen::score(&mut record, specimen::ENGINE, |_| Some(off));
+    record
+}
+
+fn of_engine(judgement: &Judgement) -> &Change {
+    judgement.lines.iter().find(|it| it.gating && it.configuration == "beacon").unwrap()
+}
+
+#[test]
+fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
+    let judgement = judged(&proved(0.0), &proved(2.3));
+    let line = of_engine(&judgement);
+    assert_eq!((line.class, judgement.exit_code(Class::Critical)), (Class::Critical, WORSE));
+    let why =
+        "`beacon` decodes: fails now, and did not before (wrong output in the new one: its log-probabilities";
+    assert!(line.sentence.starts_with(why), "{}", line.sentence);
+    // Nothing else of it is compared either.
+    assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
+    assert!(judgement.lines.iter().any(|it| it.configuration == "patient-original" && it.found().is_some()));
+}
+
+#[test]
+fn output_that_was_wrong_is_no_measure_for_what_is_right() {
+    let judgement = judged(&proved(2.3), &proved(0.0));
+    let line = of_engine(&judgement);
+    assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
+    let judgement = judged(&proved(2.3), &proved(2.3));
+    assert!(of_engine(&judgement).sentence.contains("fails as before"), "{}", of_engine(&judgement).sentence);
+}

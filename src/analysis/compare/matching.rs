@@ -1,0 +1,138 @@
+//! Which configuration of one record is which of the other, and in what two that are compared differ on purpose.
+
+use crate::plan::{Configuration, Plan};
+use crate::record::RunRecord;
+use crate::report::safe;
+
+/// Configurations of two records, by their places in the plans: of the base first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Matching {
+    pub pairs: Vec<(usize, usize)>,
+    pub only_base: Vec<usize>,
+    pub only_new: Vec<usize>,
+}
+
+/// By their labels; those that are left by engine, preset and everything that was set; and where nothing fits and each record
+/// has a single one, those two: whoever compares them means to.
+pub fn matching(base: &Plan, new: &Plan) -> Matching {
+    let (rows, mut left) = (rows(base), rows(new));
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    let ways: [fn(&Configuration, &Configuration) -> bool; 2] =
+        [|one, other| one.label == other.label, alike];
+    for fits in ways {
+        for &row in &rows {
+            let taken = pairs.iter().any(|(base, _)| *base == row);
+            let found = left.iter().position(|&it| fits(&base.configurations[row], &new.configurations[it]));
+            if let Some(found) = found.filter(|_| !taken) {
+                pairs.push((row, left.remove(found)));
+            }
+        }
+    }
+    if let ([one], [other], true) = (rows.as_slice(), left.as_slice(), pairs.is_empty()) {
+        (pairs, left) = (vec![(*one, *other)], Vec::new());
+    }
+    pairs.sort_by_key(|(_, new)| *new);
+    let only_base = rows.into_iter().filter(|row| pairs.iter().all(|(base, _)| base != row)).collect();
+    Matching { pairs, only_base, only_new: left }
+}
+
+/// Of the reference of one record to that of the other: the very same program with the same settings, so that what differs
+/// is the machine's doing.
+pub fn same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool {
+    factors(base.0, base.1) == factors(new.0, new.1)
+}
+
+/// A factor that may differ on purpose, as it was in the base and as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Differing {
+    pub factor: &'static str,
+    pub base: String,
+    pub new: String,
+}
+
+pub fn differing(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<Differing> {
+    let pairs = factors(base.0, base.1).into_iter().zip(factors(new.0, new.1));
+    pairs
+        .filter(|((_, base), (_, new))| base != new)
+        .map(|((factor, base), (_, new))| Differing { factor, base, new })
+        .collect()
+}
+
+fn rows(plan: &Plan) -> Vec<usize> {
+    (0..plan.configurations.len()).filter(|&it| plan.configurations[it].beside.is_none()).collect()
+}
+
+fn alike(one: &Configuration, other: &Configuration) -> bool {
+    let model = |it: &Configuration| it.model.identity.clone().unwrap_or_else(|| it.model.name.clone());
+    asked(one) == asked(other) && model(one) == model(other)
+}
+
+fn asked(it: &Configuration) -> Vec<(&'static str, String)> {
+    let or_default = |value: &Option<String>| value.clone().unwrap_or_else(|| "default".into());
+    let options: Vec<String> = it.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let none = || "none".to_string();
+    vec![
+        ("engine", it.engine.clone()),
+        ("preset", or_default(&it.preset)),
+        ("device", it.device.clone()),
+        ("dtype", or_default(&it.dtype)),
+        ("threads", it.threads.to_string()),
+        ("options", Some(options.join(" ")).filter(|text| !text.is_empty()).unwrap_or_else(none)),
+    ]
+}
+
+/// What was asked for, the version that the engine stated, and the dtype that it stated to run with.
+fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
+    let mut factors = asked(&record.header.plan.configurations[configuration]);
+    let launches = || record.launches_of(configuration);
+    let unknown = || "unknown".to_string();
+    let version = launches().find_map(|launch| Some(launch.hello.as_ref()?.version.clone()));
+    factors.insert(1, ("version", version.unwrap_or_else(unknown)));
+    let dtype = launches().find_map(|launch| launch.loaded.as_ref()?.facts.weights_dtype.clone());
+    factors.push(("dtype of the weights", dtype.unwrap_or_else(unknown)));
+    factors.into_iter().map(|(name, value)| (name, safe::line(&value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::compare::specimen::{asked, planned};
+    use crate::plan::Asked;
+
+    fn of(engines: &[&str]) -> Plan {
+        planned(&asked(engines, &["decode"])).header.plan
+    }
+
+    #[test]
+    fn rows_are_matched_by_their_labels_and_what_is_left_is_named() {
+        let found = matching(&of(&["a", "b", "c"]), &of(&["d", "c", "a"]));
+        assert_eq!(found, Matching { pairs: vec![(2, 1), (0, 2)], only_base: vec![1], only_new: vec![0] });
+    }
+
+    #[test]
+    fn a_single_row_of_each_is_meant_to_be_compared_whatever_it_is_called() {
+        assert_eq!(matching(&of(&["a"]), &of(&["b"])).pairs, [(0, 0)]);
+        assert!(matching(&of(&["a"]), &of(&["b", "c"])).pairs.is_empty());
+    }
+
+    #[test]
+    fn a_label_that_says_more_in_one_record_does_not_keep_the_same_settings_apart() {
+        let several = Asked { threads: vec![1, 2], ..asked(&["a", "b"], &["decode"]) };
+        let several = planned(&several).header.plan;
+        assert_eq!(several.configurations[2].label, "a 2 threads");
+        assert_eq!(matching(&of(&["a", "b"]), &several).pairs, [(0, 2), (1, 3)]);
+    }
+
+    #[test]
+    fn what_differs_on_purpose_is_named_with_both_values() {
+        let base = planned(&asked(&["a"], &["decode"]));
+        let mut new = base.clone();
+        new.header.plan.configurations[0].threads = 8;
+        new.header.plan.configurations[0].dtype = Some("bf16\u{1b}[31m".into());
+        let found = differing((&base, 0), (&new, 0));
+        let said: Vec<String> =
+            found.iter().map(|it| format!("{} {} {}", it.factor, it.base, it.new)).collect();
+        assert_eq!(said, ["dtype default bf16", "threads 2 8"]);
+        assert!(same_program((&base, 0), (&base, 0)) && !same_program((&base, 0), (&new, 0)));
+    }
+}

@@ -1,0 +1,146 @@
+//! A comparison as a sentence: who does what, how much faster or slower than whom, and how sure that is.
+
+use super::series::workloads;
+use super::within::Compared;
+use crate::analysis::metric::{self, Does, Metric};
+use crate::plan::{Order, Plan};
+use crate::report::safe;
+use crate::stats::{Comparison, NOTHING_SEEN, Verdict, Words};
+
+/// What a comparison within one record found, read aloud.
+pub fn sentence(plan: &Plan, compared: &Compared) -> String {
+    let label = |configuration: usize| match plan.configurations.get(configuration) {
+        Some(it) => format!("`{}`", safe::line(&it.label)),
+        None => format!("configuration {configuration}"),
+    };
+    let said = Said {
+        subject: label(compared.configuration),
+        metric: compared.metric,
+        case: case(plan, &compared.workload, compared.metric),
+        other: Other::Named(label(compared.against)),
+    };
+    match &compared.result {
+        Ok(comparison) => said.of(comparison.verdict, &words(compared.metric, comparison), || {
+            why_no_verdict(plan, compared.metric, comparison)
+        }),
+        Err(refusal) => said.told(&format!("no comparison with {}: {refusal}", label(compared.against))),
+    }
+}
+
+/// The words that a comparison amounts to.
+pub fn words(metric: &Metric, comparison: &Comparison) -> Words {
+    match (comparison.verdict, comparison.evidence.firm()) {
+        (Some(verdict), Some(interval)) => {
+            Words::of(verdict, &interval, comparison.epsilon, metric.quality())
+        }
+        _ => Words::without_verdict(&comparison.evidence, metric.quality()),
+    }
+}
+
+/// Which workload it is about, where what is said does not tell: only one is compared by that metric, or there is no other.
+pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
+    let all = workloads(plan);
+    let by_it: Vec<&str> = all
+        .iter()
+        .filter(|it| metric::headline(plan, it).is_some_and(|headline| headline.name == metric.name))
+        .map(|it| it.label.as_str())
+        .collect();
+    let clear = all.len() == 1 || by_it == [workload];
+    (!clear).then(|| safe::line(workload))
+}
+
+fn why_no_verdict(plan: &Plan, metric: &Metric, comparison: &Comparison) -> String {
+    if plan.order == Order::Sequential {
+        return "measured one after the other: no verdict".into();
+    }
+    too_few(words(metric, comparison).caution, comparison.blocks)
+}
+
+/// `tentative: 3 blocks, no verdict`.
+pub fn too_few(caution: &str, blocks: usize) -> String {
+    let s = if blocks == 1 { "" } else { "s" };
+    format!("{caution}: {blocks} block{s}, no verdict")
+}
+
+/// What a sentence is made of, in the order in which it comes.
+pub struct Said {
+    pub subject: String,
+    pub metric: &'static Metric,
+    pub case: Option<String>,
+    pub other: Other,
+}
+
+/// What it is held against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Other {
+    Named(String),
+    /// What it was itself.
+    Before,
+}
+
+impl Said {
+    /// `why` says why there is no verdict, where there is none.
+    pub fn of(&self, verdict: Option<Verdict>, words: &Words, why: impl Fn() -> String) -> String {
+        let (start, Words { change, bounds, .. }) = (self.start(), words);
+        let other = match &self.other {
+            Other::Named(other) => other,
+            Other::Before => "before",
+        };
+        match verdict {
+            Some(Verdict::NotMeasurable) if self.other == Other::Before => {
+                format!("{start}: whether it changed is {change} {bounds}")
+            }
+            Some(Verdict::NotMeasurable) => format!("{start}: {change} against {other} {bounds}"),
+            Some(Verdict::Same) => {
+                let within = change.trim_start_matches("the same ");
+                let case = self.in_parentheses();
+                match self.metric.does {
+                    Does::Speed(verb) => {
+                        format!("{} {verb}{case} as fast as {other}, {within} {bounds}", self.subject)
+                    }
+                    Does::Amount(what) => {
+                        format!("{} needs as much {what}{case} as {other}, {within} {bounds}", self.subject)
+                    }
+                }
+            }
+            Some(Verdict::Faster | Verdict::Slower) => format!("{} {other} {bounds}", self.changed(change)),
+            None if change == NOTHING_SEEN && self.other == Other::Before => {
+                format!("{start}: {change} ({})", why())
+            }
+            None if change == NOTHING_SEEN => format!("{start}: {change} against {other} ({})", why()),
+            None => format!("{} {other} {bounds} ({})", self.changed(change), why()),
+        }
+    }
+
+    /// Anything else that there is to say of it.
+    pub fn told(&self, what: &str) -> String {
+        format!("{}: {what}", self.start())
+    }
+
+    /// `a` decodes 4.1 times as fast as; `a` needs 14 % more memory than.
+    fn changed(&self, change: &str) -> String {
+        let links = if change.contains(" times as ") { "as" } else { "than" };
+        match self.metric.does {
+            Does::Speed(_) => format!("{} {change} {links}", self.start()),
+            Does::Amount(what) => {
+                format!("{} needs {change} {what}{} {links}", self.subject, self.in_parentheses())
+            }
+        }
+    }
+
+    /// Who does what.
+    fn start(&self) -> String {
+        let case = self.in_parentheses();
+        match self.metric.does {
+            Does::Speed(verb) => format!("{} {verb}{case}", self.subject),
+            Does::Amount(what) => format!("{}, {what} needed{case}", self.subject),
+        }
+    }
+
+    fn in_parentheses(&self) -> String {
+        self.case.as_ref().map_or(String::new(), |case| format!(" ({case})"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use crate::analysis::compare::specimen::{asked, measured, noisy};
+use crate::analysis::compare::within::within;
+use crate::analysis::metric::named;
+use crate::plan::Asked;
+use crate::record::RunRecord;
+use crate::stats::{
+    Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy,
+};
+
+/// Blocks that lie so far apart on both sides of a ratio.
+fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Compared {
+    let metric = named(metric).unwrap();
+    let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
+    let of = |value: &dyn Fn(usize) -> f64| -> Blocks {
+        (0..blocks).map(|block| (block as u32, Rounds::from([(0, value(block))]))).collect()
+    };
+    let ours = of(&|block| ratio * (apart * shape[block % 5]).exp());
+    let series = Series {
+        better: metric.better,
+        gating: true,
+        stopped_by: StoppedBy::Asked,
+        floors: Vec::new(),
+        configurations: vec![of(&|_| 1.0), ours],
+    };
+    let experiment = Experiment { interleaved: true, seed: Some(1), twins: Vec::new(), series: vec![series] };
+    let comparison = experiment.compare(&[(1, 0)]).remove(0).unwrap();
+    let workload = "decode".into();
+    Compared { workload, metric, configuration: 1, against: 0, gating: true, result: Ok(comparison) }
+}
+
+fn plan() -> Plan {
+    Plan::new(&asked(&["b", "a"], &["load", "ttft", "prefill", "decode"]))
+}
+
+fn said(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> String {
+    sentence(&plan(), &Compared { workload: workload.into(), ..compared(metric, ratio, apart, 5) })
+}
+
+#[test]
+fn a_difference_is_said_of_whom_and_against_whom() {
+    assert_eq!(said("decode_rate", "decode", 4.1, 0.05), "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]");
+    assert_eq!(said("decode_rate", "decode", 1.14, 0.02), "`a` decodes 14 % faster than `b` [12, 16]");
+    assert_eq!(said("prefill_rate", "prefill", 0.9, 0.01), "`a` prefills 10.0 % slower than `b` [9.1, 10.9]");
+    assert_eq!(
+        said("cold_start", "load", 0.5, 0.02),
+        "`a` starts cold 2.00 times as fast as `b` [1.96, 2.04]"
+    );
+}
+
+#[test]
+fn the_same_and_the_not_measurable_say_between_what() {
+    assert_eq!(
+        said("decode_rate", "decode", 1.003, 0.008),
+        "`a` decodes as fast as `b`, within 2 % (between 0.5 % slower and 1.1 % faster)"
+    );
+    assert_eq!(
+        said("decode_rate", "decode", 1.01, 0.05),
+        "`a` decodes: not measurable against `b` (between 4 % slower and 6 % faster; 2 % would count)"
+    );
+}
+
+#[test]
+fn what_the_verb_does_not_tell_stands_in_parentheses() {
+    assert_eq!(
+        said("first_token", "ttft 16", 0.5, 0.02),
+        "`a` reaches its first token (ttft 16) 2.00 times as fast as `b` [1.96, 2.04]"
+    );
+    assert_eq!(
+        said("inter_token", "decode", 0.5, 0.02),
+        "`a` gives each next token (decode) 2.00 times as fast as `b` [1.96, 2.04]"
+    );
+    // Where nothing else was measured everything is about it.
+    let plan = Plan::new(&asked(&["b", "a"], &["decode"]));
+    assert_eq!(
+        sentence(&plan, &compared("throughput", 2.0, 0.02, 5)),
+        "`a` generates 2.00 times as fast as `b` [1.96, 2.04]"
+    );
+}
+
+#[test]
+fn memory_is_needed_and_not_fast() {
+    assert_eq!(
+        said("peak_memory", "decode", 1.8, 0.02),
+        "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"
+    );
+    assert_eq!(
+        said("peak_memory", "decode", 1.14, 0.02),
+        "`a` needs 14 % more memory (decode) than `b` [12, 16]"
+    );
+    assert_eq!(
+        said("peak_memory", "decode", 1.0, 0.0),
+        "`a` needs as much memory (decode) as `b`, within 2 % (no difference seen)"
+    );
+    assert_eq!(
+        said("peak_memory", "decode", 1.01, 0.05),
+        "`a`, memory needed (decode): not measurable against `b` (between 4 % less and 6 % more; 2 % would count)"
+    );
+}
+
+#[test]
+fn evidence_that_is_no_verdict_says_why() {
+    let plan = plan();
+    let few = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
+    assert_eq!(
+        few(1),
+        "`a` decodes 1.96 times as fast as `b` [1.96, 1.96] (within launch: 1 block, no verdict)"
+    );
+    assert!(few(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", few(3));
+    let asked = Asked { order: Order::Sequential, ..asked(&["b", "a"], &["decode"]) };
+    let record: RunRecord = measured(&asked, 5, noisy(|it| if it == 1 { 5.0 } else { 10.0 }, 0.01, 1));
+    let found = within(&record, &[(1, 0)]);
+    let found = found.iter().find(|it| it.gating).unwrap();
+    let said = sentence(&record.header.plan, found);
+    assert!(said.ends_with("] (measured one after the other: no verdict)"), "{said}");
+}
+
+#[test]
+fn where_nothing_was_seen_nothing_is_said_to_be_faster() {
+    assert_eq!(
+        sentence(&plan(), &compared("decode_rate", 1.0, 0.0, 3)),
+        "`a` decodes: no difference seen against `b` (tentative: 3 blocks, no verdict)"
+    );
+}
+
+#[test]
+fn what_could_not_be_compared_says_why() {
+    let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
+    let compared = Compared { result: Err(refusal), ..compared("decode_rate", 1.0, 0.0, 5) };
+    assert_eq!(
+        sentence(&plan(), &compared),
+        "`a` decodes: no comparison with `b`: block 2, round 1: `0` has no ratio to anything"
+    );
+}
+
+#[test]
+fn every_metric_makes_a_sentence_of_every_verdict() {
+    for metric in crate::analysis::metric::METRICS {
+        for (ratio, apart) in [(4.0, 0.01), (0.9, 0.01), (1.0, 0.0), (1.0, 0.3)] {
+            let said = said(metric.name, "prefill", ratio, apart);
+            assert!(said.starts_with("`a`") && said.contains("`b`") && !said.contains("  "), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_floor_is_what_would_count() {
+    let ratios = Ratios::of_blocks(&[0.01, 0.02, 0.03, 0.02, 0.01]);
+    let evidence = Evidence::of(&ratios, crate::stats::Design::Fixed);
+    let epsilon = Epsilon::over(Floor::of(&[0.05; 20]));
+    let said =
+        Words::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, crate::stats::Quality::Speed);
+    assert!(said.bounds.ends_with("5.2 % would count)"), "{said}");
+}

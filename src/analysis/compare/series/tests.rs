@@ -1,0 +1,105 @@
+use super::*;
+use crate::analysis::compare::specimen::{MS, answer, asked, launch, measured, planned};
+use crate::analysis::metric::named;
+use crate::plan::Mode;
+use crate::record::Entry;
+
+fn place(name: &str) -> usize {
+    METRICS.iter().position(|metric| metric.name == name).unwrap()
+}
+
+#[test]
+fn every_round_of_every_block_stands_under_its_number() {
+    let record = measured(&asked(&["a", "b"], &["decode"]), 2, |at| {
+        Some(1.0 + f64::from(10 * at.block + at.round) + 100.0 * at.configuration as f64)
+    });
+    let found = Measured::of(&record);
+    let gaps = found.blocks(0, place("inter_token"), 1).unwrap();
+    let ms = |ns: &f64| (ns / MS).round() as u32;
+    let rounds = |block: u32| gaps[&block].iter().map(|(round, ns)| (*round, ms(ns))).collect::<Vec<_>>();
+    assert_eq!(
+        (rounds(0), rounds(1)),
+        (vec![(0, 101), (1, 102), (2, 103)], vec![(0, 111), (1, 112), (2, 113)])
+    );
+}
+
+#[test]
+fn a_round_is_the_median_of_what_its_request_gave() {
+    let mut record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+    let times = record.samples[0].iteration.sequences[0].token_ns.as_mut().unwrap();
+    // One gap of 63 is a second longer.
+    times[40..].iter_mut().for_each(|ns| *ns += 1_000_000_000);
+    let found = Measured::of(&record);
+    assert_eq!(found.blocks(0, place("inter_token"), 0).unwrap()[&0][&0], 2.0 * MS);
+}
+
+#[test]
+fn only_measured_requests_count() {
+    let asked = asked(&["a"], &["decode"]);
+    let mut record = planned(&asked);
+    let launch = launch(&mut record, 0, 0, "a");
+    for (role, ms) in [(Role::Warmup, 90.0), (Role::Discarded, 80.0), (Role::Measured, 2.0)] {
+        answer(&mut record, launch, 0, 0, ms);
+        record.samples.last_mut().unwrap().role = role;
+    }
+    let found = Measured::of(&record);
+    let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
+    assert_eq!(gaps[&0], Rounds::from([(0, 2.0 * MS)]));
+}
+
+#[test]
+fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that_were_measured_in_turn() {
+    let mut record = planned(&asked(&["a"], &["decode"]));
+    let first = launch(&mut record, 0, 4, "a");
+    answer(&mut record, first, 0, 0, 2.0);
+    let second = launch(&mut record, 0, 4, "a");
+    answer(&mut record, second, 0, 0, 50.0);
+    answer(&mut record, second, 0, 1, 3.0);
+    record.samples[0].peak_resident_bytes = Some(100);
+    (1..3).for_each(|sample| record.samples[sample].peak_resident_bytes = Some(200 + sample as u64));
+    let found = Measured::of(&record);
+    let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
+    assert_eq!(*gaps, Blocks::from([(4, Rounds::from([(0, 2.0 * MS), (1, 3.0 * MS)]))]));
+    // Of each launch the largest, of the block the middle of both.
+    let memory = found.blocks(0, place("peak_memory"), 0).unwrap();
+    assert_eq!(*memory, Blocks::from([(4, Rounds::from([(0, 151.0)]))]));
+}
+
+#[test]
+fn with_one_process_for_each_request_the_requests_of_a_block_are_its_rounds() {
+    let mut asked = asked(&["a"], &["decode"]);
+    asked.mode = Mode::OneShot;
+    let mut record = planned(&asked);
+    for round in 0..3 {
+        let launch = launch(&mut record, 0, 0, "a");
+        answer(&mut record, launch, 0, round, 2.0);
+    }
+    let found = Measured::of(&record);
+    assert_eq!(found.blocks(0, place("total"), 0).unwrap()[&0].len(), 3);
+}
+
+#[test]
+fn the_time_to_load_is_told_once_where_a_workload_is_about_it() {
+    let record = measured(&asked(&["a"], &["load", "decode"]), 1, |_| Some(2.0));
+    let found = Measured::of(&record);
+    let labels: Vec<&str> = found.workloads.iter().map(|it| it.label.as_str()).collect();
+    assert_eq!(labels, ["load", "decode"]);
+    let has = |workload| found.blocks(workload, place("load"), 0).is_some();
+    assert_eq!((has(0), has(1)), (true, false));
+    let record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+    assert!(Measured::of(&record).blocks(0, place("load"), 0).is_some());
+}
+
+#[test]
+fn what_no_plan_knows_is_left_out_without_a_panic() {
+    let mut record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+    for (case, launch) in [(99, 0), (0, 99)] {
+        record.take(Entry::Sample(Box::new(Sample { case, launch, index: 9, ..Sample::default() })));
+    }
+    record.header.plan.cases.push(record.header.plan.cases[0].clone());
+    record.header.plan.cases[1].configuration = 77;
+    record.take(Entry::Sample(Box::new(Sample { case: 1, ..record.samples[0].clone() })));
+    let found = Measured::of(&record);
+    assert_eq!(found.blocks(0, place("decode_rate"), 0).unwrap()[&0].len(), 3);
+    assert!(found.blocks(0, place("decode_rate"), 5).is_none() && named("decode_rate").is_some());
+}

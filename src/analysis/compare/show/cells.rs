@@ -1,0 +1,182 @@
+//! What every format for people says: what is compared with what, the sentences, the cells of the table, the last word.
+
+use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
+use crate::analysis::metric::{Scale, three_digits};
+use crate::report::safe::line;
+use crate::stats::{Class, Verdict};
+
+/// Stands before a headline metric.
+pub const HEADLINE: &str = "* ";
+const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
+pub const CAUTION: &str = "a geometric mean weighs every scenario alike, and no workload need run at it";
+
+/// What was said before anything else: that it is compared by force, that a run did not end as planned.
+pub fn opening(judgement: &Judgement) -> Vec<String> {
+    let forced = judgement.forced.iter().map(|it| format!("not comparable, and compared by force: {it}"));
+    let notices = judgement.notices.iter().map(|notice| format!("note: {}", line(notice)));
+    forced.chain(notices).chain(sides(judgement)).collect()
+}
+
+fn sides(judgement: &Judgement) -> Vec<String> {
+    let side = |it: &Side| match it.name == it.record {
+        true => format!("record {}", it.record),
+        false => format!("{} (record {})", line(&it.name), it.record),
+    };
+    if judgement.side_by_side {
+        return vec![format!("base and new, measured in turn: {}", side(&judgement.new))];
+    }
+    let age =
+        age(&judgement.base.started, &judgement.new.started).map_or(String::new(), |age| format!(", {age}"));
+    vec![format!("base: {}{age}", side(&judgement.base)), format!("new:  {}", side(&judgement.new))]
+}
+
+/// `measured 3 days before the new one`: the older it is, the more may have changed that is no program.
+fn age(base: &str, new: &str) -> Option<String> {
+    let [base, new] = [base, new].map(|it| humantime::parse_rfc3339(it).ok());
+    let seconds = new?.duration_since(base?).ok()?.as_secs();
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
+    let (count, unit) =
+        units.into_iter().map(|(long, unit)| (seconds / long, unit)).find(|(count, _)| *count > 0)?;
+    let s = if count == 1 { "" } else { "s" };
+    Some(format!("measured {count} {unit}{s} before the new one"))
+}
+
+/// What decides, in sentences: what may not pass first.
+pub fn sentences(judgement: &Judgement) -> Vec<String> {
+    let mut gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
+    gating.sort_by_key(|it| std::cmp::Reverse(it.class));
+    let marked = |it: &Change| class(it).map_or(String::new(), |word| format!("{word}: "));
+    gating.into_iter().map(|it| format!("{}{}", marked(it), it.sentence)).collect()
+}
+
+/// Of what is worse by so much that somebody should look at it.
+pub fn class(change: &Change) -> Option<&'static str> {
+    match change.class {
+        Class::Critical => Some("critical"),
+        Class::Warning => Some("warning"),
+        Class::Informative => None,
+    }
+}
+
+/// The configurations, each once.
+pub fn configurations(judgement: &Judgement) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for change in &judgement.lines {
+        if !found.contains(&change.configuration.as_str()) {
+            found.push(&change.configuration);
+        }
+    }
+    found
+}
+
+pub const HEADER: [&str; 4] = ["case", "metric", "base → new", "change"];
+
+/// What one configuration's table has in its columns.
+pub fn lines(judgement: &Judgement, configuration: &str) -> Vec<[String; 4]> {
+    let own = judgement.lines.iter().filter(|it| it.configuration == configuration);
+    own.map(cells).collect()
+}
+
+fn cells(change: &Change) -> [String; 4] {
+    let headline = if change.gating { HEADLINE } else { "" };
+    // Both in one scale.
+    let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
+    let figure = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
+    [
+        change.workload.clone(),
+        format!("{headline}{}", change.metric.title),
+        format!("{} → {} {}", figure(change.base), figure(change.new), scale.symbol),
+        said(change),
+    ]
+}
+
+/// The change alone, without who and what.
+pub fn said(change: &Change) -> String {
+    let what = match &change.outcome {
+        Outcome::Compared(_, words) => words.to_string(),
+        Outcome::FailsNow(_) => "fails now".into(),
+        Outcome::FailedBefore(_) => "failed before".into(),
+        Outcome::FailedInBoth(_) => "fails as before".into(),
+        Outcome::Nothing(why) => format!("not compared: {why}"),
+    };
+    let mark = MARKS.iter().find(|(class, ..)| *class == change.class);
+    mark.map_or_else(|| what.clone(), |(_, mark, _)| format!("{what} {mark}"))
+}
+
+/// After a change that somebody should look at; a word would not fit beside the bounds.
+const MARKS: [(Class, &str, &str); 2] =
+    [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
+
+/// What explains the marks that there are.
+pub fn legend(judgement: &Judgement) -> Vec<String> {
+    let used = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
+    let marks = MARKS.iter().filter(|(class, ..)| used(*class)).map(|(.., meaning)| *meaning);
+    std::iter::once(DECIDES).chain(marks).map(String::from).collect()
+}
+
+/// Means with their caution, what must be known, and the last word.
+pub fn closing(judgement: &Judgement) -> Vec<String> {
+    let mut said: Vec<String> = judgement.means.iter().map(mean).collect();
+    said.extend((!judgement.means.is_empty()).then(|| CAUTION.to_string()));
+    said.extend(judgement.notes.iter().map(|note| format!("note: {}", line(note))));
+    said.push(last_word(judgement));
+    said
+}
+
+fn mean(mean: &Mean) -> String {
+    let Mean { configuration, workloads, times } = mean;
+    match times {
+        Some(times) => format!(
+            "`{configuration}`: {} times as good as before, the geometric mean of {workloads} headline ratios",
+            three_digits(*times)
+        ),
+        None => format!("`{configuration}`: no mean over {workloads} scenarios, for one has no ratio"),
+    }
+}
+
+/// `6 headline metrics: 1 worse (1 critical), 3 the same, 2 not measurable`.
+pub fn last_word(judgement: &Judgement) -> String {
+    let gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
+    let verdict = |wanted: Verdict| {
+        gating.iter().filter(|it| it.found().is_some_and(|found| found.verdict == Some(wanted))).count()
+    };
+    let outcome = |is: fn(&Outcome) -> bool| gating.iter().filter(|it| is(&it.outcome)).count();
+    let counts = [
+        (verdict(Verdict::Slower), "worse"),
+        (outcome(|it| matches!(it, Outcome::FailsNow(_))), "failing now"),
+        (outcome(|it| matches!(it, Outcome::FailedInBoth(_))), "failing as before"),
+        (verdict(Verdict::Faster), "better"),
+        (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured that failed before"),
+        (verdict(Verdict::Same), "the same"),
+        (gating.iter().filter(|it| it.is_open()).count(), "not measurable"),
+    ];
+    let parts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let classes = [(Class::Critical, "critical"), (Class::Warning, "a warning")].map(|(class, word)| {
+        let count = gating.iter().filter(|it| it.class == class).count();
+        (count > 0).then(|| format!("{count} {word}"))
+    });
+    let classes: Vec<String> = classes.into_iter().flatten().collect();
+    let s = if gating.len() == 1 { "" } else { "s" };
+    let of_them = if classes.is_empty() { String::new() } else { format!(" ({})", classes.join(", ")) };
+    let parts = if parts.is_empty() { "nothing to compare".into() } else { parts.join(", ") };
+    format!("{} headline metric{s}: {parts}{of_them}", gating.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+
+    #[test]
+    fn the_age_of_a_base_is_told_in_its_largest_unit() {
+        let of = |base| age(base, "2026-01-04T03:04:05Z").unwrap_or_default();
+        assert_eq!(of("2026-01-01T03:04:05Z"), "measured 3 days before the new one");
+        assert_eq!(of("2026-01-04T02:00:05Z"), "measured 1 hour before the new one");
+        assert_eq!(of("2026-01-04T03:00:05Z"), "measured 4 minutes before the new one");
+        // The same moment, later, or no moment at all.
+        assert_eq!(["2026-01-04T03:04:05Z", "2027-01-01T00:00:00Z", "yesterday"].map(of), [""; 3]);
+    }
+}

@@ -1,0 +1,127 @@
+//! JSON for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
+
+use serde::Serialize;
+
+use super::{Format, cells};
+use crate::analysis::compare::between::Found;
+use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
+use crate::stats::Class;
+
+pub const FORMAT: Format = Format { name: "json", render };
+
+fn render(judgement: &Judgement, _: Option<usize>) -> Vec<u8> {
+    // String keys and finite numbers only, so this cannot fail.
+    let mut bytes = serde_json::to_vec_pretty(&document(judgement)).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+#[derive(Serialize)]
+pub struct Document<'a> {
+    base: SideEntry<'a>,
+    new: SideEntry<'a>,
+    side_by_side: bool,
+    /// Empty where the records are comparable.
+    compared_by_force_although: Vec<DifferenceEntry<'a>>,
+    notices: &'a [String],
+    summary: String,
+    changes: Vec<ChangeEntry<'a>>,
+    means: Vec<MeanEntry<'a>>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct SideEntry<'a> {
+    name: &'a str,
+    record: &'a str,
+    started: &'a str,
+}
+
+#[derive(Serialize)]
+struct DifferenceEntry<'a> {
+    what: &'a str,
+    base: &'a str,
+    new: &'a str,
+}
+
+#[derive(Serialize)]
+struct ChangeEntry<'a> {
+    case: &'a str,
+    configuration: &'a str,
+    before: &'a str,
+    metric: &'static str,
+    unit: &'static str,
+    gating: bool,
+    base: Option<f64>,
+    new: Option<f64>,
+    /// `better`, `worse`, `same`, `not_measurable`, `no_verdict`; or what kept it from being compared.
+    verdict: &'static str,
+    class: Class,
+    /// How many times as good, whichever way the metric counts, with the ends of its interval.
+    times_as_good: Option<[f64; 3]>,
+    /// A share: what is below it is no difference.
+    counts_from: Option<f64>,
+    /// On logarithms.
+    #[serde(flatten)]
+    found: Option<&'a Found>,
+    sentence: &'a str,
+}
+
+#[derive(Serialize)]
+struct MeanEntry<'a> {
+    configuration: &'a str,
+    scenarios: usize,
+    times_as_good: Option<f64>,
+    caution: &'static str,
+}
+
+/// What a larger document takes in.
+pub fn document(judgement: &Judgement) -> Document<'_> {
+    let forced = judgement.forced.iter();
+    let means = judgement.means.iter().map(|mean| MeanEntry {
+        configuration: &mean.configuration,
+        scenarios: mean.workloads,
+        times_as_good: mean.times,
+        caution: cells::CAUTION,
+    });
+    Document {
+        base: side(&judgement.base),
+        new: side(&judgement.new),
+        side_by_side: judgement.side_by_side,
+        compared_by_force_although: forced
+            .map(|it| DifferenceEntry { what: &it.what, base: &it.base, new: &it.new })
+            .collect(),
+        notices: &judgement.notices,
+        summary: cells::last_word(judgement),
+        changes: judgement.lines.iter().map(change).collect(),
+        means: means.collect(),
+        notes: &judgement.notes,
+    }
+}
+
+fn side(side: &Side) -> SideEntry<'_> {
+    SideEntry { name: &side.name, record: &side.record, started: &side.started }
+}
+
+fn change(change: &Change) -> ChangeEntry<'_> {
+    let found = if let Outcome::Compared(found, _) = &change.outcome { Some(found) } else { None };
+    ChangeEntry {
+        case: &change.workload,
+        configuration: &change.configuration,
+        before: &change.before,
+        metric: change.metric.name,
+        unit: change.metric.unit.symbol(),
+        gating: change.gating,
+        base: change.base,
+        new: change.new,
+        verdict: verdict_name(&change.outcome),
+        class: change.class,
+        times_as_good: found.map(|found| {
+            let (low, high) = found.evidence.ends();
+            [found.evidence.estimate(), low, high].map(f64::exp)
+        }),
+        counts_from: found.map(|found| found.epsilon.difference().exp_m1()),
+        found,
+        sentence: &change.sentence,
+    }
+}

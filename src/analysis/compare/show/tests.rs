@@ -1,0 +1,101 @@
+use super::*;
+use crate::analysis::compare::judgement::judge;
+use crate::analysis::compare::specimen::{asked, measured};
+use crate::plan::Asked;
+use crate::record::{End, Failure, RunRecord};
+use crate::report::safe::width;
+use crate::stats::{Random, Thresholds};
+
+fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
+    let mut random = Random::seeded(seed);
+    measured(asked, 8, move |_| Some(10.0 * times * (deviation * random.normal()).exp()))
+}
+
+/// Every kind of line: worse, not measurable, failing, the same; by force, after an interrupted run.
+fn judgement() -> Judgement {
+    let all = asked(&["reference", "an-engine-of-a-longer-name"], &["load", "ttft", "decode"]);
+    let base = run(&all, 1.0, 0.001, 1);
+    let mut new = run(&all, 1.3, 0.001, 2);
+    for sample in new.samples.iter_mut().filter(|sample| sample.case == 1) {
+        let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+        let wild = [0.5, 0.8, 1.1][sample.launch as usize / 3 % 3];
+        times.iter_mut().for_each(|ns| *ns = (*ns as f64 * wild) as u64);
+    }
+    new.failures.push(Failure {
+        configuration: 1,
+        case: Some(9),
+        kind: "exited".into(),
+        when: "sample 3".into(),
+        message: "killed by signal 9".into(),
+        ..Failure::default()
+    });
+    new.end = Some(End::Interrupted);
+    new.header.machine.cpu.model = Some("Xeon\u{1b}[2J".into());
+    judge(&base, &new, Thresholds::default(), true).unwrap()
+}
+
+fn text(format: &str, width: Option<usize>) -> String {
+    String::from_utf8(render(&judgement(), format, width)).unwrap()
+}
+
+#[test]
+fn a_table_is_no_wider_than_its_reader_and_eighty_columns_where_nobody_says() {
+    for limit in [None, Some(80), Some(100), Some(200), Some(60)] {
+        let table = text("table", limit);
+        // What cannot be broken, a command to be pasted, may stand out.
+        let wide =
+            table.lines().find(|line| width(line) > limit.unwrap_or(80) && !line.contains("calibrate"));
+        assert!(wide.is_none(), "{limit:?}: {}\n{table}", wide.unwrap_or_default());
+    }
+}
+
+#[test]
+fn that_it_is_by_force_comes_first_and_what_decides_before_every_figure() {
+    let table = text("table", None);
+    assert!(table.starts_with("not comparable, and compared by force: CPU:"), "{table}");
+    let place = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
+    assert!(place("note: the new one was interrupted") < place("base: record 2026"), "{table}");
+    assert!(place("critical: `reference` decodes") < place("base → new"), "{table}");
+    assert!(place("* cold start") < place("geometric mean"), "{table}");
+    let last = table.lines().last().unwrap();
+    assert!(table.trim_end().ends_with("critical)") && !last.is_empty(), "{table}");
+}
+
+#[test]
+fn every_format_says_the_same_verdicts_and_lets_no_escape_sequence_pass() {
+    for format in FORMATS {
+        let text = text(format.name, None);
+        assert!(!text.contains('\u{1b}'), "{}", format.name);
+        assert!(text.contains("killed by signal 9"), "{}\n{text}", format.name);
+    }
+    let json: serde_json::Value = serde_json::from_str(&text("json", None)).unwrap();
+    let csv = text("csv", None);
+    let changes = json["changes"].as_array().unwrap();
+    assert_eq!(csv.lines().count(), 1 + changes.len());
+    for (line, change) in csv.lines().skip(1).zip(changes) {
+        assert!(line.contains(change["verdict"].as_str().unwrap()), "{line}\n{change}");
+    }
+    let verdicts: Vec<&str> = changes.iter().map(|it| it["verdict"].as_str().unwrap()).collect();
+    for expected in ["worse", "same", "not_measurable", "fails_now"] {
+        assert!(verdicts.contains(&expected), "{expected}: {verdicts:?}");
+    }
+}
+
+#[test]
+fn the_last_word_counts_headlines() {
+    let all = asked(&["a"], &["decode"]);
+    let judged =
+        |times| judge(&run(&all, 1.0, 0.001, 1), &run(&all, times, 0.001, 2), Thresholds::default(), false);
+    let said = |times| cells::last_word(&judged(times).unwrap());
+    assert_eq!(said(1.5), "1 headline metric: 1 worse (1 critical)");
+    assert_eq!(said(1.15), "1 headline metric: 1 worse (1 a warning)");
+    assert_eq!(said(1.0), "1 headline metric: 1 the same");
+    assert_eq!(said(0.5), "1 headline metric: 1 better");
+}
+
+#[test]
+fn every_format_of_reports_is_one_of_judgements() {
+    let ours: Vec<&str> = FORMATS.iter().map(|it| it.name).collect();
+    let reports: Vec<&str> = crate::report::FORMATS.iter().map(|it| it.name).collect();
+    assert_eq!(ours, reports);
+}

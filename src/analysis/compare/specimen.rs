@@ -1,0 +1,146 @@
+//! Records of invented engines whose every time is chosen, so that what is found can be held against what was planted.
+
+use protocol::{HelloFacts, Iteration, Sequence, Stamp};
+use serde_json::Map;
+
+use crate::machine::{Cpu, Machine};
+use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start};
+use crate::record::{End, Entry, Header, Launch, RECORD_VERSION, RunRecord, Sample};
+use crate::stats::Random;
+
+pub const MS: f64 = 1e6;
+
+/// Engines called so, of which the first is the reference, in these scenarios; as many blocks as they need.
+pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
+    let candidate =
+        |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
+    Asked {
+        witness: None,
+        proof: Proof::Off,
+        candidates: engines.iter().map(candidate).collect(),
+        models: vec![Model {
+            name: "embedded".into(),
+            path: "/m".into(),
+            identity: Some("abc".into()),
+            ..Model::default()
+        }],
+        scenarios: scenarios.iter().flat_map(|name| crate::plan::scenario::named(name).unwrap()).collect(),
+        devices: vec!["cpu".into()],
+        dtypes: vec![None],
+        threads: vec![2],
+        options: Map::new(),
+        reference: engines[0].into(),
+        mode: Mode::Warm,
+        order: Order::Interleaved,
+        extent: Extent::default(),
+        seed: 0,
+        prompt: None,
+        max_new_tokens: None,
+        rounds: None,
+        warmup: None,
+        temperature: None,
+    }
+}
+
+pub fn planned(asked: &Asked) -> RunRecord {
+    let machine = Machine {
+        cpu: Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() },
+        memory_bytes: Some(64 << 30),
+        architecture: "x86_64".into(),
+        ..Machine::default()
+    };
+    let header = Header {
+        record_version: RECORD_VERSION,
+        id: "2026-01-02T03-04-05Z-123".into(),
+        started: "2026-01-02T03:04:05Z".into(),
+        machine,
+        plan: Plan::new(asked),
+        ..Header::default()
+    };
+    RunRecord { header, ..RunRecord::default() }
+}
+
+/// Where a request stands in its run.
+#[derive(Debug, Clone, Copy)]
+pub struct At<'a> {
+    pub configuration: usize,
+    pub workload: &'a str,
+    pub block: u32,
+    pub round: u32,
+}
+
+/// So many blocks of a plan; `token_ms` says how long each token of a request took, and `None` that the request was never
+/// answered.
+pub fn measured(asked: &Asked, blocks: u32, mut token_ms: impl FnMut(At) -> Option<f64>) -> RunRecord {
+    let mut record = planned(asked);
+    let plan = record.header.plan.clone();
+    for block in 0..blocks {
+        for (configuration, it) in plan.configurations.iter().enumerate() {
+            let launch = launch(&mut record, configuration, block, &it.engine);
+            for case in plan.cases_of(configuration) {
+                let workload = &plan.cases[case].workload;
+                for round in 0..workload.rounds {
+                    let at = At { configuration, workload: &workload.label, block, round };
+                    if let Some(ms) = token_ms(at) {
+                        answer(&mut record, launch, case, round, ms);
+                    }
+                }
+            }
+        }
+    }
+    record.take(Entry::End(End::Finished));
+    record
+}
+
+/// A launch without requests, and its number.
+pub fn launch(record: &mut RunRecord, configuration: usize, block: u32, engine: &str) -> u32 {
+    let launch = record.launches.len() as u32;
+    let hello = HelloFacts {
+        engine: engine.into(),
+        version: "1.0".into(),
+        stamp: Stamp::Token,
+        ..HelloFacts::default()
+    };
+    let loaded_ns = Some(100_000_000);
+    let launched =
+        Launch { launch, configuration, block, hello: Some(hello), loaded_ns, ..Launch::default() };
+    record.take(Entry::Launch(Box::new(launched)));
+    launch
+}
+
+/// A measured request of which every token, and the prompt as a whole, took so long.
+pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, token_ms: f64) {
+    let workload = record.header.plan.cases[case].workload.clone();
+    let Prompt::Tokens(prompt_tokens) = workload.prompt else { panic!("a prompt of text") };
+    let times: Vec<u64> =
+        (1..=workload.max_new_tokens).map(|token| (f64::from(token) * token_ms * MS) as u64).collect();
+    let end_ns = times.last().copied().unwrap_or(1);
+    let block = record.launches[launch as usize].block;
+    let sequence = Sequence {
+        prompt_tokens,
+        output_ids: Some(vec![1; times.len()]),
+        token_ns: Some(times),
+        ..Sequence::default()
+    };
+    record.take(Entry::Sample(Box::new(Sample {
+        launch,
+        case,
+        index: round,
+        prompt_hash: format!("{} {block} {round}", workload.label),
+        sent_ns: 200_000_000,
+        answered_ns: 200_000_000 + end_ns,
+        iteration: Iteration { start_ns: 0, end_ns, sequences: vec![sequence] },
+        peak_resident_bytes: Some(100_000_000),
+        ..Sample::default()
+    })));
+}
+
+/// So long for each token, on a machine that slows everything in a block alike by up to a half and each request by that
+/// deviation of its own.
+pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
+    let mut own = Random::seeded(seed);
+    move |at| {
+        let shared = 1.0 + Random::seeded(u64::from(at.block)).unit() / 2.0;
+        Some(token_ms(at.configuration) * shared * (deviation * own.normal()).exp())
+    }
+}

@@ -1,0 +1,194 @@
+use super::*;
+use crate::analysis::compare::specimen::{asked, measured, noisy};
+use crate::plan::{Asked, Configuration};
+use crate::record::{Closed, KnownFloor};
+use crate::stats::Verdict;
+
+/// `reference`, `other` and the reference's twin; a token of the other takes so many milliseconds where theirs takes ten.
+fn record(token_ms: f64, deviation: f64, blocks: u32) -> RunRecord {
+    let of = move |configuration| if configuration == 1 { token_ms } else { 10.0 };
+    measured(&asked(&["reference", "other"], &["decode"]), blocks, noisy(of, deviation, 3))
+}
+
+fn headline(found: &[Compared]) -> &Comparison {
+    let gating: Vec<&Compared> = found.iter().filter(|it| it.gating).collect();
+    assert_eq!(gating.len(), 1, "{found:?}");
+    gating[0].result.as_ref().unwrap()
+}
+
+fn verdict(record: &RunRecord) -> Option<Verdict> {
+    headline(&within(record, &record.header.plan.pairs())).verdict
+}
+
+#[test]
+fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headline_gates() {
+    let record = record(5.0, 0.01, 5);
+    let found = within(&record, &record.header.plan.pairs());
+    let metrics: Vec<(&str, bool)> = found.iter().map(|it| (it.metric.name, it.gating)).collect();
+    let expected = [
+        "load",
+        "total",
+        "first_run",
+        "first_token",
+        "inter_token",
+        "prefill_rate",
+        "decode_rate",
+        "throughput",
+        "peak_memory",
+    ];
+    assert_eq!(metrics, expected.map(|name| (name, name == "decode_rate")));
+    assert!(found.iter().all(|it| (it.configuration, it.against) == (1, 0) && it.workload == "decode"));
+    let decode = headline(&found);
+    assert_eq!(
+        (decode.verdict, decode.blocks, decode.stopped_by),
+        (Some(Verdict::Faster), 5, StoppedBy::Time)
+    );
+    // The blocks of this machine differ by up to a half, both sides alike.
+    assert!((decode.evidence.estimate() - 2f64.ln()).abs() < 0.02);
+}
+
+#[test]
+fn one_after_the_other_there_is_evidence_and_no_verdict() {
+    let mut record = record(5.0, 0.01, 5);
+    record.header.plan.order = Order::Sequential;
+    let found = within(&record, &[(1, 0)]);
+    assert!(headline(&found).verdict.is_none() && headline(&found).evidence.firm().is_some());
+}
+
+#[test]
+fn fewer_than_five_blocks_have_no_verdict() {
+    assert_eq!(verdict(&record(5.0, 0.01, 4)), None);
+}
+
+#[test]
+fn a_difference_below_what_calibration_found_of_either_side_is_not_measurable() {
+    for configuration in [0, 1] {
+        let mut record = record(9.0, 0.005, 8);
+        assert_eq!(verdict(&record), Some(Verdict::Faster));
+        record.header.floors.push(KnownFloor {
+            configuration,
+            workload: "decode".into(),
+            metric: "decode_rate".into(),
+            paired: Floor::of(&[0.2; 20]).unwrap(),
+            between: None,
+            since: String::new(),
+        });
+        assert_eq!(verdict(&record), Some(Verdict::NotMeasurable));
+    }
+}
+
+#[test]
+fn the_twin_of_the_reference_says_how_far_one_engine_lies_from_itself() {
+    let quiet = |configuration| if configuration == 1 { 9.0 } else { 10.0 };
+    let mut noise = noisy(quiet, 0.005, 3);
+    let mut wild = noisy(|_| 10.0, 0.3, 4);
+    let record = measured(&asked(&["reference", "other"], &["decode"]), 8, |at| {
+        if at.configuration == 2 { wild(at) } else { noise(at) }
+    });
+    assert_eq!(record.header.plan.twin_of(0), Some(2));
+    assert_eq!(verdict(&record), Some(Verdict::NotMeasurable));
+}
+
+#[test]
+fn a_case_that_failed_midway_is_compared_by_the_rounds_that_both_have() {
+    let mut noise = noisy(|configuration| if configuration == 1 { 5.0 } else { 10.0 }, 0.005, 3);
+    let record = measured(&asked(&["reference", "other"], &["decode"]), 8, |at| {
+        let failed = at.configuration == 1 && (at.block == 3 && at.round == 2 || at.block == 6);
+        noise(at).filter(|_| !failed)
+    });
+    let found = within(&record, &[(1, 0)]);
+    let decode = headline(&found);
+    assert_eq!((decode.verdict, decode.blocks, decode.unpaired), (Some(Verdict::Faster), 7, 1));
+}
+
+#[test]
+fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
+    let record = measured(&asked(&["reference", "other"], &["decode"]), 5, |at| {
+        (at.configuration != 1).then_some(10.0)
+    });
+    assert!(within(&record, &[(1, 0)]).iter().all(|it| !it.gating && it.metric.name != "decode_rate"));
+}
+
+#[test]
+fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each() {
+    let asked = Asked { threads: vec![1, 2], ..asked(&["reference", "other"], &["decode"]) };
+    // With one thread half as fast again, with two a tenth slower.
+    let of = |configuration| [10.0, 6.0, 5.0, 5.5, 10.0, 5.0][configuration];
+    let record = measured(&asked, 5, noisy(of, 0.003, 3));
+    let plan = &record.header.plan;
+    assert_eq!((plan.pairs(), plan.twin_of(0), plan.twin_of(2)), (vec![(1, 0), (3, 2)], Some(4), Some(5)));
+    let found = within(&record, &plan.pairs());
+    let verdicts: Vec<_> = found
+        .iter()
+        .filter(|it| it.gating)
+        .map(|it| (it.configuration, it.against, it.result.as_ref().unwrap().verdict.unwrap()))
+        .collect();
+    assert_eq!(verdicts, [(1, 0, Verdict::Faster), (3, 2, Verdict::Slower)]);
+}
+
+#[test]
+fn all_pairs_are_on_one_model_and_turned_towards_the_reference() {
+    let mut asked = asked(&["a", "b", "c"], &["decode"]);
+    asked.reference = "b".into();
+    let mut record = measured(&asked, 1, |_| Some(1.0));
+    assert_eq!(all_pairs(&record.header.plan), [(0, 1), (0, 2), (2, 1)]);
+    record.header.plan.configurations[2].model.name = "another".into();
+    assert_eq!(all_pairs(&record.header.plan), [(0, 1)]);
+}
+
+#[test]
+fn the_program_of_a_baseline_is_compared_with_the_one_that_it_stands_beside() {
+    let mut record = record(5.0, 0.01, 5);
+    let plan = &mut record.header.plan;
+    plan.configurations[2].beside = Some(Beside::Baseline { of: 1 });
+    assert_eq!(rerun_pairs(plan), [(1, 2)]);
+    let found = within(&record, &rerun_pairs(&record.header.plan));
+    assert_eq!(headline(&found).verdict, Some(Verdict::Faster));
+}
+
+#[test]
+fn each_workload_says_for_itself_what_ended_it() {
+    let mut record = record(5.0, 0.01, 5);
+    assert_eq!(stopped_by(&record, "decode"), StoppedBy::Time);
+    record.header.plan.extent.blocks = Some(5);
+    assert_eq!(stopped_by(&record, "decode"), StoppedBy::Asked);
+    record.closed.push(Closed { workload: "decode".into(), blocks: 5, by: StoppedBy::Width });
+    assert_eq!(
+        (stopped_by(&record, "decode"), stopped_by(&record, "load")),
+        (StoppedBy::Width, StoppedBy::Asked)
+    );
+}
+
+#[test]
+fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
+    let look_at = |record: &RunRecord| look(record, "decode", 5, Rule::default());
+    assert_eq!(look_at(&record(5.0, 0.002, 5)), Look::Stop(StoppedBy::Width));
+    assert_eq!(look_at(&record(5.0, 0.2, 5)), Look::GoOn { until: 8 });
+    // What only one of the metrics that do not gate says is of no account.
+    let mut memory = record(5.0, 0.002, 5);
+    (0..memory.samples.len())
+        .for_each(|it| memory.samples[it].peak_resident_bytes = Some(1 + it as u64 * 7919));
+    assert_eq!(look_at(&memory), Look::Stop(StoppedBy::Width));
+}
+
+#[test]
+fn an_engine_by_itself_is_waited_for_until_its_own_level_is_known_and_nothing_is_where_no_pair_can_be_told() {
+    let alone = |noise| measured(&asked(&["reference"], &["decode"]), 5, noisy(|_| 10.0, noise, 1));
+    assert_eq!(look(&alone(0.3), "decode", 5, Rule::default()), Look::GoOn { until: 8 });
+    let mut noise = noisy(|_| 10.0, 0.3, 1);
+    let failed = measured(&asked(&["reference", "other"], &["decode"]), 5, |at| {
+        noise(at).filter(|_| at.configuration != 1)
+    });
+    assert_eq!(look(&failed, "decode", 5, Rule::default()), Look::Stop(StoppedBy::Width));
+}
+
+#[test]
+fn a_plan_that_points_nowhere_is_no_panic() {
+    let mut record = record(5.0, 0.01, 5);
+    record
+        .header
+        .plan
+        .configurations
+        .push(Configuration { beside: Some(Beside::Twin { of: 99 }), ..Configuration::default() });
+    assert_eq!(within(&record, &[(1, 0), (1, 42), (3, 1)]).iter().filter(|it| it.gating).count(), 1);
+}

@@ -1,0 +1,153 @@
+//! The bytes that its decoding would have moved, against the most that this machine was seen to read: weights are read once
+//! for every token, so a rate has a ceiling that no engine passes.
+//!
+//! What a machine was seen to do is not what it can do. On a guest with neighbours, memory gives one rate for seconds or
+//! minutes and then another (36 and 64 GB/s, 1.75 times as much, were seen on one), and a probe beside a busy program finds
+//! less than half. An honest engine may then be beyond every probe of its run, and to call it a liar would be worse than to
+//! let one pass that exaggerates a little. So this room speaks only where probes bound the truth: at least three of them,
+//! before, between and after the blocks, that agree; nobody else on the cores, by the load when the run began and by what
+//! the engine's threads waited for; and twice the best of them, which is more than the plateaus differ by. A GPU is probed
+//! once, so its rows have shares and no doubt. A share above one stands in the table in any case, for a reader to see.
+
+use super::{About, Doubt, Subject, elapsed_ns};
+use crate::analysis::metric::limits::{Limit, limits};
+use crate::analysis::metric::share::bandwidth_limit;
+use crate::analysis::metric::{self, Observation, Surroundings, three_digits};
+use crate::record::{RunRecord, Sample};
+use crate::stats::median;
+
+/// The metric that says which share of the machine's bandwidth a request used; absent where no share means anything.
+const SHARE: &str = "bandwidth_share";
+/// Two plateaus differ by 1.75.
+const IMPOSSIBLE: f64 = 2.0;
+/// Fewer probes than this may all have met the same bad moment.
+const PROBES: usize = 3;
+/// Cores that threads of engines waited for because something else had them, on average: as in the room of threads.
+const CROWDED: f64 = 0.1;
+
+pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
+    let Some(metric) = metric::named(SHARE) else { return Vec::new() };
+    if is_busy(subject.record) {
+        return Vec::new();
+    }
+    let around = Surroundings::of(subject.record);
+    let limits = limits(subject.record);
+    let worst = subject.cases().into_iter().filter_map(|(case, samples)| {
+        let first = *samples.first()?;
+        let limit = bandwidth_limit(&observation(subject, &around, first)?)?;
+        limits.iter().find(|it| it.key == limit).filter(|it| is_bound(it))?;
+        let shares = samples.into_iter().flat_map(|sample| subject.values(&around, sample, metric));
+        Some((case, median(&shares.collect::<Vec<_>>()).filter(|share| share.is_finite())?))
+    });
+    let worst = worst.max_by(|one, other| one.1.total_cmp(&other.1));
+    worst.and_then(|(case, share)| doubt(subject, case, share)).into_iter().collect()
+}
+
+fn observation<'a>(
+    subject: &'a Subject,
+    around: &'a Surroundings<'a>,
+    sample: &'a Sample,
+) -> Option<Observation<'a>> {
+    Observation::of(around, subject.launches.get(&sample.launch).copied()?, sample)
+}
+
+/// Whether the machine can be taken to do no more than about this.
+fn is_bound(limit: &Limit) -> bool {
+    limit.probes.len() >= PROBES && !limit.moved()
+}
+
+/// Something else ran when the run began, or while engines answered: it took bandwidth from the probes too. From what the record
+/// counts, as the warnings about it are.
+fn is_busy(record: &RunRecord) -> bool {
+    let machine = &record.header.machine;
+    let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
+    let loaded = machine.load_average.zip(cores);
+    let loaded = loaded.is_some_and(|([last_minute, ..], cores)| last_minute > f64::from(cores) / 2.0);
+    let known = || record.samples.iter().filter_map(|it| Some((it.waited_ns? as f64, elapsed_ns(it) as f64)));
+    let (waited, elapsed) = known().fold((0.0, 0.0), |sums, it| (sums.0 + it.0, sums.1 + it.1));
+    loaded || waited > CROWDED * elapsed
+}
+
+/// `share` is the median over the requests of the case.
+fn doubt(subject: &Subject, case: usize, share: f64) -> Option<Doubt> {
+    if share <= IMPOSSIBLE {
+        return None;
+    }
+    let stated = subject.fact(|facts| facts.weights_dtype.clone()).unwrap_or_else(|| "unstated".into());
+    let seen = format!("{}x", three_digits(share));
+    let says = format!(
+        "states `{stated}` weights, and to give its tokens in {} as fast as if it read {seen} as many bytes as the best of \
+         this run's probes, which agree: its times are too early, or its weights are fewer bytes",
+        subject.name_of(case)
+    );
+    Some(subject.doubt(About::Dtype, true, stated, seen, &says))
+}
+
+#[cfg(test)]
+mod tests {
+    use machine_limits::{Limits, Reads};
+
+    use super::super::specimen::{BEACONS, decoding};
+    use super::super::{About, Doubt, doubts};
+    use crate::machine::cpu::Cache;
+    use crate::plan::Sizes;
+    use crate::record::{self, RunRecord};
+    use crate::report::specimen::BEACON;
+
+    /// Beacon reads 400 MB for each token, on a machine whose probes found so much of what that takes.
+    fn reading(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+        decoding(|record| {
+            let sizes = Sizes { read_per_token: 100_000_000, ..Sizes::default() };
+            record.header.plan.configurations[BEACONS].model.sizes = Some(sizes);
+            let cache = Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, shared_by: 2 };
+            record.header.machine.cpu.caches = vec![cache];
+            let needed = 4e8 / (BEACON.token_ms / 1e3);
+            for (block, share) in probes.iter().enumerate() {
+                let bytes = (needed * share) as u64;
+                let reads = vec![Reads { threads: 2, streams: 4, bytes, ns: 1_000_000_000 }];
+                let probed = Limits { reads, ..Limits::default() };
+                record.limits.push(record::Limits { block: block as u32, probed });
+            }
+            change(record);
+        })
+    }
+
+    /// What this room has to say; others may doubt what the record says besides.
+    fn said(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> Option<Doubt> {
+        let all = doubts(&reading(probes, change));
+        all.into_iter().find(|it| it.message.contains("this run's probes"))
+    }
+
+    /// Steady ones, a third of what beacon says that it moves.
+    const LIAR: &[f64] = &[0.33, 0.34, 0.32, 0.33];
+
+    #[test]
+    fn a_rate_of_three_times_what_steady_probes_found_is_told() {
+        let doubt = said(LIAR, |_| {}).unwrap();
+        assert_eq!((doubt.configuration, doubt.about, doubt.unseats), (BEACONS, About::Dtype, true));
+        assert_eq!(doubt.stated, "f32");
+        assert!(doubt.seen.starts_with("2.9") || doubt.seen.starts_with("3."), "{doubt:?}");
+        assert!(doubt.message.starts_with("beacon: states `f32` weights"), "{doubt:?}");
+    }
+
+    #[test]
+    fn an_honest_engine_on_the_machines_upper_plateau_is_not_accused_by_probes_of_the_lower() {
+        assert_eq!(said(&[36.0 / 64.0; 4], |_| {}), None);
+        assert_eq!(said(&[0.95; 4], |_| {}), None);
+    }
+
+    #[test]
+    fn probes_that_disagree_or_are_few_or_were_taken_beside_others_accuse_nobody() {
+        assert_eq!(said(&[0.33, 0.33, 0.29, 0.33], |_| {}), None);
+        assert_eq!(said(&LIAR[..2], |_| {}), None);
+        let loaded = |record: &mut RunRecord| record.header.machine.load_average = Some([1.3, 0.5, 0.2]);
+        assert_eq!(said(LIAR, loaded), None);
+        let crowded = |record: &mut RunRecord| {
+            record.samples.iter_mut().for_each(|it| it.waited_ns = Some((it.answered_ns - it.sent_ns) / 5));
+        };
+        assert_eq!(said(LIAR, crowded), None);
+        let alone =
+            |record: &mut RunRecord| record.samples.iter_mut().for_each(|it| it.waited_ns = Some(100));
+        assert!(said(LIAR, alone).is_some());
+    }
+}

@@ -1,0 +1,119 @@
+//! How a repeated prompt went, against what it says of caches. Every prompt but that of the pair begins with ids of its own,
+//! so that the second of the pair alone can be answered from a cache of prefixes.
+
+use super::{About, Doubt, Subject, time};
+use crate::analysis::metric::{self, Surroundings, three_digits};
+use crate::plan::Prompt;
+use crate::plan::prompts::PAIR;
+use crate::record::{Role, Sample};
+use crate::stats::median;
+
+/// Beginnings that prompts share by chance or by design: what a tokenizer puts before every text, and a salt of four ids.
+const SHARED: u32 = 5;
+/// In a shorter prompt there is nothing to save.
+const LEAST_TOKENS: u32 = 64;
+/// A repeated prompt is computed in the time of another one: even the fastest other one takes so many times as long.
+const FASTER: f64 = 2.0;
+/// In fewer launches a machine that changed its pace would explain that much.
+const FEW_LAUNCHES: usize = 3;
+const FASTER_IN_FEW: f64 = 4.0;
+/// What a rest or a cold core can cost a request, several times over.
+const LEAST_GAIN_NS: f64 = 2e6;
+
+pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
+    from_cache(subject).into_iter().chain(repeated(subject)).collect()
+}
+
+/// It says so itself, of prompts that it had not seen before.
+fn from_cache(subject: &Subject) -> Option<Doubt> {
+    let measured = subject.samples.iter().filter(|sample| sample.role == Role::Measured);
+    let sequences = measured.flat_map(|sample| sample.iteration.sequences.iter());
+    let cached =
+        sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
+    let (cached, prompt) = cached.filter(|(cached, _)| *cached > SHARED).max()?;
+    let (stated, seen) = (says_of_cache(subject), format!("{cached} of {prompt} tokens"));
+    let says = format!(
+        "states {stated}, and that {seen} of a measured prompt came from a cache: its first tokens are not of whole prompts"
+    );
+    Some(subject.doubt(About::PrefixCache, true, stated.into(), seen, &says))
+}
+
+fn says_of_cache(subject: &Subject) -> &'static str {
+    match subject.fact(|facts| facts.prefix_cache) {
+        Some(true) => "a prefix cache",
+        Some(false) => "no prefix cache",
+        None => "nothing of a prefix cache",
+    }
+}
+
+fn repeated(subject: &Subject) -> Option<Doubt> {
+    let claims = subject.fact(|facts| facts.prefix_cache);
+    if claims == Some(true) {
+        return None;
+    }
+    let cases = subject.record.header.plan.cases.iter().enumerate();
+    let own = cases.filter(|(_, case)| case.configuration == subject.index);
+    // One prompt that is asked for by its text is every request's.
+    let salted = own.filter(|(_, case)| matches!(case.workload.prompt, Prompt::Tokens(_)));
+    let worst = salted.filter_map(|(case, _)| Some((case, Pair::of(subject, case)?)));
+    let (case, pair) = worst.max_by(|one, other| one.1.times.total_cmp(&other.1.times))?;
+    let times = three_digits(pair.times);
+    let says = format!(
+        "states {}, and answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
+         (the fastest other of each launch; {})",
+        says_of_cache(subject),
+        subject.name_of(case),
+        time(pair.again_ns),
+        time(pair.other_ns),
+        if pair.launches == 1 { "1 launch".to_string() } else { format!("{} launches", pair.launches) },
+    );
+    // The measured prompts do not repeat, so the figures stand; a flat denial does not.
+    let seen = format!("{times} times as fast");
+    let unseats = claims == Some(false);
+    Some(subject.doubt(About::PrefixCache, unseats, says_of_cache(subject).into(), seen, &says))
+}
+
+/// The first token of a repeated prompt, and of the fastest other one as long.
+struct Pair {
+    again_ns: f64,
+    other_ns: f64,
+    times: f64,
+    launches: usize,
+}
+
+impl Pair {
+    /// Where the median launch, and more than half of them, say that it was faster.
+    fn of(subject: &Subject, case: usize) -> Option<Self> {
+        let around = Surroundings::of(subject.record);
+        let first_token = metric::named("first_token")?;
+        let first_ns = |sample: &&Sample| median(&subject.values(&around, sample, first_token));
+        let pairs: Vec<(f64, f64)> = subject
+            .launches
+            .keys()
+            .filter_map(|launch| {
+                let here =
+                    || subject.samples.iter().copied().filter(|it| (it.launch, it.case) == (*launch, case));
+                let warming = |index| here().find(|it| it.role == Role::Warmup && it.index == index);
+                let (first, again) = (warming(0)?, warming(1)?);
+                let long = again.iteration.sequences.iter().all(|it| it.prompt_tokens >= LEAST_TOKENS);
+                // A discarded request is shorter, and comes after a rest.
+                let others = here().filter(|it| match it.role {
+                    Role::Warmup => it.index >= PAIR,
+                    Role::Measured => true,
+                    Role::Discarded => false,
+                });
+                let others: Vec<f64> = others.filter_map(|it| first_ns(&it)).collect();
+                let same = long && first.prompt_hash == again.prompt_hash;
+                let fastest = others.into_iter().reduce(f64::min);
+                Some((first_ns(&again)?, fastest?)).filter(|_| same)
+            })
+            .collect();
+        let times = if pairs.len() < FEW_LAUNCHES { FASTER_IN_FEW } else { FASTER };
+        let faster = |(again, other): &&(f64, f64)| other / again > times && other - again > LEAST_GAIN_NS;
+        let often = pairs.iter().filter(faster).count() * 2 > pairs.len();
+        let (again, other): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        let ratios: Vec<f64> = pairs.iter().map(|(again, other)| other / again).collect();
+        let times = median(&ratios).filter(|found| often && *found > times)?;
+        Some(Self { again_ns: median(&again)?, other_ns: median(&other)?, times, launches: pairs.len() })
+    }
+}

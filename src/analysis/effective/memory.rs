@@ -1,0 +1,118 @@
+//! What its processes held, against the weights that it says it computes with. Weights that are read for every token are
+//! resident, whatever holds them: a copy of its own or the pages of a file.
+
+use super::{About, Doubt, Subject, bytes};
+use crate::plan::dtype;
+use crate::record::{Role, Sample};
+
+/// Below this what a program needs besides (itself, its libraries, its buffers) hides the weights.
+const LEAST_WEIGHTS: f64 = (64 << 20) as f64;
+/// So much of the weights must have been resident. A fifth for what is never touched (rows of tables, padding) and for
+/// different ways to count.
+const RESIDENT: f64 = 0.8;
+/// What a program may hold besides its weights: interpreters and frameworks hold 200 to 400 MB, and packed copies of single
+/// matrices come and go. What cannot be told from this is not told.
+const BESIDES: f64 = (512 << 20) as f64;
+/// Bits of the dtype that everything else is narrower than.
+const WIDE: f64 = 32.0;
+/// Of a number in a cache of keys and values, where its dtype is not stated.
+const WIDEST_KV_BITS: f64 = 32.0;
+
+pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
+    if !subject.works_here() {
+        return Vec::new();
+    }
+    let Some(weights) = Weights::stated(subject) else { return Vec::new() };
+    too_small(subject, &weights).into_iter().chain(too_large(subject, &weights)).collect()
+}
+
+/// What it says that it computes with.
+struct Weights {
+    dtype: String,
+    bits: Option<f64>,
+    bytes: f64,
+    /// How the bytes are known: `states 2.47 GB of weights` or `2.47 GB for 1.24 billion parameters`.
+    because: String,
+}
+
+impl Weights {
+    fn stated(subject: &Subject) -> Option<Self> {
+        let dtype = subject.fact(|facts| facts.weights_dtype.clone());
+        let bits = dtype.as_deref().and_then(dtype::bits);
+        let parameters = subject.configuration.model.sizes.map(|sizes| sizes.parameters as f64);
+        let of_dtype = bits.zip(parameters).map(|(bits, parameters)| bits / 8.0 * parameters);
+        let stated = subject.fact(|facts| facts.weights_bytes).map(|bytes| bytes as f64);
+        // Whoever states a wide dtype and few bytes has stated two things, and the model knows which cannot be.
+        let bytes = [stated, of_dtype].into_iter().flatten().reduce(f64::max)?;
+        let because = match stated.filter(|stated| *stated >= bytes) {
+            Some(_) => "as it states them".to_string(),
+            None => format!("for {:.2} billion parameters", parameters.unwrap_or(0.0) / 1e9),
+        };
+        Some(Self { dtype: dtype.unwrap_or_else(|| "unstated".into()), bits, bytes, because })
+    }
+
+    fn say(&self) -> String {
+        format!("`{}` weights of {} ({})", self.dtype, bytes(self.bytes), self.because)
+    }
+}
+
+fn too_small(subject: &Subject, weights: &Weights) -> Option<Doubt> {
+    let sizes = subject.configuration.model.sizes.filter(|sizes| sizes.parameters > 0);
+    // Of tables that are looked up and of experts that are not chosen, pages of a file need never come.
+    let touched = sizes.map_or(1.0, |sizes| sizes.read_per_token as f64 / sizes.parameters as f64).min(1.0);
+    let machine = &subject.record.header.machine;
+    let room = [machine.memory_bytes, machine.memory_limit_bytes].into_iter().flatten().min();
+    // What does not fit is read again and again, by an honest engine too.
+    let fits = room.is_none_or(|room| weights.bytes <= RESIDENT * room as f64);
+    let passes = subject.record.passes.iter().filter(|pass| subject.launches.contains_key(&pass.launch));
+    let held = subject.samples.iter().flat_map(|sample| most(sample));
+    let held = held.chain(passes.filter_map(|pass| pass.held.map(|held| held.resident_bytes)));
+    let most = held.max()? as f64;
+    if weights.bytes < LEAST_WEIGHTS || !fits || most >= RESIDENT * touched * weights.bytes {
+        return None;
+    }
+    let seen = bytes(most);
+    let says = format!(
+        "states {}, and its processes never held more than {seen} (resident, over {} answers): it does not hold what it \
+         states",
+        weights.say(),
+        subject.samples.len()
+    );
+    Some(subject.doubt(About::Dtype, true, weights.say(), seen, &says))
+}
+
+fn most(sample: &Sample) -> impl Iterator<Item = u64> {
+    sample.peak_resident_bytes.into_iter().chain(sample.held.map(|held| held.resident_bytes))
+}
+
+fn too_large(subject: &Subject, weights: &Weights) -> Option<Doubt> {
+    let bits = weights.bits.filter(|bits| *bits < WIDE)?;
+    let wide = weights.bytes * WIDE / bits;
+    // At rest after each answer: what comes and goes within one is no weight.
+    let measured = subject.samples.iter().filter(|sample| sample.role == Role::Measured);
+    let least = measured.filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
+    let cache = cache_bytes(subject);
+    if wide - weights.bytes < BESIDES || least - cache < wide {
+        return None;
+    }
+    let besides = if cache > 0.0 {
+        format!(", of which {} may be keys and values", bytes(cache))
+    } else {
+        String::new()
+    };
+    let seen = bytes(least);
+    let says = format!(
+        "states {}, and its processes always held {seen} that no file backs{besides}: as much as f32 needs ({})",
+        weights.say(),
+        bytes(wide)
+    );
+    Some(subject.doubt(About::Dtype, true, weights.say(), seen, &says))
+}
+
+/// Of a pool of keys and values for the whole context, as far as the context is stated.
+fn cache_bytes(subject: &Subject) -> f64 {
+    let numbers = subject.configuration.model.sizes.map_or(0, |sizes| sizes.kv_numbers_per_position);
+    let positions = subject.fact(|facts| facts.context_tokens).unwrap_or(0);
+    let bits = subject.fact(|facts| facts.kv_dtype.as_deref()).and_then(dtype::bits);
+    numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
+}

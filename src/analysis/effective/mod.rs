@@ -1,0 +1,195 @@
+//! Is the configuration that an engine states the one that it ran in? Each room holds what an engine says of itself against
+//! something that it does not say: what its processes held, the processor time that they had, how they scored, how a
+//! repeated prompt went, what the orchestrator's clock saw. Pure, from the record, so that an old one is judged as well.
+//!
+//! A room says nothing where it cannot prove: small models, short requests, facts that are not there.
+
+mod arithmetic;
+mod bandwidth;
+mod cache;
+mod clock;
+mod eos;
+mod memory;
+mod stamps;
+mod threads;
+
+use std::collections::BTreeMap;
+
+use protocol::Facts;
+use serde::Serialize;
+
+use crate::analysis::agreement::Agreement;
+use crate::analysis::metric::{Metric, Observation, Surroundings, Unit};
+use crate::plan::{Beside, Case, Configuration};
+use crate::record::{Launch, Role, RunRecord, Sample, Warning};
+
+/// Two values for one thing: what an engine states, and what was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Doubt {
+    pub configuration: usize,
+    /// What the configuration is called.
+    pub label: String,
+    pub about: About,
+    pub stated: String,
+    pub seen: String,
+    /// Names the engine, both values and what the second rests on.
+    pub message: String,
+    /// What is doubted could have made its figures better than they are: no row of it is ranked first.
+    pub unseats: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// Of what it holds or computes in.
+    Dtype,
+    Threads,
+    PrefixCache,
+    Eos,
+    /// When it says that things were.
+    Clock,
+}
+
+/// Everything that a record gives reason to doubt, in the order of its configurations.
+pub fn doubts(record: &RunRecord) -> Vec<Doubt> {
+    let subjects = subjects(record);
+    let rooms = [
+        memory::doubts,
+        arithmetic::doubts,
+        bandwidth::doubts,
+        threads::doubts,
+        cache::doubts,
+        eos::doubts,
+        clock::doubts,
+        stamps::doubts,
+    ];
+    let of = |subject: &Subject| -> Vec<Doubt> {
+        rooms.iter().flat_map(|room| room(subject, &subjects)).collect()
+    };
+    // A twin repeats what is said of its original, and a witness has no row.
+    let rows = subjects.iter().filter(|subject| {
+        !matches!(subject.configuration.beside, Some(Beside::Twin { .. } | Beside::Witness))
+    });
+    rows.flat_map(of).collect()
+}
+
+/// Whether a configuration's figures may be better than it is.
+pub fn is_doubted(doubts: &[Doubt], configuration: usize) -> bool {
+    doubts.iter().any(|doubt| doubt.configuration == configuration && doubt.unseats)
+}
+
+/// Whether a doubt says what a record of an earlier program warns of itself.
+pub fn is_said(doubts: &[Doubt], warning: &Warning) -> bool {
+    let mut about = doubts.iter().filter(|doubt| Some(doubt.configuration) == warning.configuration);
+    about.any(|doubt| clock::is_said(&doubt.message, &warning.message))
+}
+
+/// One configuration, with all that the record has of it.
+struct Subject<'a> {
+    record: &'a RunRecord,
+    index: usize,
+    configuration: &'a Configuration,
+    launches: BTreeMap<u32, &'a Launch>,
+    agreement: Agreement,
+    /// In the order of the record, whatever their role.
+    samples: Vec<&'a Sample>,
+}
+
+fn subjects(record: &RunRecord) -> Vec<Subject<'_>> {
+    let plan = &record.header.plan;
+    let mut subjects: Vec<Subject> = plan
+        .configurations
+        .iter()
+        .enumerate()
+        .zip(Agreement::of(record))
+        .map(|((index, configuration), agreement)| Subject {
+            record,
+            index,
+            configuration,
+            agreement,
+            launches: BTreeMap::new(),
+            samples: Vec::new(),
+        })
+        .collect();
+    for launch in &record.launches {
+        if let Some(subject) = subjects.get_mut(launch.configuration) {
+            subject.launches.insert(launch.launch, launch);
+        }
+    }
+    for sample in &record.samples {
+        let configuration = plan.cases.get(sample.case).map(|case| case.configuration);
+        if let Some(subject) = configuration.and_then(|index| subjects.get_mut(index)) {
+            subject.samples.push(sample);
+        }
+    }
+    subjects
+}
+
+impl<'a> Subject<'a> {
+    fn doubt(&self, about: About, unseats: bool, stated: String, seen: String, says: &str) -> Doubt {
+        let label = self.configuration.label.clone();
+        let message = format!("{label}: {says}");
+        Doubt { configuration: self.index, label, about, stated, seen, message, unseats }
+    }
+
+    /// What it stated after each load.
+    fn stated(&self) -> impl Iterator<Item = &'a Facts> {
+        self.launches.values().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts))
+    }
+
+    /// What it stated first about something.
+    fn fact<T>(&self, of: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
+        self.stated().find_map(of)
+    }
+
+    /// All of its work is done by the processes that were started: what they hold and the time that they have is what it
+    /// needs.
+    fn works_here(&self) -> bool {
+        let device = self.fact(|facts| facts.device.as_deref()).unwrap_or(&self.configuration.device);
+        let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());
+        device.starts_with("cpu") && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
+    }
+
+    /// Its cases, each with its measured samples.
+    fn cases(&self) -> BTreeMap<usize, Vec<&'a Sample>> {
+        let mut cases: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
+        for sample in self.samples.iter().filter(|sample| sample.role == Role::Measured) {
+            cases.entry(sample.case).or_default().push(sample);
+        }
+        cases
+    }
+
+    fn case(&self, index: usize) -> Option<&'a Case> {
+        self.record.header.plan.cases.get(index)
+    }
+
+    /// How its case is called, for a sentence.
+    fn name_of(&self, case: usize) -> String {
+        self.case(case).map_or_else(String::new, |case| format!("`{}`", case.workload.label))
+    }
+
+    /// The values of a metric for one request.
+    fn values<'b>(&'b self, around: &'b Surroundings<'b>, sample: &'b Sample, metric: &Metric) -> Vec<f64> {
+        let launch = self.launches.get(&sample.launch);
+        let seen = launch.and_then(|launch| Observation::of(around, launch, sample));
+        seen.map_or_else(Vec::new, |seen| (metric.of)(&seen))
+    }
+}
+
+fn bytes(bytes: f64) -> String {
+    Unit::Bytes.show(bytes)
+}
+
+fn time(ns: f64) -> String {
+    Unit::Nanoseconds.show(ns)
+}
+
+/// From the request to its answer, on the orchestrator's clock.
+fn elapsed_ns(sample: &Sample) -> u64 {
+    sample.answered_ns.saturating_sub(sample.sent_ns)
+}
+
+#[cfg(test)]
+mod specimen;
+#[cfg(test)]
+mod tests;

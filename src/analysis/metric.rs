@@ -1,0 +1,421 @@
+//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add an entry:
+//! every report and `orchestrate metrics` go through this table.
+//!
+//! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
+//! (an empty vector, `n/a` in a table): never zero, never infinite.
+
+mod gpus;
+pub mod limits;
+mod observation;
+mod resources;
+pub mod share;
+mod unit;
+
+use protocol::{Iteration, Sequence, Stamp};
+
+use crate::plan::scenario::Kind;
+use crate::plan::{Mode, Plan, Workload};
+use crate::record::Sample;
+use crate::stats::Quality;
+
+pub use gpus::{OnGpus, gpus_of};
+pub use observation::{Observation, Surroundings};
+pub use resources::{
+    Known, device_memory_known, gpu_joules_per_token, idle_watts, on_device, stated_device_bytes,
+    weights_bytes,
+};
+pub use unit::{Scale, Unit, three_digits};
+
+pub const METRICS: &[Metric] = &[
+    Metric {
+        name: "load",
+        title: "load",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("loads"),
+        per: Per::Launch,
+        shown: Shown::Estimate,
+        about: "from the start of the process until it said `loaded`, on the orchestrator's clock, so that imports count. \
+                One number for each launch.",
+        of: |seen| seen.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
+    },
+    Metric {
+        name: "cold_start",
+        title: "cold start",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("starts cold"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "from the start of the process to the first token of its first request: when the answer arrived, on the \
+                orchestrator's clock, less what the engine's own clock counts after that token. Files may be in the page \
+                cache.",
+        of: cold_start,
+    },
+    Metric {
+        name: "total",
+        title: "total",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("answers"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "from the sent request to the whole answer, on the orchestrator's clock; with one process for each request, \
+                from the start of the process.",
+        of: |seen| total_of(seen.sample, seen.mode),
+    },
+    Metric {
+        name: "first_run",
+        title: "first run",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("answers first"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "from the first request of a case that a launch was sent, warm-up or measured, to its whole answer, on the \
+                orchestrator's clock: what caches, kernels and memory cost that were not there yet. One number for each \
+                launch.",
+        of: |seen| seen.first.map_or_else(Vec::new, |first| total_of(first, seen.mode)),
+    },
+    Metric {
+        name: "first_token",
+        title: "first token",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("reaches its first token"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "from just before tokenising until the host can use the first new token: token_ns[0] - start_ns. One number \
+                for each sequence of a batch; for an engine that gives text, until its first chunk.",
+        of: first_token,
+    },
+    Metric {
+        name: "inter_token",
+        title: "inter-token",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        does: Does::Speed("gives each next token"),
+        per: Per::Sample,
+        shown: Shown::Percentiles,
+        about: "the gaps between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. Only where the engine's \
+                times are true for each token: a chunk is not a token.",
+        of: inter_token,
+    },
+    Metric {
+        name: "prefill_rate",
+        title: "prefill",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        does: Does::Speed("prefills"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns), without tokens that \
+                the engine says came from a cache. In a batch: all prompts, until the last sequence has its first token. \
+                Not for the first request of a launch, which is cold.",
+        of: prefill_rate,
+    },
+    Metric {
+        name: "decode_rate",
+        title: "decode",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        does: Does::Speed("decodes"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "tokens after the first per second: (n - 1) / (t_last - t_first), so that no prefill sits inside; tokens that \
+                came together with the first are not counted. In a batch: the tokens of all sequences, from the earliest \
+                first to the latest last.",
+        of: decode_rate,
+    },
+    Metric {
+        name: "bandwidth_share",
+        title: "of limit",
+        unit: Unit::Share,
+        better: Better::Higher,
+        does: Does::Speed("reads what a decode needs"),
+        per: Per::Sample,
+        shown: Shown::OfLimit("decode_rate"),
+        about: "bytes that a decode must move, over those that memory gave in the same time in the best of the run's probes (one \
+                before each block, one after the last), with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
+                (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
+                Not where weights are less than four times the last-level cache. On an NVIDIA GPU the limit is copies within its \
+                memory, probed once. Above 100 % the \
+                probes met a slower machine, or a stated fact is wrong.",
+        of: share::bandwidth,
+    },
+    Metric {
+        name: "compute_share",
+        title: "of limit",
+        unit: Unit::Share,
+        better: Better::Higher,
+        does: Does::Speed("computes what a prefill needs"),
+        per: Per::Sample,
+        shown: Shown::OfLimit("prefill_rate"),
+        about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time in the \
+                best of the run's probes, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
+                the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
+                and f16 those for bf16 too; quantised weights also those for eight bits. Matrix tiles count with loads. On an \
+                NVIDIA GPU the limit is cuBLAS with the dtype that is computed with, probed once. Not for the first \
+                request of a launch.",
+        of: share::compute,
+    },
+    Metric {
+        name: "throughput",
+        title: "throughput",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        does: Does::Speed("generates"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns), all sequences \
+                of a batch together.",
+        of: throughput,
+    },
+    Metric {
+        name: "peak_memory",
+        title: "peak memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("memory"),
+        per: Per::Launch,
+        shown: Shown::Estimate,
+        about: "the largest resident memory of the engine's process tree since its start, as the kernel counted it up to the \
+                end of this case: what earlier cases of the same launch needed is in it. The sum of VmHWM, less what its \
+                processes share and a sum counts once too often.",
+        of: resources::peak_memory,
+    },
+    Metric {
+        name: "memory_anonymous",
+        title: "anonymous memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("anonymous memory"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "what no file backs, shared memory among it, of the most that the process tree was seen to hold: it cannot be \
+                dropped and read again. Seen in the sampled pass, whose launch then speaks for the case, or after an answer \
+                where that was more; the peak may lie at load, where nobody looks. Each page once (Pss_Anon and Pss_Shmem of \
+                smaps_rollup).",
+        of: resources::memory_anonymous,
+    },
+    Metric {
+        name: "memory_file",
+        title: "file-backed memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("file-backed memory"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "what a file backs, of the same look as anonymous memory: libraries, and weights that are mapped. The peak may \
+                lie at load, where nobody looks. Each page once, in full also where an engine beside it maps the same file \
+                (Pss_File of smaps_rollup, and no less than RssFile of one process).",
+        of: resources::memory_file,
+    },
+    Metric {
+        name: "memory_overhead",
+        title: "memory over weights",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("memory over the weights"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "peak memory less the weights' bytes as the engine states them: its program, its cache, its copies. Of the \
+                device's memory where it computes on one.",
+        of: resources::memory_overhead,
+    },
+    Metric {
+        name: "device_memory",
+        title: "device memory",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        does: Does::Amount("device memory"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "the peak that the engine states of the device's memory, or what is counted of it while samplers look on, \
+                whichever is more: what the driver counts of its processes; where it names none of them (in a container, \
+                say), what the whole device holds more than just before the launch, whoever took it. Where somebody counted, \
+                the launch of that pass speaks for the case. --resources says which of them it is. Not for an engine that \
+                computes on the CPU.",
+        of: resources::device_memory,
+    },
+    Metric {
+        name: "joules_per_token",
+        title: "energy per token",
+        unit: Unit::Joules,
+        better: Better::Lower,
+        does: Does::Amount("energy for each token"),
+        per: Per::Launch,
+        shown: Shown::AsHeadline,
+        about: "what the counters of energy counted over the sampled pass, less what they count in the same time when nothing \
+                runs, over its new tokens: the prompt's share is in it. Processors' packages and their memory (RAPL), and for \
+                an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read: not of a \
+                part of a GPU (MIG), nor of a GPU in a pass of under a second, whose counter moves ten times in one. \
+                What the machine does not list is not in it: most guests list no processor.",
+        of: resources::joules_per_token,
+    },
+];
+
+/// One entry of the table.
+#[derive(Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    /// The header of its column.
+    pub title: &'static str,
+    pub unit: Unit,
+    /// What it means, with the formula.
+    pub about: &'static str,
+    pub better: Better,
+    pub does: Does,
+    pub per: Per,
+    pub shown: Shown,
+    /// None, one or many numbers for one observation.
+    pub of: fn(&Observation) -> Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+}
+
+/// How a sentence says what it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// Something that is done fast or slowly: `decodes`.
+    Speed(&'static str),
+    /// Something of which much or little is needed: `memory`.
+    Amount(&'static str),
+}
+
+/// What one datum is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// Every number of every sample is a datum.
+    Sample,
+    /// The launch's largest number is its one datum: the samples of a launch say the same thing again, or a fact that
+    /// only grows.
+    Launch,
+}
+
+/// How a table of few columns shows it. CSV and JSON have everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    Estimate,
+    /// Its p50, p95 and p99.
+    Percentiles,
+    /// Only where it is what engines are compared by.
+    AsHeadline,
+    /// In the one column of the machine's limits, where engines are compared by this metric.
+    OfLimit(&'static str),
+}
+
+impl Metric {
+    /// What a metric of a rate says of the machine: to compare it too would count a difference twice.
+    pub fn is_share(&self) -> bool {
+        matches!(self.shown, Shown::OfLimit(_))
+    }
+
+    pub fn quality(&self) -> Quality {
+        match self.does {
+            Does::Speed(_) => Quality::Speed,
+            Does::Amount(_) => Quality::Amount,
+        }
+    }
+}
+
+/// What engines are compared by in a workload, and what gates.
+pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
+    // One process for each request is about the whole of it, from the start of the process.
+    match (plan.mode, workload.kind) {
+        (Mode::OneShot, Kind::Warm) => named("total"),
+        _ => named(&workload.headline),
+    }
+}
+
+/// The metric of that name.
+pub fn named(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| metric.name == name)
+}
+
+fn cold_start(seen: &Observation) -> Vec<f64> {
+    let first_request = seen.mode == Mode::OneShot || (seen.kind == Kind::Launch && seen.sample.index == 0);
+    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
+    // Counted back from the answer: a request that waited in the pipe while the engine started has an early `sent_ns`.
+    let since_first_ns = first_ns.map(|ns| seen.sample.iteration.end_ns.saturating_sub(ns));
+    since_first_ns.and_then(|ns| positive(seen.sample.answered_ns, ns)).into_iter().collect()
+}
+
+fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
+    let from_ns = if mode == Mode::OneShot { 0 } else { sample.sent_ns };
+    positive(sample.answered_ns, from_ns).into_iter().collect()
+}
+
+fn first_token(seen: &Observation) -> Vec<f64> {
+    let start_ns = seen.sample.iteration.start_ns;
+    seen.timed_sequences().filter_map(|timed| positive(timed.first_ns, start_ns)).collect()
+}
+
+fn inter_token(seen: &Observation) -> Vec<f64> {
+    if seen.stamp() != Stamp::Token {
+        return Vec::new();
+    }
+    let gaps = |times: &[u64]| -> Vec<f64> {
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect()
+    };
+    let sequences = seen.sample.iteration.sequences.iter();
+    let of_sequence = |sequence: &Sequence| match (&sequence.token_ns, &sequence.chunks) {
+        (Some(times), _) => gaps(times),
+        (None, Some(chunks)) if chunks.iter().all(|chunk| chunk.tokens == Some(1)) => {
+            gaps(&chunks.iter().map(|chunk| chunk.ns).collect::<Vec<_>>())
+        }
+        _ => Vec::new(),
+    };
+    sequences.flat_map(of_sequence).collect()
+}
+
+fn prefill_rate(seen: &Observation) -> Vec<f64> {
+    let iteration = &seen.sample.iteration;
+    let computed = |sequence: &Sequence| {
+        u64::from(sequence.prompt_tokens.saturating_sub(sequence.cached_prompt_tokens.unwrap_or(0)))
+    };
+    let tokens: u64 = iteration.sequences.iter().map(computed).sum();
+    let last_first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max();
+    let warm = seen.kind == Kind::Warm;
+    let rate = last_first_ns.filter(|_| warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
+    rate.into_iter().collect()
+}
+
+fn decode_rate(seen: &Observation) -> Vec<f64> {
+    let tokens = seen.timed_sequences().map(|timed| timed.after_first).sum();
+    let rate = seen.first_and_last_ns().and_then(|(first, last)| per_second(tokens, last, first));
+    rate.into_iter().collect()
+}
+
+fn throughput(seen: &Observation) -> Vec<f64> {
+    let Iteration { start_ns, end_ns, sequences } = &seen.sample.iteration;
+    let tokens = sequences.iter().map(output_tokens).sum();
+    per_second(tokens, *end_ns, *start_ns).into_iter().collect()
+}
+
+/// As many as its ids, or as it says.
+pub fn output_tokens(sequence: &Sequence) -> u64 {
+    match (&sequence.output_ids, sequence.output_tokens) {
+        (Some(ids), _) => ids.len() as u64,
+        (None, Some(count)) => u64::from(count),
+        (None, None) => 0,
+    }
+}
+
+/// A span of time, absent where it is empty or runs backwards.
+fn positive(end_ns: u64, start_ns: u64) -> Option<f64> {
+    end_ns.checked_sub(start_ns).filter(|&ns| ns > 0).map(|ns| ns as f64)
+}
+
+/// A rate, absent where there is nothing to count or no time to count it in.
+fn per_second(tokens: u64, end_ns: u64, start_ns: u64) -> Option<f64> {
+    let ns = positive(end_ns, start_ns)?;
+    (tokens > 0).then(|| tokens as f64 * 1e9 / ns)
+}
+
+#[cfg(test)]
+mod tests;

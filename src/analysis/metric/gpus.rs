@@ -1,0 +1,254 @@
+//! The GPUs that an engine computed on, and what samplers saw of them. NVML counts GPUs its own way, and `cuda:1` is CUDA's:
+//! what makes one the other stands in the record, with the machine and with the probe's answers.
+
+use std::collections::BTreeSet;
+
+use machine_limits::Limits;
+
+use super::Observation;
+use super::resources::on_device;
+use super::share::{cuda_index, gpu_index};
+use crate::machine::{Gpu, Machine};
+use crate::record::{GpuPass, Pass};
+
+/// NVML's indices: of the GPUs on which the driver saw its processes, else of the one that its device names. Whoever else's
+/// there are count for nobody here.
+pub fn gpus_of(
+    pass: &Pass,
+    device: Option<u32>,
+    machine: Option<&Machine>,
+    limits: Option<&Limits>,
+) -> Option<Vec<u32>> {
+    let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
+    let used: Vec<u32> = pass.gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
+    if used.is_empty() { Some(vec![of_cuda(device?, machine, limits)?]) } else { Some(used) }
+}
+
+/// The driver's own word where it was asked for limits, else what the variables come to. Where nothing is known of the machine
+/// there is one order.
+fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
+    let Some(machine) = machine else { return Some(index) };
+    let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
+    let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
+        // NVML says of what it is before it: `GPU-`, `MIG-`.
+        let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
+        let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
+        machine.gpus.iter().find(whose).map(|gpu| gpu.index)
+    });
+    found.or_else(|| machine.gpu_of(index))
+}
+
+/// What one pass saw of the GPUs that an engine computed on, all of them together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OnGpus {
+    /// NVML's.
+    pub indices: Vec<u32>,
+    /// What the driver counts of the engine's processes; absent where it names none of them.
+    pub process_bytes: Option<u64>,
+    /// What the whole devices held more than just before the launch.
+    pub growth_bytes: Option<u64>,
+    /// What the whole devices held.
+    pub whole_bytes: Option<u64>,
+    /// Of the busiest.
+    pub busy_percent: Option<f64>,
+    pub memory_busy_percent: Option<f64>,
+    pub watts: Option<f64>,
+    /// The lowest and the highest.
+    pub clock_mhz: Option<(u32, u32)>,
+    pub memory_clock_mhz: Option<(u32, u32)>,
+    pub celsius: Option<u32>,
+    /// Of the looks, at that which was slowed down most often.
+    pub slowed_share: Option<f64>,
+    /// In the driver's words.
+    pub slowed_by: Vec<String>,
+}
+
+impl OnGpus {
+    /// `None` where nobody looked, or it computes on the CPU, or nobody knows on which it does.
+    pub fn of(seen: &Observation) -> Option<Self> {
+        let pass = seen.pass.filter(|pass| !pass.gpus.is_empty() && on_device(seen))?;
+        let indices = indices(seen)?;
+        let own: Vec<&GpuPass> = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index)).collect();
+        if own.is_empty() {
+            return None;
+        }
+        let growth = |gpu: &&GpuPass| {
+            let before = seen.launch.gpus_before.iter().find(|before| before.index == gpu.index)?;
+            gpu.memory_used_bytes?.checked_sub(before.memory_used_bytes).filter(|&bytes| bytes > 0)
+        };
+        let most = |of: fn(&GpuPass) -> Option<u32>| own.iter().filter_map(|gpu| of(gpu)).max();
+        let ends = |of: fn(&GpuPass) -> Option<(u32, u32)>| {
+            let all = own.iter().filter_map(|gpu| of(gpu));
+            all.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+        };
+        let slowed = own
+            .iter()
+            .filter(|gpu| gpu.looks > 0)
+            .filter_map(|gpu| Some(f64::from(gpu.throttled_looks?.min(gpu.looks)) / f64::from(gpu.looks)));
+        let reasons: BTreeSet<&String> = own.iter().flat_map(|gpu| &gpu.throttled_by).collect();
+        let watts = own.iter().map(|gpu| gpu.power_milliwatts.map(|it| f64::from(it) / 1000.0));
+        Some(Self {
+            process_bytes: own.iter().filter_map(|gpu| gpu.process_bytes).reduce(u64::saturating_add),
+            growth_bytes: own.iter().filter_map(growth).reduce(u64::saturating_add),
+            whole_bytes: own.iter().filter_map(|gpu| gpu.memory_used_bytes).reduce(u64::saturating_add),
+            busy_percent: most(|gpu| gpu.utilisation_percent).map(f64::from),
+            memory_busy_percent: most(|gpu| gpu.memory_utilisation_percent).map(f64::from),
+            // One of which it is not known leaves no sum.
+            watts: watts.collect::<Option<Vec<f64>>>().map(|each| each.iter().sum()),
+            clock_mhz: ends(|gpu| gpu.clock_mhz),
+            memory_clock_mhz: ends(|gpu| gpu.memory_clock_mhz),
+            celsius: most(|gpu| gpu.temperature_celsius),
+            slowed_share: slowed.reduce(f64::max),
+            slowed_by: reasons.into_iter().cloned().collect(),
+            indices,
+        })
+    }
+
+    /// Of the engine's processes where the driver names them. In a container, or under some kernels, it names none or by the
+    /// host's numbers: then what the whole devices hold more is the best there is.
+    pub fn counted_bytes(&self) -> Option<u64> {
+        self.process_bytes.or(self.growth_bytes)
+    }
+}
+
+/// NVML's, of those that were looked at in the pass.
+pub fn indices(seen: &Observation) -> Option<Vec<u32>> {
+    gpus_of(seen.pass?, index(seen), seen.machine, seen.limits)
+}
+
+/// CUDA's, of what is in effect; `cuda` alone is said of any of them.
+fn index(seen: &Observation) -> Option<u32> {
+    let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+    let asked = seen.configuration.map(|configuration| configuration.device.as_str());
+    match (stated, asked) {
+        (Some(stated), Some(asked)) => cuda_index(stated, asked),
+        (Some(only), None) | (None, Some(only)) => gpu_index(only),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machine_limits::GpuLimits;
+    use protocol::{Facts, Loaded};
+
+    use super::*;
+    use crate::machine::gpu::Cuda;
+    use crate::plan::scenario::Kind;
+    use crate::plan::{Configuration, Mode};
+    use crate::record::{GpuHeld, Launch, Sample};
+
+    fn machine(visible: Option<&str>) -> Machine {
+        let gpu = |index, uuid: &str| Gpu { index, uuid: Some(uuid.into()), ..Gpu::default() };
+        let visible_devices = visible.map(String::from);
+        let cuda = Cuda { device_order: "PCI_BUS_ID".into(), visible_devices };
+        Machine { gpus: vec![gpu(0, "GPU-a"), gpu(1, "GPU-b")], cuda: Some(cuda), ..Machine::default() }
+    }
+
+    fn gpu(index: u32, used: u64, process_bytes: Option<u64>) -> GpuPass {
+        GpuPass { index, memory_used_bytes: Some(used), process_bytes, looks: 4, ..GpuPass::default() }
+    }
+
+    fn launch(device: &str) -> Launch {
+        let facts = Facts { device: Some(device.into()), ..Facts::default() };
+        let held = |index, memory_used_bytes| GpuHeld { index, memory_used_bytes };
+        Launch {
+            loaded: Some(Loaded { facts, ..Loaded::default() }),
+            gpus_before: vec![held(0, 100), held(1, 30)],
+            ..Launch::default()
+        }
+    }
+
+    fn on(device: &str, visible: Option<&str>, gpus: [GpuPass; 2]) -> Option<OnGpus> {
+        let (launch, sample, machine) = (launch(device), Sample::default(), machine(visible));
+        let pass = Pass { gpus: gpus.to_vec(), ..Pass::default() };
+        let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        OnGpus::of(&Observation { pass: Some(&pass), machine: Some(&machine), ..seen })
+    }
+
+    #[test]
+    fn what_the_whole_device_grew_by_stands_in_where_the_driver_names_no_process() {
+        let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
+        let found = on("cuda:1", None, unnamed()).unwrap();
+        assert_eq!(
+            (found.indices.as_slice(), found.growth_bytes, found.whole_bytes),
+            (&[1][..], Some(60), Some(90))
+        );
+        assert_eq!((found.process_bytes, found.counted_bytes()), (None, Some(60)));
+        let named = on("cuda:1", None, [gpu(0, 170, None), gpu(1, 90, Some(55))]).unwrap();
+        assert_eq!(
+            (named.process_bytes, named.growth_bytes, named.counted_bytes()),
+            (Some(55), Some(60), Some(55))
+        );
+        // One that holds less than before grew by nothing that is known.
+        assert_eq!(on("cuda:0", None, [gpu(0, 90, None), gpu(1, 90, None)]).unwrap().counted_bytes(), None);
+        assert_eq!(on("cpu", None, unnamed()), None);
+        assert_eq!(on("cuda:2", None, unnamed()), None);
+        assert_eq!(on("metal", None, unnamed()), None);
+    }
+
+    #[test]
+    fn variables_and_the_drivers_own_word_say_which_gpu_a_name_means() {
+        let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
+        let indices = |device: &str, visible| on(device, visible, unnamed()).map(|found| found.indices);
+        assert_eq!(indices("CUDA", Some("1,0")), Some(vec![1]));
+        assert_eq!(indices("cuda:1", Some("1,0")), Some(vec![0]));
+        assert_eq!(indices("cuda", Some("GPU-b")), Some(vec![1]));
+        assert_eq!(indices("cuda:1", Some("GPU-b")), None);
+        // On several by their processes, whatever the name.
+        let both = on("cuda", None, [gpu(0, 170, Some(5)), gpu(1, 90, Some(6))]).unwrap();
+        assert_eq!(
+            (both.indices.as_slice(), both.process_bytes, both.growth_bytes),
+            (&[0, 1][..], Some(11), Some(130))
+        );
+        let probed = GpuLimits { index: 0, uuid: Some("B".into()), ..GpuLimits::default() };
+        let limits = Limits { gpus: vec![probed], ..Limits::default() };
+        assert_eq!(of_cuda(0, Some(&machine(None)), Some(&limits)), Some(1));
+        assert_eq!(of_cuda(1, Some(&machine(None)), Some(&limits)), Some(1));
+        assert_eq!(of_cuda(7, None, None), Some(7));
+    }
+
+    #[test]
+    fn an_engine_that_says_cuda_is_on_the_one_that_was_asked_for() {
+        let (launch, sample, machine) = (launch("cuda"), Sample::default(), machine(None));
+        let pass = Pass { gpus: vec![gpu(0, 170, None), gpu(1, 90, None)], ..Pass::default() };
+        let configuration = Configuration { device: "cuda:1".into(), ..Configuration::default() };
+        let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let seen = Observation {
+            pass: Some(&pass),
+            machine: Some(&machine),
+            configuration: Some(&configuration),
+            ..seen
+        };
+        assert_eq!(OnGpus::of(&seen).map(|found| found.indices), Some(vec![1]));
+    }
+
+    #[test]
+    fn several_gpus_come_to_sums_ends_and_what_slowed_any_of_them() {
+        let one = GpuPass {
+            utilisation_percent: Some(40),
+            power_milliwatts: Some(300_000),
+            clock_mhz: Some((1500, 1700)),
+            throttled_looks: Some(1),
+            throttled_by: vec!["sw_power_cap".into()],
+            ..gpu(0, 1, Some(1))
+        };
+        let other = GpuPass {
+            utilisation_percent: Some(90),
+            power_milliwatts: Some(150_500),
+            clock_mhz: Some((1600, 1980)),
+            throttled_looks: Some(4),
+            throttled_by: vec!["hw_slowdown".into()],
+            ..gpu(1, 1, Some(1))
+        };
+        let found = on("cuda", None, [one.clone(), other.clone()]).unwrap();
+        assert_eq!(
+            (found.busy_percent, found.watts, found.slowed_share),
+            (Some(90.0), Some(450.5), Some(1.0))
+        );
+        assert_eq!((found.clock_mhz, found.celsius), (Some((1500, 1980)), None));
+        assert_eq!(found.slowed_by, ["hw_slowdown", "sw_power_cap"]);
+        let silent = GpuPass { power_milliwatts: None, ..other };
+        assert_eq!(on("cuda", None, [one, silent]).unwrap().watts, None);
+    }
+}

@@ -1,0 +1,176 @@
+//! One request with everything around it that a metric may look at.
+
+use std::collections::HashMap;
+
+use machine_limits::Limits;
+use protocol::{Sequence, Stamp};
+
+use super::output_tokens;
+use crate::machine::Machine;
+use crate::plan::scenario::Kind;
+use crate::plan::{Configuration, Mode, Plan};
+use crate::record::{Idle, Launch, Pass, RunRecord, Sample};
+
+/// One request with everything that a metric may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation<'a> {
+    pub sample: &'a Sample,
+    /// The first request of the case in this launch, of whatever role, where it is known.
+    pub first: Option<&'a Sample>,
+    pub launch: &'a Launch,
+    pub kind: Kind,
+    pub mode: Mode,
+    /// Absent in what is put together by hand.
+    pub configuration: Option<&'a Configuration>,
+    pub machine: Option<&'a Machine>,
+    /// The best that any probe of the run saw.
+    pub limits: Option<&'a Limits>,
+    /// The pass of its case in its launch, where samplers looked on.
+    pub pass: Option<&'a Pass>,
+    /// The pass of its case where that was in another launch: what only samplers see was then seen there, and is not to be
+    /// thinned by launches in which nobody looked.
+    pub pass_elsewhere: Option<&'a Pass>,
+    /// What the machine's counters of energy count when nothing runs.
+    pub idle: &'a [Idle],
+    /// What a sum over the launch's processes counts once too often for pages that they share: the most that was seen.
+    pub counted_twice_bytes: u64,
+}
+
+/// What a record holds around its samples, sorted once.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    plan: &'a Plan,
+    machine: &'a Machine,
+    /// One probe is short, and neighbours can only make it slower: what the machine can do is the best that was seen.
+    limits: Option<Limits>,
+    /// By case.
+    passes: HashMap<usize, Vec<&'a Pass>>,
+    idle: &'a [Idle],
+    /// By launch: not every sample has a reading of its own.
+    counted_twice_bytes: HashMap<u32, u64>,
+}
+
+impl<'a> Surroundings<'a> {
+    pub fn of(record: &'a RunRecord) -> Self {
+        Self {
+            plan: &record.header.plan,
+            machine: &record.header.machine,
+            limits: Limits::best(record.limits.iter().map(|limits| &limits.probed)),
+            passes: by_case(&record.passes),
+            idle: &record.idle,
+            counted_twice_bytes: counted_twice(&record.samples),
+        }
+    }
+}
+
+fn by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
+    let mut all: HashMap<usize, Vec<&Pass>> = HashMap::new();
+    for pass in passes {
+        all.entry(pass.case).or_default().push(pass);
+    }
+    all
+}
+
+fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
+    let mut most = HashMap::new();
+    for (sample, held) in samples.iter().filter_map(|sample| Some((sample, sample.held?))) {
+        let once = held.anonymous_bytes.saturating_add(held.file_bytes);
+        let twice = held.resident_bytes.saturating_sub(once);
+        let of_launch = most.entry(sample.launch).or_insert(0);
+        *of_launch = twice.max(*of_launch);
+    }
+    most
+}
+
+impl<'a> Observation<'a> {
+    /// `None` when the sample's case is not in the plan.
+    pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
+        let case = around.plan.cases.get(sample.case)?;
+        let passes = around.passes.get(&sample.case).into_iter().flatten().copied();
+        let (here, elsewhere): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.launch == launch.launch);
+        let pass = here.last().copied();
+        Some(Self {
+            configuration: around.plan.configurations.get(case.configuration),
+            machine: Some(around.machine),
+            limits: around.limits.as_ref(),
+            pass,
+            pass_elsewhere: elsewhere.last().copied().filter(|_| pass.is_none()),
+            idle: around.idle,
+            counted_twice_bytes: around.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
+            ..Self::alone(sample, launch, case.workload.kind, around.plan.mode)
+        })
+    }
+
+    /// A request by itself.
+    pub fn alone(sample: &'a Sample, launch: &'a Launch, kind: Kind, mode: Mode) -> Self {
+        Self {
+            sample,
+            first: None,
+            launch,
+            kind,
+            mode,
+            configuration: None,
+            machine: None,
+            limits: None,
+            pass: None,
+            pass_elsewhere: None,
+            idle: &[],
+            counted_twice_bytes: 0,
+        }
+    }
+
+    pub fn with_first(self, first: Option<&'a Sample>) -> Self {
+        Self { first, ..self }
+    }
+
+    /// When the earliest sequence had its first token, and the latest its last, on the engine's clock.
+    pub fn first_and_last_ns(&self) -> Option<(u64, u64)> {
+        let ends = self.timed_sequences().map(|timed| (timed.first_ns, timed.last_ns));
+        ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+
+    /// An engine that was never asked (no `hello`) is taken by the wire's default, as one that leaves the field out.
+    pub fn stamp(&self) -> Stamp {
+        self.launch.hello.as_ref().map_or(Stamp::default(), |hello| hello.stamp)
+    }
+
+    /// Where times are only true at the end there is no first and no last token.
+    pub(super) fn timed_sequences(&self) -> impl Iterator<Item = Timed> {
+        let timed = self.stamp() != Stamp::End;
+        let sequences = self.sample.iteration.sequences.iter();
+        sequences.filter(move |_| timed).filter_map(Timed::of)
+    }
+}
+
+/// What the rates need of a sequence, whether it came as ids or as chunks of text.
+pub(super) struct Timed {
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Tokens that came after the first stamp. Several may share it: a chunk is not a token.
+    pub after_first: u64,
+    /// Positions that the first of these attends to.
+    pub positions: u64,
+}
+
+impl Timed {
+    fn of(sequence: &Sequence) -> Option<Self> {
+        if let Some(times) = sequence.token_ns.as_deref().filter(|times| !times.is_empty()) {
+            let (first_ns, last_ns) = (*times.first()?, *times.last()?);
+            let after_first = times.iter().filter(|&&ns| ns > first_ns).count() as u64;
+            let positions = positions(sequence, times.len() as u64, after_first);
+            return Some(Self { first_ns, last_ns, after_first, positions });
+        }
+        let chunks = sequence.chunks.as_deref()?;
+        let (first, last) = (chunks.first()?, chunks.last()?);
+        // A first chunk that does not say how many tokens it holds is taken for one token.
+        let in_first = u64::from(first.tokens.unwrap_or(1));
+        let after_first = output_tokens(sequence).saturating_sub(in_first);
+        let positions = positions(sequence, output_tokens(sequence), after_first);
+        Some(Self { first_ns: first.ns, last_ns: last.ns, after_first, positions })
+    }
+}
+
+/// The prompt's, and one for each token that was there with the first stamp.
+fn positions(sequence: &Sequence, tokens: u64, after_first: u64) -> u64 {
+    u64::from(sequence.prompt_tokens) + tokens.saturating_sub(after_first)
+}

@@ -1,0 +1,429 @@
+//! What an engine needs beside time: memory of the host and of the device, and energy. Counts are what engines and samplers
+//! stated; what nobody counted is absent, and what is no more than nothing too.
+
+use serde::Serialize;
+
+use super::Observation;
+use super::gpus::{self, OnGpus};
+use super::share::is_cpu;
+use crate::record::{Energy, Held, Idle, Pass};
+
+/// Counters of processors and of their memory begin so.
+const PACKAGES: &str = "package";
+/// A GPU's counter moves about ten times in a second: over less than one it may be a tenth off.
+const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
+
+/// The most that was resident, less what was counted more than once.
+pub fn peak_memory(seen: &Observation) -> Vec<f64> {
+    above_zero(peak_bytes(seen))
+}
+
+/// The most that was seen at one look: in the sampled pass, or after an answer where that was more. A launch without a pass
+/// has nothing to say where the case has one elsewhere: what is left after an answer is less than what the request took.
+fn held(seen: &Observation) -> Option<Held> {
+    if seen.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
+        return None;
+    }
+    let looks = [seen.pass.and_then(|pass| pass.held), seen.sample.held];
+    looks.into_iter().flatten().max_by_key(|held| held.anonymous_bytes.saturating_add(held.file_bytes))
+}
+
+pub fn memory_anonymous(seen: &Observation) -> Vec<f64> {
+    above_zero(held(seen).map(|held| held.anonymous_bytes as f64))
+}
+
+pub fn memory_file(seen: &Observation) -> Vec<f64> {
+    above_zero(held(seen).map(|held| held.file_bytes as f64))
+}
+
+/// Where weights lie on a device, the device's memory is what lies over them.
+pub fn memory_overhead(seen: &Observation) -> Vec<f64> {
+    let peak = if on_device(seen) { device_bytes(seen) } else { peak_bytes(seen) };
+    above_zero(peak.zip(weights_bytes(seen)).map(|(peak, weights)| peak - weights))
+}
+
+pub fn device_memory(seen: &Observation) -> Vec<f64> {
+    above_zero(device_bytes(seen))
+}
+
+pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
+    let joules = seen.pass.and_then(|pass| {
+        let drawn = joules_over_idle(seen, pass)?;
+        (pass.new_tokens > 0).then(|| drawn / pass.new_tokens as f64)
+    });
+    above_zero(joules)
+}
+
+/// What the counters of its GPUs alone counted: what is left where the processors' cannot be read, which without root is usual.
+pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
+    let pass = seen.pass.filter(|pass| pass.new_tokens > 0 && on_device(seen))?;
+    let own = counters_of_gpus(seen)?;
+    let drawn = own.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
+    let drawn: Vec<&Energy> = drawn.collect::<Option<_>>()?;
+    let joules = over_idle(seen, &drawn)? / pass.new_tokens as f64;
+    (joules > 0.0).then_some(joules)
+}
+
+/// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
+/// now or before, or could not be read: the sum would lack it.
+fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
+    let own: Vec<String> = if on_device(seen) { counters_of_gpus(seen)? } else { Vec::new() };
+    let counts = |counter: &str| counter.starts_with(PACKAGES) || own.iter().any(|gpu| gpu == counter);
+    let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
+    let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
+    let mut wanted = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&own);
+    if !wanted.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
+        return None;
+    }
+    over_idle(seen, &drawn)
+}
+
+fn over_idle(seen: &Observation, drawn: &[&Energy]) -> Option<f64> {
+    let over = |drawn: &&Energy| {
+        if !drawn.counter.starts_with(PACKAGES) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
+            return None;
+        }
+        let idle = watts(idle_of(seen.idle, &drawn.counter)?)?;
+        Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
+    };
+    let each: Option<Vec<f64>> = drawn.iter().map(over).collect();
+    each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
+}
+
+/// Those of the GPUs that it computes on. A part of one (MIG) has none of its own.
+fn counters_of_gpus(seen: &Observation) -> Option<Vec<String>> {
+    let indices = gpus::indices(seen)?;
+    let cut_up = |index: &u32| {
+        let gpus = seen.machine.into_iter().flat_map(|machine| &machine.gpus);
+        gpus.filter(|gpu| gpu.index == *index).any(|gpu| gpu.is_cut_up())
+    };
+    if indices.iter().any(cut_up) {
+        return None;
+    }
+    Some(indices.into_iter().map(|index| format!("gpu-{index}")).collect())
+}
+
+fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
+    idle.iter().flat_map(|idle| &idle.energy).find(|energy| energy.counter == counter)
+}
+
+/// What all counters count when nothing runs.
+pub fn idle_watts(idle: &[Idle]) -> Option<f64> {
+    let all = idle.iter().flat_map(|idle| &idle.energy).filter_map(watts);
+    all.reduce(|sum, watts| sum + watts)
+}
+
+fn watts(energy: &Energy) -> Option<f64> {
+    (energy.elapsed_ns > 0).then(|| energy.microjoules as f64 * 1e3 / energy.elapsed_ns as f64)
+}
+
+fn peak_bytes(seen: &Observation) -> Option<f64> {
+    let peak = seen.sample.peak_resident_bytes?;
+    Some(peak.saturating_sub(seen.counted_twice_bytes) as f64)
+}
+
+pub fn weights_bytes(seen: &Observation) -> Option<f64> {
+    let stated = seen.launch.loaded.as_ref()?.facts.weights_bytes;
+    stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
+}
+
+/// Where it computes: not on the CPU, as far as that is known.
+pub fn on_device(seen: &Observation) -> bool {
+    device(seen).is_some_and(|device| !is_cpu(device))
+}
+
+/// What is in effect; where the engine does not say, what it was asked for.
+fn device<'a>(seen: &Observation<'a>) -> Option<&'a str> {
+    let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+    stated.or_else(|| seen.configuration.map(|configuration| configuration.device.as_str()))
+}
+
+/// Whose word a figure of a device's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Known {
+    /// The engine's.
+    Stated,
+    /// The driver's, of the engine's processes.
+    Processes,
+    /// The driver's, of the whole device: what it holds more than just before the launch.
+    Growth,
+}
+
+/// What the engine states or what is counted, whichever is more: an engine knows its own allocator, and the driver also what
+/// libraries keep. Where somebody counted in another launch, only that launch knows both.
+pub fn device_memory_known(seen: &Observation) -> Option<(f64, Known)> {
+    let looked = |pass: &Pass| {
+        pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
+    };
+    if !on_device(seen) || seen.pass_elsewhere.is_some_and(looked) {
+        return None;
+    }
+    let on_gpus = OnGpus::of(seen);
+    let kind = if on_gpus.as_ref().is_some_and(|gpus| gpus.process_bytes.is_some()) {
+        Known::Processes
+    } else {
+        Known::Growth
+    };
+    let counted = on_gpus.and_then(|gpus| gpus.counted_bytes()).map(|bytes| (bytes as f64, kind));
+    let stated = stated_device_bytes(seen).map(|bytes| (bytes, Known::Stated));
+    let known = [counted, stated].into_iter().flatten().filter(|(bytes, _)| *bytes > 0.0);
+    known.reduce(|one, other| if other.0 > one.0 { other } else { one })
+}
+
+fn device_bytes(seen: &Observation) -> Option<f64> {
+    device_memory_known(seen).map(|(bytes, _)| bytes)
+}
+
+/// The most that the engine says that it held of it.
+pub fn stated_device_bytes(seen: &Observation) -> Option<f64> {
+    let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
+    let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
+    stated.max().map(|bytes| bytes as f64)
+}
+
+fn above_zero(number: Option<f64>) -> Vec<f64> {
+    number.filter(|number| *number > 0.0).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{DeviceMemory, Facts, Loaded};
+
+    use super::*;
+    use crate::machine::energy::Listed;
+    use crate::machine::{Gpu, Machine};
+    use crate::plan::Mode;
+    use crate::plan::scenario::Kind;
+    use crate::record::{GpuHeld, GpuPass, Launch, Sample};
+
+    const S: u64 = 1_000_000_000;
+
+    fn launch(device: &str, weights_bytes: Option<u64>) -> Launch {
+        let facts = Facts { device: Some(device.into()), weights_bytes, ..Facts::default() };
+        Launch { loaded: Some(Loaded { facts, ..Loaded::default() }), ..Launch::default() }
+    }
+
+    fn sample() -> Sample {
+        let held = Held { resident_bytes: 260, pss_bytes: 140, anonymous_bytes: 110, file_bytes: 30 };
+        Sample { peak_resident_bytes: Some(300), held: Some(held), ..Sample::default() }
+    }
+
+    fn energy(counter: &str, microjoules: u64, elapsed_ns: u64) -> Energy {
+        Energy { counter: counter.into(), microjoules, elapsed_ns }
+    }
+
+    #[test]
+    fn what_processes_share_counts_once_and_the_rest_is_over_the_weights() {
+        let (sample, launch) = (sample(), launch("cpu", Some(90)));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let seen = Observation { counted_twice_bytes: 120, ..alone };
+        assert_eq!((peak_memory(&alone), peak_memory(&seen)), (vec![300.0], vec![180.0]));
+        assert_eq!((memory_anonymous(&seen), memory_file(&seen)), (vec![110.0], vec![30.0]));
+        assert_eq!((memory_overhead(&seen), device_memory(&seen)), (vec![90.0], vec![]));
+    }
+
+    #[test]
+    fn what_a_request_takes_and_gives_back_counts_and_launches_in_which_nobody_looked_do_not_thin_it() {
+        let (sample, launch) = (sample(), launch("cpu", Some(90)));
+        let looked = |anonymous_bytes, file_bytes| Pass {
+            held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
+            ..Pass::default()
+        };
+        let parts = |seen: &Observation| (memory_anonymous(seen), memory_file(seen));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
+        for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
+            let seen = Observation { pass: Some(pass), ..alone };
+            assert_eq!(parts(&seen), (vec![expected.0], vec![expected.1]), "{pass:?}");
+        }
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&more), ..alone }), (vec![], vec![]));
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&blind), ..alone }), (vec![110.0], vec![30.0]));
+    }
+
+    #[test]
+    fn weights_that_were_not_stated_or_are_more_than_is_held_leave_nothing_to_say() {
+        let sample = sample();
+        for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
+            let launch = launch("cpu", weights);
+            let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            assert_eq!(memory_overhead(&seen), Vec::<f64>::new(), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn on_a_device_the_larger_of_what_is_stated_and_what_is_counted_is_its_memory() {
+        let (mut sample, launch) = (sample(), launch("cuda:0", Some(90)));
+        sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
+        let gpu = |index| GpuPass { index, process_bytes: Some(300), ..GpuPass::default() };
+        let pass = Pass { gpus: vec![gpu(0), gpu(1)], ..Pass::default() };
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
+        let seen = Observation { pass: Some(&pass), ..alone };
+        assert_eq!((device_memory(&seen), memory_overhead(&seen)), (vec![600.0], vec![510.0]));
+        let elsewhere = Observation { pass_elsewhere: Some(&pass), ..alone };
+        assert_eq!((device_memory(&elsewhere), memory_overhead(&elsewhere)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn it_is_said_whose_word_the_memory_of_a_device_is() {
+        let (mut sample, mut launch) = (sample(), launch("cuda:0", Some(90)));
+        launch.gpus_before = vec![GpuHeld { index: 0, memory_used_bytes: 1000 }];
+        let known = |sample: &Sample, process_bytes| {
+            let gpu =
+                GpuPass { process_bytes, memory_used_bytes: Some(1500), looks: 1, ..GpuPass::default() };
+            let pass = Pass { gpus: vec![gpu], ..Pass::default() };
+            let alone = Observation::alone(sample, &launch, Kind::Warm, Mode::Warm);
+            device_memory_known(&Observation { pass: Some(&pass), ..alone })
+        };
+        assert_eq!(known(&sample, Some(450)), Some((450.0, Known::Processes)));
+        assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
+        sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
+        assert_eq!(known(&sample, Some(450)), Some((480.0, Known::Stated)));
+        assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
+        let unseen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        assert_eq!(device_memory_known(&unseen), Some((480.0, Known::Stated)));
+    }
+
+    #[test]
+    fn a_part_of_a_gpu_and_a_moment_too_short_for_its_counter_have_no_energy() {
+        let cut = |mig| {
+            let gpus = vec![Gpu { mig: Some(mig), ..Gpu::default() }];
+            Machine { gpus, ..Machine::default() }
+        };
+        let (sample, launch, idle) =
+            (sample(), launch("cuda", None), [Idle { energy: vec![energy("gpu-0", 0, S)] }]);
+        let joules = |machine: &Machine, elapsed_ns| {
+            let drawn = vec![energy("gpu-0", 9_000_000, elapsed_ns)];
+            let pass = Pass { energy: drawn, new_tokens: 9, ..Pass::default() };
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            joules_per_token(&Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone })
+        };
+        assert_eq!(joules(&cut(false), S), [1.0]);
+        assert_eq!(joules(&cut(true), S), Vec::<f64>::new());
+        assert_eq!(joules(&cut(false), S - 1), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn energy_is_what_was_drawn_beyond_idle_over_the_new_tokens() {
+        // 30 J and 12 J in 3 s, of which 4 W and 1 W are drawn anyway: 27 J over 9 tokens.
+        let drawn = vec![energy("package-0", 30_000_000, 3 * S), energy("gpu-0", 12_000_000, 3 * S)];
+        let pass = Pass { energy: drawn, new_tokens: 9, prompt_tokens: 100, ..Pass::default() };
+        let idle = [Idle {
+            energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
+        }];
+        let (sample, launch) = (sample(), launch("cuda", None));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let joules =
+            |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
+        assert_eq!(joules(&pass, &idle), [3.0]);
+        assert_eq!(idle_watts(&idle), Some(5.0));
+        assert_eq!(joules_per_token(&alone), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn the_noise_of_a_gpu_that_an_engine_does_not_use_is_none_of_its_energy() {
+        let drawn =
+            ["package-0", "package-0 dram", "gpu-0", "gpu-1"].map(|name| energy(name, 9_000_000, S)).to_vec();
+        let still = drawn.iter().map(|drawn| energy(&drawn.counter, 0, S)).collect();
+        let (idle, sample) = ([Idle { energy: still }], sample());
+        let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
+        let unseen = vec![gpu(0, None), gpu(1, None)];
+        for (device, gpus, expected) in [
+            ("cpu", unseen.clone(), vec![2.0]),
+            ("cuda:1", unseen.clone(), vec![3.0]),
+            ("cuda:0", vec![gpu(0, None), gpu(1, Some(7))], vec![3.0]),
+            ("cuda:0", vec![gpu(0, Some(7)), gpu(1, Some(7))], vec![4.0]),
+            // Nobody knows which one.
+            ("metal", unseen.clone(), vec![]),
+            ("cuda:2", unseen, vec![]),
+        ] {
+            let launch = launch(device, None);
+            let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
+            assert_eq!(joules_per_token(&seen), expected, "{device} {:?}", pass.gpus);
+        }
+    }
+
+    #[test]
+    fn energy_of_which_a_part_cannot_be_read_is_not_known_and_never_half() {
+        let listed = |name: &str, trouble: Option<&str>| Listed {
+            name: name.into(),
+            trouble: trouble.map(String::from),
+        };
+        let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
+        let half = Machine { energy_counters, ..Machine::default() };
+        let other = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
+        let (sample, launch) = (sample(), launch("cpu", None));
+        let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
+        let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
+        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..seen }), Vec::<f64>::new());
+        assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..seen }), [1.0]);
+    }
+
+    #[test]
+    fn where_only_root_reads_the_processors_counters_the_energy_of_its_gpus_is_known_all_the_same() {
+        let listed = |name: &str, trouble: Option<&str>| Listed {
+            name: name.into(),
+            trouble: trouble.map(String::from),
+        };
+        let energy_counters = ["package-0", "gpu-0", "gpu-1"]
+            .map(|it| listed(it, (it == "package-0").then_some("permission denied")));
+        let gpus = vec![Gpu::default(), Gpu { index: 1, ..Gpu::default() }];
+        let bare = Machine { energy_counters: energy_counters.to_vec(), gpus, ..Machine::default() };
+        let idle = [Idle { energy: vec![energy("gpu-0", 1_000_000, S), energy("gpu-1", 2_000_000, S)] }];
+        let sample = sample();
+        let joules = |device: &str, machine: &Machine, drawn: Vec<Energy>, new_tokens| {
+            let (launch, pass) =
+                (launch(device, None), Pass { energy: drawn, new_tokens, ..Pass::default() });
+            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let seen = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
+            (joules_per_token(&seen), gpu_joules_per_token(&seen))
+        };
+        let drawn = |elapsed_ns| {
+            vec![energy("gpu-0", 90_000_000, elapsed_ns), energy("gpu-1", 20_000_000, elapsed_ns)]
+        };
+        // 20 J in 2 s, of which 2 W are drawn anyway: 16 J over 8 tokens, and nothing of the other GPU's.
+        assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 8), (vec![], Some(2.0)));
+        // Processors that can be read are in the one and never in the other.
+        let root = Machine { energy_counters: vec![listed("package-0", None)], ..bare.clone() };
+        let all = [drawn(2 * S), vec![energy("package-0", 9_000_000, 2 * S)]].concat();
+        assert_eq!(joules("cuda:1", &root, all, 8).1, Some(2.0));
+        assert_eq!(joules("cpu", &bare, drawn(2 * S), 8), (vec![], None));
+        assert_eq!(joules("cuda:1", &bare, drawn(S / 2), 8).1, None);
+        assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 0).1, None);
+        assert_eq!(joules("cuda:1", &bare, vec![energy("gpu-1", 2_000_000, 2 * S)], 8).1, None);
+        assert_eq!(joules("cuda:0", &bare, vec![energy("gpu-1", 90_000_000, 2 * S)], 8).1, None);
+    }
+
+    #[test]
+    fn energy_that_nobody_counted_or_that_is_no_more_than_idle_is_not_zero_but_unknown() {
+        let (sample, launch) = (sample(), launch("cpu", None));
+        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let drawn = |microjoules| Pass {
+            energy: vec![energy("package-0", microjoules, S)],
+            new_tokens: 9,
+            ..Pass::default()
+        };
+        let idle = [Idle { energy: vec![energy("package-0", 5_000_000, S)] }];
+        let other = [Idle { energy: vec![energy("package-1", 5_000_000, S)] }];
+        let torn = [Idle { energy: vec![energy("package-0", 5_000_000, 0)] }];
+        let none = Pass { energy: Vec::new(), ..drawn(0) };
+        let no_tokens = Pass { new_tokens: 0, ..drawn(9_000_000) };
+        for (pass, idle) in [
+            (&drawn(5_000_000), &idle[..]),
+            (&drawn(9_000_000), &other),
+            (&drawn(9_000_000), &torn),
+            (&drawn(9_000_000), &[]),
+            (&none, &idle),
+            (&no_tokens, &idle),
+        ] {
+            let seen = Observation { pass: Some(pass), idle, ..alone };
+            assert_eq!(joules_per_token(&seen), Vec::<f64>::new(), "{pass:?} {idle:?}");
+        }
+        assert_eq!((idle_watts(&[]), idle_watts(&torn)), (None, None));
+    }
+}

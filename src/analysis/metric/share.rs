@@ -1,0 +1,286 @@
+//! How far a request was from what the machine can do: bytes that a decode must move over bytes that memory gives, operations
+//! of a prefill over those that units do. Both count what the work needs, not what an engine did: whoever reads weights twice
+//! has the smaller share. A share above one is kept: no engine does more than the machine, so the probes met a slower one, or
+//! one of the facts is wrong.
+
+use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
+use protocol::{Facts, Sequence};
+
+use super::limits::{Key, Of};
+use super::{Observation, positive};
+use crate::machine::Cpu;
+use crate::plan::dtype::bits;
+use crate::plan::scenario::Kind;
+use crate::plan::{Configuration, Sizes};
+
+/// Weights that lie in a cache are not read from memory, and a cache keeps some of what is less than four times as large.
+const TIMES_THE_CACHE: f64 = 4.0;
+/// Where the machine does not say: more than most have.
+const UNKNOWN_CACHE: u64 = 256 << 20;
+
+/// Of the memory's bandwidth, while tokens after the first were made.
+pub fn bandwidth(seen: &Observation) -> Vec<f64> {
+    bandwidth_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+/// Of the units' rate, from the start to the first token.
+pub fn compute(seen: &Observation) -> Vec<f64> {
+    compute_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+/// Why a request has no share, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Its weights are so few that caches hold some or all of them; how much these hold, where the machine says it.
+    InCaches { cache_bytes: Option<u64> },
+}
+
+/// Also where nothing was probed for that very reason.
+pub fn why_absent(seen: &Observation) -> Option<Absent> {
+    let configuration = seen.configuration?;
+    let facts = &seen.launch.loaded.as_ref()?.facts;
+    let weights = weight_bytes(configuration.model.sizes.as_ref()?, facts.weights_dtype.as_deref()?)?;
+    let device = facts.device.as_ref().unwrap_or(&configuration.device);
+    let cache_bytes = if is_cpu(device) {
+        last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
+    } else {
+        match Place::of(facts, configuration, seen.limits?)? {
+            Place::Gpu(gpu) => gpu.l2_bytes,
+            Place::Cpu { .. } => None,
+        }
+    };
+    (weights < beyond(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
+}
+
+/// What the share of bandwidth is of, where there is one.
+pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
+    bandwidth_of(seen)?;
+    let (device, threads) = match Around::of(seen)?.place {
+        Place::Cpu { limits, threads } => {
+            ("cpu".into(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
+        }
+        Place::Gpu(gpu) => (format!("cuda:{}", gpu.index), None),
+    };
+    Some(Key { device, threads, of: Of::Memory })
+}
+
+/// What the share of arithmetic is of, where there is one.
+pub fn compute_limit(seen: &Observation) -> Option<Key> {
+    compute_of(seen)?;
+    let around = Around::of(seen)?;
+    let unit = around.place.unit(around.facts)?;
+    let (device, threads) = match around.place {
+        Place::Cpu { .. } => ("cpu".into(), Some(unit.threads)),
+        Place::Gpu(gpu) => (format!("cuda:{}", gpu.index), None),
+    };
+    Some(Key { device, threads, of: Of::Unit(unit.unit.clone(), unit.loads) })
+}
+
+fn bandwidth_of(seen: &Observation) -> Option<f64> {
+    let around = Around::of(seen)?;
+    let weights = weight_bytes(around.sizes, around.facts.weights_dtype.as_deref()?)?;
+    if weights < around.place.cached_below(&seen.machine?.cpu) {
+        return None;
+    }
+    // An engine that does not say what its cache holds has what it computes with.
+    let kv_dtype = around.facts.kv_dtype.as_ref().or(around.facts.compute_dtype.as_ref());
+    let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
+    let position = around.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
+    // In a batch every sequence takes a step with the same reading of the weights.
+    let steps = seen.timed_sequences().map(|timed| timed.after_first).max()? as f64;
+    let positions: f64 =
+        seen.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
+    let (first_ns, last_ns) = seen.first_and_last_ns()?;
+    let seconds = positive(last_ns, first_ns)? / 1e9;
+    let bytes = steps * weights + positions * position;
+    (steps > 0.0).then_some(bytes / seconds / around.place.read_rate()?)
+}
+
+fn compute_of(seen: &Observation) -> Option<f64> {
+    let around = Around::of(seen).filter(|_| seen.kind == Kind::Warm)?;
+    let sequences = &seen.sample.iteration.sequences;
+    let operations: f64 = sequences.iter().map(|sequence| prefill_operations(around.sizes, sequence)).sum();
+    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max()?;
+    let seconds = positive(first_ns, seen.sample.iteration.start_ns)? / 1e9;
+    (operations > 0.0).then_some(operations / seconds / around.place.unit(around.facts)?.per_second()?)
+}
+
+/// What both shares need, where it is known: of a model whose sizes are known, where limits were probed.
+struct Around<'a> {
+    sizes: &'a Sizes,
+    facts: &'a Facts,
+    place: Place<'a>,
+}
+
+/// What an engine computed on, by its own word where it gives it.
+enum Place<'a> {
+    /// As many threads as it was given, whatever it says: one that uses more shows by its share.
+    Cpu {
+        limits: &'a Limits,
+        threads: u32,
+    },
+    Gpu(&'a GpuLimits),
+}
+
+impl<'a> Around<'a> {
+    fn of(seen: &Observation<'a>) -> Option<Self> {
+        let configuration = seen.configuration?;
+        let facts = &seen.launch.loaded.as_ref()?.facts;
+        let place = Place::of(facts, configuration, seen.limits?)?;
+        Some(Self { sizes: configuration.model.sizes.as_ref()?, facts, place })
+    }
+}
+
+impl<'a> Place<'a> {
+    fn of(facts: &Facts, configuration: &Configuration, limits: &'a Limits) -> Option<Self> {
+        let device = facts.device.as_ref().unwrap_or(&configuration.device);
+        if is_cpu(device) {
+            return Some(Self::Cpu { limits, threads: configuration.threads });
+        }
+        // Both count as CUDA does in the processes that this program starts.
+        let index = cuda_index(device, &configuration.device)?;
+        limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
+    }
+
+    fn cached_below(&self, cpu: &Cpu) -> f64 {
+        match self {
+            Self::Cpu { threads, .. } => cached_below(cpu, *threads),
+            Self::Gpu(gpu) => beyond(gpu.l2_bytes),
+        }
+    }
+
+    fn read_rate(&self) -> Option<f64> {
+        match self {
+            Self::Cpu { limits, threads } => read_rate(limits, *threads),
+            Self::Gpu(gpu) => gpu.copies.as_ref().and_then(Copies::bytes_per_second),
+        }
+    }
+
+    fn unit(&self, facts: &Facts) -> Option<&'a Operations> {
+        match self {
+            Self::Cpu { limits, threads } => fastest(limits, *threads, units_for(facts)?),
+            Self::Gpu(gpu) => matrix(gpu, facts.compute_dtype.as_deref()?),
+        }
+    }
+}
+
+pub fn is_cpu(device: &str) -> bool {
+    device.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("cpu"))
+}
+
+/// Of what an engine says that it computes on: `cuda` is said of any of them, and is then the one that was asked for.
+pub fn cuda_index(stated: &str, asked: &str) -> Option<u32> {
+    let index = gpu_index(stated)?;
+    if stated.contains(':') { Some(index) } else { gpu_index(asked) }
+}
+
+/// CUDA's, of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
+pub fn gpu_index(device: &str) -> Option<u32> {
+    let device = device.to_ascii_lowercase();
+    let after = device.strip_prefix("cuda")?;
+    if after.is_empty() { Some(0) } else { after.strip_prefix(':')?.parse().ok() }
+}
+
+/// Read for one token of a decode.
+pub fn weight_bytes(sizes: &Sizes, dtype: &str) -> Option<f64> {
+    Some(sizes.read_per_token as f64 * bits(dtype)? / 8.0).filter(|&bytes| bytes > 0.0)
+}
+
+/// Weights of fewer bytes may be read from caches.
+pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
+    beyond(last_level_cache_bytes(cpu, threads))
+}
+
+fn beyond(cache_bytes: Option<u64>) -> f64 {
+    TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
+}
+
+/// Of all last-level caches that so many threads can be beside; `None` where the machine does not say.
+pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
+    let last = cpu.caches.iter().filter(|cache| cache.size_bytes > 0).max_by_key(|cache| cache.level)?;
+    let instances = cpu.logical_cores.map_or(1, |cores| cores.div_ceil(last.shared_by.max(1)));
+    Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
+}
+
+/// Positions of the cache that so many tokens read together, when the first of them reads `first`: each has one more.
+fn positions_read(first: u64, tokens: u64) -> f64 {
+    let (first, tokens) = (first as f64, tokens as f64);
+    tokens * first + tokens * (tokens - 1.0) / 2.0
+}
+
+/// A multiplication and an addition for each weight and computed token, those of the output for the last token alone; and for
+/// each key and value that a token attends to, its own and those before it.
+fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
+    let prompt = u64::from(sequence.prompt_tokens);
+    let cached = u64::from(sequence.cached_prompt_tokens.unwrap_or(0)).min(prompt);
+    let computed = prompt - cached;
+    if computed == 0 {
+        return 0.0;
+    }
+    let every = sizes.read_per_token.saturating_sub(sizes.output) as f64;
+    let weights = every * computed as f64 + sizes.output as f64;
+    let attended = positions_read(cached + 1, computed) * sizes.attended_per_position as f64;
+    2.0 * (weights + attended)
+}
+
+/// Units by their name in a record, and whether with loads: tiles are never without.
+type Units = &'static [(&'static str, bool)];
+
+const FOR_F32: Units = &[("f32_fma", false)];
+const FOR_BF16: Units = &[("f32_fma", false), ("avx512_bf16", false), ("amx_bf16", true)];
+const FOR_INT8: Units = &[
+    ("f32_fma", false),
+    ("avx512_bf16", false),
+    ("amx_bf16", true),
+    ("avx_vnni", false),
+    ("avx512_vnni", false),
+    ("amx_int8", true),
+];
+
+/// What its dtypes let it use. Weights of eight bits and fewer are multiplied as such by some and widened by others; the limit
+/// is that of those who do it the fast way.
+fn units_for(facts: &Facts) -> Option<Units> {
+    let of = |dtype: &Option<String>| bits(dtype.as_ref()?);
+    let (weights, compute) = (of(&facts.weights_dtype), of(&facts.compute_dtype)?);
+    match weights.map_or(compute, |weights| weights.min(compute)) {
+        narrow if narrow < 16.0 => Some(FOR_INT8),
+        _ if compute <= 16.0 => Some(FOR_BF16),
+        _ => Some(FOR_F32),
+    }
+}
+
+/// The most threads that something was probed with and that are no more than these.
+fn probed_for<T>(probed: &[T], threads_of: fn(&T) -> u32, threads: u32) -> Option<u32> {
+    probed.iter().map(threads_of).filter(|&it| it <= threads).max()
+}
+
+/// Bytes per second: the best over streams.
+fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
+    let most = probed_for(&limits.reads, |it| it.threads, threads)?;
+    let rates = limits.reads.iter().filter(|it| it.threads == most).filter_map(Reads::bytes_per_second);
+    rates.reduce(f64::max)
+}
+
+/// The one of these units that does the most.
+fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
+    let most = probed_for(&limits.units, |it| it.threads, threads)?;
+    let usable = limits.units.iter().filter(|it| it.threads == most && it.per_second().is_some());
+    let usable = usable.filter(|it| units.contains(&(it.unit.as_str(), it.loads)));
+    usable.max_by(|one, other| one.per_second().unwrap_or(0.0).total_cmp(&other.per_second().unwrap_or(0.0)))
+}
+
+/// Of the kind of number that it says it computes with: narrower weights are widened before. One that computes f32 in fewer
+/// bits than it says is above its limit.
+fn matrix<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
+    let unit = match dtype.to_ascii_lowercase().as_str() {
+        "bf16" | "bfloat16" => "cublas_bf16",
+        "f16" | "float16" => "cublas_f16",
+        "tf32" => "cublas_tf32",
+        "f32" | "float32" => "cublas_f32",
+        _ => return None,
+    };
+    gpu.matrix.iter().find(|it| it.unit == unit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+use protocol::{HelloFacts, Iteration, Loaded, Stamp};
+
+use super::*;
+use crate::analysis::metric::named;
+use crate::machine::Machine;
+use crate::machine::cpu::Cache;
+use crate::plan::{Configuration, Mode, Model};
+use crate::record::{self, Launch, Sample};
+
+const MS: u64 = 1_000_000;
+const NOTHING: &[f64] = &[];
+
+/// Llama-3.2-1B: a tied table of 128,256 x 2,048, and 16 layers of 60,821,504 numbers, and a last norm of 2,048.
+const LLAMA: Sizes = Sizes {
+    parameters: 1_235_814_400,
+    read_per_token: 1_235_814_400 + 2048,
+    output: 128_256 * 2048,
+    kv_numbers_per_position: 2 * 16 * 8 * 64,
+    attended_per_position: 2 * 16 * 32 * 64,
+};
+
+/// A request as it would stand in a record, on two threads of a machine with a cache of 32 MiB.
+struct Seen {
+    configuration: Configuration,
+    machine: Machine,
+    limits: record::Limits,
+    launch: Launch,
+    sample: Sample,
+    kind: Kind,
+}
+
+impl Seen {
+    fn of(sequences: Vec<Sequence>) -> Self {
+        let model = Model { sizes: Some(LLAMA), ..Model::default() };
+        let cache = Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, shared_by: 2 };
+        let cpu = Cpu { logical_cores: Some(2), caches: vec![cache], ..Cpu::default() };
+        let reads = |threads, streams, bytes| Reads { threads, streams, bytes, ns: 1_000_000_000 };
+        let unit = |unit: &str, loads, operations: f64| Operations {
+            unit: unit.into(),
+            loads,
+            threads: 2,
+            operations: operations as u64,
+            ns: 1_000_000_000,
+        };
+        let probed = Limits {
+            reads: vec![
+                reads(1, 1, 20_000_000_000),
+                reads(2, 1, 30_000_000_000),
+                reads(2, 4, 40_000_000_000),
+            ],
+            units: vec![
+                unit("f32_fma", false, 0.2e12),
+                unit("avx512_bf16", false, 0.4e12),
+                unit("avx512_vnni", false, 0.8e12),
+                unit("amx_bf16", false, 5.8e12),
+                unit("amx_bf16", true, 4e12),
+                unit("amx_int8", true, 10e12),
+            ],
+            ..Limits::default()
+        };
+        let facts = Facts {
+            device: Some("cpu".into()),
+            weights_dtype: Some("bf16".into()),
+            compute_dtype: Some("bf16".into()),
+            kv_dtype: Some("bf16".into()),
+            ..Facts::default()
+        };
+        let hello = HelloFacts { stamp: Stamp::Token, ..HelloFacts::default() };
+        let iteration = Iteration { start_ns: 0, end_ns: u64::MAX, sequences };
+        Self {
+            configuration: Configuration {
+                model,
+                device: "cpu".into(),
+                threads: 2,
+                ..Configuration::default()
+            },
+            machine: Machine { cpu, ..Machine::default() },
+            limits: record::Limits { block: 0, probed },
+            launch: Launch {
+                hello: Some(hello),
+                loaded: Some(Loaded { facts, ..Loaded::default() }),
+                ..Launch::default()
+            },
+            sample: Sample { iteration, ..Sample::default() },
+            kind: Kind::Warm,
+        }
+    }
+
+    fn dtypes(mut self, weights: &str, compute: Option<&str>) -> Self {
+        let facts = &mut self.launch.loaded.as_mut().unwrap().facts;
+        (facts.weights_dtype, facts.compute_dtype) = (Some(weights.into()), compute.map(Into::into));
+        self
+    }
+
+    fn share(&self, metric: &str) -> Vec<f64> {
+        (named(metric).unwrap().of)(&Observation {
+            configuration: Some(&self.configuration),
+            machine: Some(&self.machine),
+            limits: Some(&self.limits.probed),
+            ..Observation::alone(&self.sample, &self.launch, self.kind, Mode::Warm)
+        })
+    }
+}
+
+/// Tokens at those milliseconds after a prompt.
+fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
+    Sequence {
+        prompt_tokens,
+        output_ids: Some(vec![7; token_ms.len()]),
+        token_ns: Some(token_ms.iter().map(|ms| ms * MS).collect()),
+        ..Sequence::default()
+    }
+}
+
+fn assert_near(found: &[f64], expected: f64) {
+    assert!(found.len() == 1 && (found[0] / expected - 1.0).abs() < 1e-9, "{found:?}, expected {expected}");
+}
+
+#[test]
+fn a_llama_of_a_billion_moves_two_and_a_half_gigabytes_for_a_token_in_bf16() {
+    let gigabytes = |dtype| (weight_bytes(&LLAMA, dtype).unwrap() / 1e6).round() / 1e3;
+    assert_eq!(gigabytes("BF16"), 2.472);
+    assert_eq!(gigabytes("q8_0"), 1.313);
+    assert_eq!(gigabytes("q4_k"), 0.695);
+    assert_eq!(weight_bytes(&LLAMA, "of_later"), None);
+}
+
+#[test]
+fn a_decode_has_the_share_of_bandwidth_that_its_bytes_and_its_time_give() {
+    // Three tokens in 300 ms after one of a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768 bytes. At
+    // two threads the best read is 40 GB/s, with four streams.
+    let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
+    let seen = || Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
+    assert_near(&seen().share("bandwidth_share"), bytes / 0.3 / 40e9);
+    // On one thread the limit is what one thread reads, and more threads than were probed have that of all.
+    let threads = |threads| {
+        let mut seen = seen();
+        seen.configuration.threads = threads;
+        seen.share("bandwidth_share")
+    };
+    assert_near(&threads(1), bytes / 0.3 / 20e9);
+    assert_near(&threads(9), bytes / 0.3 / 40e9);
+    assert_eq!(threads(0), NOTHING);
+}
+
+#[test]
+fn a_cache_of_another_dtype_than_the_weights_counts_as_such() {
+    let mut seen = Seen::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
+    let weights = 1_235_816_448.0 * 8.5 / 8.0;
+    assert_near(&seen.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
+    // Where it is not stated, it is what is computed with.
+    seen.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
+    assert_near(&seen.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
+}
+
+#[test]
+fn a_batch_reads_the_weights_once_for_all_its_sequences() {
+    let seen = Seen::of(vec![sequence(10, &[50, 150, 250]), sequence(20, &[50, 150, 250])]);
+    let positions = f64::from(11 + 12 + 21 + 22);
+    assert_near(
+        &seen.share("bandwidth_share"),
+        (2.0 * 2.0 * 1_235_816_448.0 + positions * 32_768.0) / 0.2 / 40e9,
+    );
+}
+
+#[test]
+fn a_prefill_has_the_share_of_operations_that_its_dtype_could_use() {
+    // 100 tokens in 2 s: every weight but the output's for each, the output's for the last; 5,050 pairs of a token and one
+    // that it attends to.
+    let operations = 2.0 * ((1_235_816_448.0 - 262_668_288.0) * 100.0 + 262_668_288.0 + 5050.0 * 65_536.0);
+    let of = |weights, compute| {
+        Seen::of(vec![sequence(100, &[2000])]).dtypes(weights, Some(compute)).share("compute_share")
+    };
+    assert_near(&of("f32", "f32"), operations / 2.0 / 0.2e12);
+    assert_near(&of("bf16", "f32"), operations / 2.0 / 0.2e12);
+    // Of tiles with their loads, not of tiles that stay in registers.
+    assert_near(&of("bf16", "bf16"), operations / 2.0 / 4e12);
+    assert_near(&of("q8_0", "f32"), operations / 2.0 / 10e12);
+    assert_near(&of("q4_0", "int8"), operations / 2.0 / 10e12);
+}
+
+#[test]
+fn without_tiles_the_widest_unit_that_is_there_is_the_limit() {
+    let mut seen = Seen::of(vec![sequence(100, &[2000])]);
+    let with = seen.share("compute_share")[0];
+    seen.limits.probed.units.retain(|unit| !unit.unit.starts_with("amx"));
+    assert_near(&seen.share("compute_share"), with * 10.0);
+    seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
+    assert_near(&seen.share("compute_share"), with * 20.0);
+    seen.limits.probed.units.clear();
+    assert_eq!(seen.share("compute_share"), NOTHING);
+}
+
+#[test]
+fn prompt_tokens_from_a_cache_are_not_computed_but_are_attended_to() {
+    let mut cached = sequence(100, &[2000]);
+    cached.cached_prompt_tokens = Some(90);
+    let pairs: f64 = (91..=100).map(f64::from).sum();
+    assert_eq!(
+        prefill_operations(&LLAMA, &cached),
+        2.0 * ((1_235_816_448.0 - 262_668_288.0) * 10.0 + 262_668_288.0 + pairs * 65_536.0)
+    );
+    cached.cached_prompt_tokens = Some(u32::MAX);
+    assert_eq!(prefill_operations(&LLAMA, &cached), 0.0);
+}
+
+#[test]
+fn weights_that_caches_may_hold_have_no_share_of_bandwidth() {
+    let mut seen = Seen::of(vec![sequence(10, &[50, 350])]);
+    // 128 MiB of bf16, and one weight less.
+    seen.configuration.model.sizes.as_mut().unwrap().read_per_token = 64 << 20;
+    assert_eq!(seen.share("bandwidth_share").len(), 1);
+    assert_eq!(seen.share("compute_share").len(), 1);
+    seen.configuration.model.sizes.as_mut().unwrap().read_per_token -= 1;
+    assert_eq!(seen.share("bandwidth_share"), NOTHING);
+}
+
+#[test]
+fn threads_beside_several_last_level_caches_have_all_of_them() {
+    let cache = |level, size_bytes, shared_by| Cache { level, size_bytes, shared_by, ..Cache::default() };
+    let cpu = |caches| Cpu { logical_cores: Some(64), caches, ..Cpu::default() };
+    let several = cpu(vec![cache(1, 32 << 10, 2), cache(2, 1 << 20, 2), cache(3, 32 << 20, 16)]);
+    let found = [1, 2, 4, 100].map(|threads| last_level_cache_bytes(&several, threads));
+    assert_eq!(found, [32, 64, 128, 128].map(|mib| Some(mib << 20)));
+    assert_eq!(last_level_cache_bytes(&cpu(Vec::new()), 4), None);
+    assert_eq!(cached_below(&cpu(Vec::new()), 4), f64::from(1 << 30));
+}
+
+#[test]
+fn what_is_not_known_leaves_the_share_out() {
+    let both = |seen: &Seen| ["bandwidth_share", "compute_share"].map(|metric| seen.share(metric).len());
+    let seen = || Seen::of(vec![sequence(10, &[50, 350])]);
+    assert_eq!(both(&seen()), [1, 1]);
+    assert_eq!(both(&seen().dtypes("of_later", Some("of_later"))), [0, 0]);
+    assert_eq!(both(&seen().dtypes("bf16", None)), [1, 0]);
+    let unsized_model = |mut seen: Seen| {
+        seen.configuration.model.sizes = None;
+        both(&seen)
+    };
+    assert_eq!(unsized_model(seen()), [0, 0]);
+    let elsewhere = |mut seen: Seen| {
+        seen.launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
+        both(&seen)
+    };
+    assert_eq!(elsewhere(seen()), [0, 0]);
+    let unloaded = |mut seen: Seen| {
+        seen.launch.loaded = None;
+        both(&seen)
+    };
+    assert_eq!(unloaded(seen()), [0, 0]);
+    let unprobed = |mut seen: Seen| {
+        seen.limits.probed = Limits::default();
+        both(&seen)
+    };
+    assert_eq!(unprobed(seen()), [0, 0]);
+    let cold = |mut seen: Seen| {
+        seen.kind = Kind::Launch;
+        both(&seen)
+    };
+    assert_eq!(cold(seen()), [1, 0]);
+}
+
+#[test]
+fn absurd_facts_give_no_share_that_is_no_number() {
+    let mut seen = Seen::of(vec![sequence(u32::MAX, &[1, 1, 2]), sequence(0, &[]), Sequence::default()]);
+    seen.configuration.model.sizes = Some(Sizes {
+        parameters: u64::MAX,
+        read_per_token: u64::MAX,
+        output: u64::MAX,
+        kv_numbers_per_position: u64::MAX,
+        attended_per_position: u64::MAX,
+    });
+    for ns in [0, 1, u64::MAX] {
+        seen.limits.probed.reads.iter_mut().for_each(|it| it.ns = ns);
+        seen.limits.probed.units.iter_mut().for_each(|it| it.ns = ns);
+        for metric in ["bandwidth_share", "compute_share"] {
+            assert!(seen.share(metric).iter().all(|share| share.is_finite()), "{metric} at {ns}");
+        }
+    }
+}
+
+#[test]
+fn bits_are_those_of_the_blocks_that_files_hold() {
+    for dtype in model_files::Dtype::ALL {
+        let (numbers, bytes) = dtype.block();
+        assert_eq!(bits(dtype.as_str()), Some(bytes as f64 * 8.0 / numbers as f64), "{dtype:?}");
+    }
+}
+
+/// On the second GPU of a machine, as its engine says it.
+fn on_a_gpu(device: &str, gpu: GpuLimits) -> Seen {
+    let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
+    seen.configuration.device = "cuda:1".into();
+    seen.launch.loaded.as_mut().unwrap().facts.device = Some(device.into());
+    seen.limits.probed.gpus = vec![GpuLimits::default(), GpuLimits { index: 1, ..gpu }];
+    seen
+}
+
+fn gpu() -> GpuLimits {
+    let product = |unit: &str, operations| Operations {
+        unit: unit.into(),
+        operations,
+        ns: 1_000_000_000,
+        ..Operations::default()
+    };
+    GpuLimits {
+        l2_bytes: Some(50 << 20),
+        copies: Some(Copies { bytes: 80_000_000_000, ns: 1_000_000_000 }),
+        matrix: vec![product("cublas_bf16", 40_000_000_000_000), product("cublas_f32", 5_000_000_000_000)],
+        ..GpuLimits::default()
+    }
+}
+
+#[test]
+fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dtype() {
+    let on_cpu = |dtype: &str, metric: &str| {
+        let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
+        // What the shares below are of: 40 GB/s and 0.2 Tops/s of f32.
+        seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
+        seen.share(metric)[0]
+    };
+    for device in ["cuda:1", "cuda", "CUDA:1", "Cuda"] {
+        let on_gpu = || on_a_gpu(device, gpu());
+        assert_near(&on_gpu().share("bandwidth_share"), on_cpu("bf16", "bandwidth_share") * 40.0 / 80.0);
+        let share = |dtype| on_gpu().dtypes("bf16", Some(dtype)).share("compute_share");
+        assert_near(&share("bf16"), on_cpu("bf16", "compute_share") * 0.2 / 40.0);
+        assert_near(&share("F32"), on_cpu("f32", "compute_share") * 0.2 / 5.0);
+        assert_eq!(share("f16"), NOTHING);
+        assert_eq!(share("fp8"), NOTHING);
+    }
+}
+
+#[test]
+fn a_gpu_of_which_nothing_is_known_or_that_was_not_asked_has_no_shares() {
+    let shares = |seen: &Seen| [seen.share("bandwidth_share"), seen.share("compute_share")].concat();
+    assert_eq!(shares(&on_a_gpu("cuda:1", GpuLimits::default())), NOTHING);
+    for device in ["cuda:0", "cuda:2", "cuda:x", "cudax", "metal", "cuda:"] {
+        assert_eq!(shares(&on_a_gpu(device, gpu())), NOTHING, "{device}");
+    }
+}
+
+#[test]
+fn weights_that_a_gpu_keeps_in_its_cache_have_no_share_of_its_memory() {
+    let bytes = weight_bytes(&LLAMA, "bf16").unwrap() as u64;
+    let share = |l2_bytes| on_a_gpu("cuda:1", GpuLimits { l2_bytes, ..gpu() }).share("bandwidth_share").len();
+    assert_eq!((share(Some(bytes / 4)), share(Some(bytes / 4 + 1)), share(None)), (1, 0, 1));
+}

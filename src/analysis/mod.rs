@@ -1,0 +1,7 @@
+//! RunRecord to values, intervals and verdicts: metrics, comparison, output verification, claims. Pure. `run` uses it for interim
+//! analyses alone.
+
+pub mod agreement;
+pub mod compare;
+pub mod effective;
+pub mod metric;

@@ -1,0 +1,136 @@
+use protocol::{Iteration, Sequence};
+
+use super::*;
+use crate::analysis::agreement::specimen;
+use crate::plan::scenario::Kind;
+use crate::plan::{Beside, Configuration, Prompt, Workload};
+use crate::record::{Entry, Failure, Launch, Role, Sample};
+
+fn workload() -> Workload {
+    Workload {
+        scenario: "decode".into(),
+        label: "decode".into(),
+        kind: Kind::Warm,
+        headline: "decode_rate".into(),
+        prompt: Prompt::Tokens(32),
+        max_new_tokens: 3,
+        ignore_eos: true,
+        sampling: None,
+        warmup: None,
+        rounds: 3,
+    }
+}
+
+/// Engines with one case each, and for each of their blocks the ns between tokens.
+fn record(engines: &[(&str, &[u64])]) -> RunRecord {
+    let mut record = RunRecord::default();
+    for (configuration, (name, blocks)) in engines.iter().enumerate() {
+        let plan = &mut record.header.plan;
+        plan.configurations.push(Configuration { label: name.to_string(), ..Configuration::default() });
+        plan.cases.push(Case { configuration, workload: workload() });
+        for (block, &ns) in (0..).zip(*blocks) {
+            let launch = record.launches.len() as u32;
+            record.take(Entry::Launch(Box::new(Launch {
+                launch,
+                configuration,
+                block,
+                ..Launch::default()
+            })));
+            // The median of the rounds counts, not the one that was disturbed.
+            for (index, ns) in [ns, 40 * ns, ns].into_iter().enumerate() {
+                record.take(Entry::Sample(Box::new(sample(launch, configuration, index as u32, ns))));
+            }
+        }
+    }
+    record.take(Entry::End(End::Finished));
+    record
+}
+
+fn sample(launch: u32, case: usize, index: u32, ns: u64) -> Sample {
+    let token_ns = Some(vec![100, 100 + ns, 100 + 2 * ns]);
+    let sequences = vec![Sequence { token_ns, output_ids: Some(vec![1; 3]), ..Sequence::default() }];
+    let iteration = Iteration { start_ns: 0, end_ns: 200 + 2 * ns, sequences };
+    Sample { launch, case, index, iteration, ..Sample::default() }
+}
+
+fn refusal(record: &RunRecord) -> String {
+    accept(record).unwrap_err().to_string()
+}
+
+#[test]
+fn a_run_of_which_two_successive_blocks_agree_in_every_case_is_accepted() {
+    let accepted = accept(&record(&[("a", &[1000, 1090]), ("b", &[900, 2000, 2100])])).unwrap();
+    assert_eq!(accepted, Accepted { rows: vec![0, 1], left_out: vec![] });
+}
+
+#[test]
+fn blocks_that_agree_only_with_another_between_them_are_refused_with_both_figures_and_the_remedy() {
+    let refused = refusal(&record(&[("a", &[1000, 1000]), ("b", &[1000, 2000, 1000])]));
+    assert!(
+        refused.starts_with("`b` `decode`: no two of 3 blocks in succession agree in decode"),
+        "{refused}"
+    );
+    assert!(refused.contains("1000000 tok/s and 500000 tok/s, 100 % apart"), "{refused}");
+    assert!(refused.contains("\nhint: --blocks 5, with nothing else"), "{refused}");
+}
+
+#[test]
+fn eleven_per_cent_apart_is_too_far_and_nine_is_not_whichever_is_the_slower() {
+    for (one, other) in [(1000, 1090), (1090, 1000)] {
+        assert!(accept(&record(&[("a", &[one, other])])).is_ok());
+    }
+    assert!(refusal(&record(&[("a", &[1000, 1110])])).contains("11 % apart"));
+    assert!(refusal(&record(&[("a", &[1110, 1000])])).contains("11 % apart"));
+}
+
+#[test]
+fn one_block_is_no_baseline() {
+    assert!(refusal(&record(&[("a", &[1000])])).contains("has one block"));
+}
+
+#[test]
+fn an_interrupted_run_and_one_that_was_killed_are_refused() {
+    let mut record = record(&[("a", &[1000, 1000])]);
+    record.end = Some(End::Interrupted);
+    assert!(refusal(&record).contains("was interrupted"));
+    record.end = None;
+    assert!(refusal(&record).contains("did not end"));
+}
+
+#[test]
+fn a_case_that_failed_is_left_out_and_said_and_a_run_of_nothing_else_is_refused() {
+    let mut record = record(&[("a", &[1000, 1000]), ("b", &[1000, 9000])]);
+    let failure =
+        |configuration, case| Failure { configuration, case, kind: "exited".into(), ..Failure::default() };
+    record.take(Entry::Failure(failure(1, Some(1))));
+    let accepted = accept(&record).unwrap();
+    assert_eq!((accepted.rows, accepted.left_out.len()), (vec![0], 1));
+    assert!(accepted.left_out[0].contains("`b` `decode`"));
+    record.take(Entry::Failure(failure(0, None)));
+    assert!(refusal(&record).contains("nothing was measured"));
+}
+
+#[test]
+fn a_twin_and_warm_up_requests_decide_nothing() {
+    let mut record = record(&[("a", &[1000, 1000]), ("a (twin)", &[1000, 9000])]);
+    record.header.plan.configurations[1].beside = Some(Beside::Twin { of: 0 });
+    for at in 0..20 {
+        record.samples.insert(0, Sample { role: Role::Warmup, ..sample(1, 0, at, 50_000) });
+        record.samples.insert(0, Sample { role: Role::Discarded, ..sample(1, 0, at, 50_000) });
+    }
+    assert_eq!(accept(&record).unwrap().rows, [0]);
+}
+
+#[test]
+fn an_engine_whose_output_is_wrong_is_no_baseline() {
+    let mut record = specimen::proved();
+    assert_eq!(accept(&record).unwrap().rows, [specimen::WITNESS, specimen::ENGINE]);
+    specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+    let accepted = accept(&record).unwrap();
+    assert_eq!(accepted.rows, [specimen::WITNESS]);
+    assert_eq!(accepted.left_out, ["`beacon` `decode`: not in the baseline, for its output is wrong"]);
+    record.header.plan.cases.iter_mut().for_each(|it| it.configuration = specimen::ENGINE);
+    let refused = refusal(&record);
+    assert!(refused.starts_with("`beacon` is wrong: its log-probabilities"), "{refused}");
+    assert!(refused.ends_with("; nothing else was measured"), "{refused}");
+}

@@ -1,0 +1,127 @@
+//! What a run that is over has still to do for baselines: be judged, be kept. Nothing here can lose it: its record is
+//! written.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{Refused, Saved, save};
+use crate::analysis::compare::{Judgement, show};
+use crate::cli::RunArgs;
+use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest};
+use crate::commands::output;
+use crate::record::Recorder;
+use crate::shell::this_program;
+
+/// A judgement within the report for programs: what `compare --format json` gives, or why there is none.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Document<'a> {
+    Judged(Box<show::json::Document<'a>>),
+    Refused { refused: String },
+}
+
+pub fn document(judged: &Result<Judgement>) -> Document<'_> {
+    match judged {
+        Ok(judgement) => Document::Judged(Box::new(show::json::document(judgement))),
+        Err(refused) => Document::Refused { refused: format!("{refused:#}") },
+    }
+}
+
+/// Prints the judgement below the report, and keeps the run under the name that it was given. Gives the exit status of the
+/// whole, where `code` is that of the run itself.
+pub fn conclude(
+    arguments: &RunArgs,
+    judged: Option<Result<Judgement>>,
+    recorder: &Recorder,
+    code: u8,
+) -> Result<u8> {
+    if code == INTERRUPTED {
+        interrupted(arguments, &recorder.path);
+        return Ok(code);
+    }
+    let judged = match judged {
+        Some(judged) => say_judgement(arguments, judged)?,
+        None => DONE,
+    };
+    let kept = match &arguments.baseline.save_baseline {
+        Some(name) if judged != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
+            // What was to be replaced is the evidence.
+            let hint = format!("--save-baseline {name} without --baseline replaces it all the same");
+            say(&format!(
+                "baseline `{name}` stays as it was, for this run did not pass against it\nhint: {hint}"
+            ));
+            DONE
+        }
+        Some(name) => keep(name, recorder),
+        None => DONE,
+    };
+    Ok(gravest([code, judged, kept]))
+}
+
+fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
+    let judgement = match judged {
+        Ok(judgement) => judgement,
+        // The run itself is shown and recorded, whatever it cannot be compared with.
+        Err(refused) => {
+            output::complain(&refused);
+            return Ok(USAGE);
+        }
+    };
+    // What a program reads on stdout is one document, which for JSON has the judgement in it.
+    let read_by_people = ["table", "markdown"].contains(&arguments.view.format.as_str());
+    if read_by_people && arguments.json.as_deref() != Some(Path::new("-")) {
+        let shown = show::render(&judgement, &arguments.view.format, output::width());
+        output::print(&[b"\n", shown.as_slice()].concat())?;
+    } else {
+        say(String::from_utf8_lossy(&show::render(&judgement, "table", None)).trim_end());
+    }
+    Ok(judgement.exit_code(arguments.judge.fail_on))
+}
+
+fn keep(name: &str, recorder: &Recorder) -> u8 {
+    match save(name, &recorder.path, &recorder.record) {
+        Ok(saved) => {
+            saved.lines().iter().for_each(|line| say(line));
+            DONE
+        }
+        Err(error) => {
+            let refused = error.is::<Refused>();
+            let record = recorder.path.display();
+            output::complain(
+                &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
+            );
+            if refused { NOT_MEASURABLE } else { ERROR }
+        }
+    }
+}
+
+impl Saved {
+    /// What became of it, and what a user should know.
+    pub fn lines(&self) -> Vec<String> {
+        let name = &self.baseline.name;
+        let rows = self.baseline.configurations.len();
+        let replaced =
+            self.replaced.map(|age| format!(", in place of one that was {age}")).unwrap_or_default();
+        let (count, folder) = (if rows == 1 { "row" } else { "rows" }, self.folder.display());
+        let saved = format!("baseline `{name}` is saved{replaced}: {rows} {count}, in `{folder}`");
+        let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}"));
+        std::iter::once(saved).chain(warnings).collect()
+    }
+}
+
+fn interrupted(arguments: &RunArgs, record: &Path) {
+    if let Some(name) = &arguments.baseline.save_baseline {
+        say(&format!("baseline `{name}` is not saved: the run was interrupted"));
+    }
+    if let Some(name) = arguments.baseline.baseline.as_ref().filter(|_| !arguments.baseline.rerun_baseline) {
+        let again = format!("{} compare {name} {}", this_program(), record.display());
+        say(&format!("not compared with baseline `{name}`: the run was interrupted\nhint: {again}"));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a word to the person at the shell; what was asked for is on stdout")]
+pub fn say(line: &str) {
+    eprintln!("{line}");
+}

@@ -1,0 +1,162 @@
+//! A run against a baseline, from its command line to its exit status.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::stand_in::{self, StandIn};
+use super::{Baseline, damaged};
+use crate::analysis::compare::{self, Judgement};
+use crate::cli::exit_code::Usage;
+use crate::cli::{BaselineArgs, JudgeArgs};
+use crate::machine::Machine;
+use crate::plan::{Beside, Plan};
+use crate::record::{End, Header, RunRecord, Warning};
+
+/// What a run is held against.
+pub enum Against {
+    /// The figures of a baseline, or its programs.
+    Saved { baseline: Box<Baseline>, record: Box<RunRecord>, again: bool },
+    /// A program of which nothing is known but its path: it is always measured again.
+    Program(PathBuf),
+}
+
+impl Against {
+    /// Before anything is built: a name that stands for nothing is refused now.
+    pub fn open(arguments: &BaselineArgs) -> Result<Option<Self>> {
+        let Some(name) = &arguments.baseline else { return Ok(None) };
+        let again = arguments.rerun_baseline;
+        if !name.contains('/') {
+            let baseline = Box::new(Baseline::read(name)?);
+            let record = Box::new(baseline.record().map_err(|error| damaged(name, &format!("{error:#}")))?);
+            if !again && record.end != Some(End::Finished) {
+                // No such run becomes a baseline.
+                return Err(damaged(name, "its record was cut off"));
+            }
+            return Ok(Some(Self::Saved { baseline, record, again }));
+        }
+        let path = std::path::absolute(name)?;
+        if !path.is_file() {
+            return Err(Usage(format!("no program at `{name}` to be the baseline")).into());
+        }
+        if !again {
+            let hint = "--rerun-baseline";
+            return Err(Usage(format!(
+                "`{name}` is a program: it has no figures, and is measured anew\nhint: {hint}"
+            ))
+            .into());
+        }
+        Ok(Some(Self::Program(path)))
+    }
+
+    /// Before anything is measured: refuses what could not be compared afterwards, and adds the programs that are measured
+    /// again to the plan. Gives what a reader of the record should know.
+    pub fn prepare(&self, plan: &mut Plan, here: &Machine, judge: &JudgeArgs) -> Result<Vec<Warning>> {
+        let stand_ins = match self {
+            Self::Program(path) => vec![stand_in::of_program(path, plan)?],
+            Self::Saved { baseline, record, again: true } => {
+                can_run_here(baseline, here)?;
+                stand_in::stand_ins(baseline, &record.header.plan, plan)?
+            }
+            Self::Saved { baseline, record, again: false } => {
+                return compared_with_figures(baseline, record, plan, here, judge);
+            }
+        };
+        let mut warnings = Vec::new();
+        for stand_in in stand_ins {
+            warnings.extend(self.words_of(&stand_in, plan, judge)?);
+            stand_in.join(plan);
+        }
+        Ok(warnings)
+    }
+
+    /// What is said of a program that is measured again. One that cannot be trusted to be that of then is refused.
+    fn words_of(&self, stand_in: &StandIn, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
+        let Some(Beside::Baseline { of }) = stand_in.configuration.beside else { return Ok(Vec::new()) };
+        let label = &plan.configurations[of].label;
+        if !stand_in.doubts.is_empty() && !judge.force {
+            let doubts = stand_in.doubts.join("; ");
+            let refused = format!(
+                "the baseline of `{label}` is not what it was: {doubts}\nhint: --force measures it as it is"
+            );
+            return Err(Usage(refused).into());
+        }
+        let introduced = match self {
+            Self::Saved { baseline, .. } => format!("{}: ", baseline.introduction(SystemTime::now())),
+            Self::Program(_) => String::new(),
+        };
+        let said = format!("{introduced}{}", stand_in.note);
+        let forced = stand_in.doubts.iter().map(|doubt| format!("--force: {doubt}"));
+        let message = |message| Warning { configuration: Some(of), message };
+        Ok(std::iter::once(said).chain(forced).map(message).collect())
+    }
+
+    /// After the run: what changed, and what is to be known of what it is held against.
+    pub fn judge(&self, record: &RunRecord, judge: &JudgeArgs) -> Result<Judgement> {
+        let thresholds = compare::thresholds(judge)?;
+        let mut judgement = match self {
+            Self::Saved { record: base, again: false, .. } => {
+                let judged = compare::judge(base, record, thresholds, judge.force);
+                // What only the answers show: prompts of other tokens, most of all.
+                judged.map_err(|incomparable| Usage(incomparable.to_string()))?
+            }
+            Self::Saved { again: true, .. } | Self::Program(_) => compare::judge_within(record, thresholds),
+        };
+        let notices = match self {
+            Self::Saved { baseline, again: false, .. } => baseline.notices(),
+            // Of figures that are not used nobody needs to know how old they are.
+            _ => vec![self.introduction()],
+        };
+        if let Self::Saved { baseline, .. } = self {
+            judgement.base.name = baseline.name.clone();
+        }
+        judgement.notices.splice(0..0, notices);
+        Ok(judgement)
+    }
+
+    /// Stands above a judgement.
+    pub fn introduction(&self) -> String {
+        match self {
+            Self::Saved { baseline, again, .. } => {
+                let again = if *again { ", its programs measured again" } else { "" };
+                format!("{}{again}", baseline.introduction(SystemTime::now()))
+            }
+            Self::Program(path) => format!("baseline `{}`, measured in turn", path.display()),
+        }
+    }
+}
+
+fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
+    let (its, ours) = (&baseline.machine.architecture, &here.architecture);
+    if its == ours {
+        return Ok(());
+    }
+    let name = &baseline.name;
+    Err(Usage(format!("baseline `{name}`: its programs are for `{its}`, this machine is `{ours}`")).into())
+}
+
+/// What is known to be incomparable before any engine has answered: ten minutes are not spent on what will be refused.
+fn compared_with_figures(
+    baseline: &Baseline,
+    base: &RunRecord,
+    now: &Plan,
+    here: &Machine,
+    judge: &JudgeArgs,
+) -> Result<Vec<Warning>> {
+    let header = Header { plan: now.clone(), machine: here.clone(), ..Header::default() };
+    let new = RunRecord { header, ..RunRecord::default() };
+    let differences = compare::differences(base, &new, &compare::matching(&base.header.plan, now));
+    if !differences.is_empty() && !judge.force {
+        let name = &baseline.name;
+        let differences: String = differences.iter().map(|difference| format!("\n  {difference}")).collect();
+        let hint =
+            "--force compares all the same, and says so; --rerun-baseline measures its programs here and now";
+        return Err(Usage(format!(
+            "baseline `{name}` is not comparable with this run:{differences}\nhint: {hint}"
+        ))
+        .into());
+    }
+    let message = |message| Warning { configuration: None, message };
+    Ok(baseline.doubts(SystemTime::now()).into_iter().map(message).collect())
+}

@@ -1,0 +1,93 @@
+//! `orchestrate baseline`: which baselines there are.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::{Baseline, store};
+use crate::cli::BaselineCommand;
+use crate::cli::exit_code::{DONE, Usage};
+use crate::commands::output;
+use crate::report::safe::line;
+
+pub fn command(command: &BaselineCommand) -> Result<u8> {
+    let text = match command {
+        BaselineCommand::List => list()?,
+        BaselineCommand::Show { name } => show(&Baseline::read(name)?)?,
+        BaselineCommand::Remove { name } => remove(name)?,
+    };
+    output::print(text.as_bytes())?;
+    Ok(DONE)
+}
+
+fn list() -> Result<String> {
+    let mut text = String::new();
+    let names = store::names()?;
+    for name in &names {
+        let size = model_files::size(store::bytes(name)?);
+        match Baseline::read(name) {
+            Ok(baseline) => {
+                let rows: Vec<_> =
+                    baseline.configurations.iter().map(|kept| format!("`{}`", line(&kept.label))).collect();
+                writeln!(
+                    text,
+                    "{}, {size}\n    {}",
+                    baseline.introduction(SystemTime::now()),
+                    rows.join(", ")
+                )?;
+            }
+            // One that is damaged can still be removed.
+            Err(error) => writeln!(
+                text,
+                "baseline `{name}`, {size}\n    {}",
+                format!("{error:#}").replace('\n', "\n    ")
+            )?,
+        }
+    }
+    if names.is_empty() {
+        text.push_str("no baselines; --save-baseline NAME keeps a run as one\n");
+    }
+    Ok(text)
+}
+
+fn show(baseline: &Baseline) -> Result<String> {
+    let mut text = format!("{}\n", baseline.introduction(SystemTime::now()));
+    let cpu = baseline.machine.cpu.model.as_deref().unwrap_or("unknown");
+    let lines = [
+        ("measured", baseline.measured.clone()),
+        ("machine", format!("{cpu}, {}", baseline.machine.os)),
+        ("command", crate::shell::pasteable(&baseline.command)),
+        ("record", store::record_path(&baseline.name)?.display().to_string()),
+        ("size", model_files::size(store::bytes(&baseline.name)?)),
+    ];
+    for (what, said) in lines {
+        writeln!(text, "{what:<9} {}", line(&said))?;
+    }
+    for kept in &baseline.configurations {
+        let program = &kept.program;
+        writeln!(text, "\n`{}`", line(&kept.label))?;
+        writeln!(text, "    program   {}", line(&program.path))?;
+        writeln!(text, "    sha256    {}", program.digest.as_deref().unwrap_or("unknown"))?;
+        if let Some(copy) = &program.kept {
+            writeln!(text, "    copy      {}", store::kept_path(&baseline.name, copy)?.display())?;
+        }
+        for warning in program.warnings(&line(&kept.label)) {
+            writeln!(text, "    warning: {warning}")?;
+        }
+    }
+    for doubt in baseline.doubts(SystemTime::now()) {
+        writeln!(text, "\nwarning: {doubt}")?;
+    }
+    Ok(text)
+}
+
+fn remove(name: &str) -> Result<String> {
+    if !store::exists(name)? {
+        // Says what there is.
+        return Err(Baseline::read(name)
+            .err()
+            .unwrap_or_else(|| Usage(format!("no baseline `{name}`")).into()));
+    }
+    Ok(format!("removed {}\n", store::remove(name)?.display()))
+}

@@ -1,0 +1,243 @@
+//! The program of a configuration, kept so that it can be measured again: a copy, its digest, and what no copy of one file
+//! holds. A program that is only the door to another (a script, a Python engine, one with libraries of its own) is kept with
+//! a list of what it leans on, so that a later run can say whether that is still what it was.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::{library, store};
+use crate::engines::own_python;
+use crate::engines::registry::Registry;
+use crate::plan::Configuration;
+
+/// Of a larger program only the digest is kept.
+const LARGEST: u64 = 1_000_000_000;
+/// A script that a person wrote.
+const LARGEST_SCRIPT: u64 = 1 << 16;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// As it was started.
+    pub path: String,
+    /// SHA-256, as `sha256sum` prints it. Absent where nobody can say what was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Its copy, in the baseline's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+    /// Why there is no copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leans_on: Vec<Leaning>,
+}
+
+/// Something that a program needs and that its copy does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaning {
+    pub what: LeansOn,
+    pub path: String,
+    /// Of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeansOn {
+    /// What runs a script.
+    Interpreter,
+    /// A file that a script names.
+    Named,
+    /// The folder of an engine's Python packages.
+    Environment,
+    /// The interpreter of a user's own in which an engine's worker ran; its packages are wherever it finds them.
+    Python,
+    /// A shared library that lies where the program looks and the system does not.
+    Library,
+}
+
+impl LeansOn {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Interpreter => "the interpreter",
+            Self::Named => "the file that it starts or reads,",
+            Self::Environment => "the Python environment",
+            Self::Python => "the user's own Python",
+            Self::Library => "the library",
+        }
+    }
+}
+
+impl Leaning {
+    fn file(what: LeansOn, path: &Path) -> Self {
+        Self { what, path: path.to_string_lossy().into_owned(), digest: store::digest(path).ok() }
+    }
+
+    /// What became of it since.
+    pub fn doubt(&self) -> Option<String> {
+        let (what, path) = (self.what.words(), Path::new(&self.path));
+        if !path.exists() {
+            return Some(format!("{what} `{}` is gone", self.path));
+        }
+        let digest = self.digest.as_ref()?;
+        (store::digest(path).ok().as_ref() != Some(digest))
+            .then(|| format!("{what} `{}` is another now", self.path))
+    }
+}
+
+impl Program {
+    /// A worker runs in what the environment names now, and not in what it ran in then.
+    pub fn runs_elsewhere(&self, engine: &str) -> Option<String> {
+        let own = |leaning: &&Leaning| leaning.what == LeansOn::Python;
+        let then = self.leans_on.iter().find(own).map(|it| it.path.clone());
+        let now = python_of(engine).filter(|it| own(&it)).map(|it| it.path);
+        let words = |path: &Option<String>| {
+            path.as_ref().map_or("its pinned environment".into(), |path| format!("`{path}`"))
+        };
+        (then != now).then(|| format!("it ran in {}, and would run in {} now", words(&then), words(&now)))
+    }
+
+    /// What a user should know about what was kept.
+    pub fn warnings(&self, label: &str) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(why) = &self.not_kept {
+            warnings.push(format!(
+                "`{label}`: its program is not kept, so that --rerun-baseline cannot measure it: {why}"
+            ));
+        }
+        let said = |leaning: &&Leaning| leaning.what != LeansOn::Interpreter;
+        let leans_on: Vec<_> = self.leans_on.iter().filter(said).collect();
+        if self.kept.is_some() && !self.leans_on.is_empty() {
+            let named: Vec<_> =
+                leans_on.iter().map(|it| format!("{} `{}`", it.what.words(), it.path)).collect();
+            let script = self.leans_on.iter().any(|it| it.what == LeansOn::Interpreter);
+            let what = match (script, named.is_empty()) {
+                (true, true) => "it is a script, and what it starts is not kept with it".to_string(),
+                (true, false) => format!("it is a script; not kept with it: {}", named.join(", ")),
+                (false, _) => format!("not kept with it: {}", named.join(", ")),
+            };
+            warnings.push(format!("`{label}`: the copy of its program is not whole: {what}"));
+        }
+        warnings
+    }
+}
+
+/// Keeps the program of a configuration as it was when the run began.
+pub fn keep(staged: &mut store::Staged, configuration: &Configuration, began: &str) -> Program {
+    let Some(path) = configuration.command.first().map(PathBuf::from) else {
+        return Program { not_kept: Some("nothing was started".into()), ..Program::default() };
+    };
+    let mut program = Program { path: path.to_string_lossy().into_owned(), ..Program::default() };
+    let about = match std::fs::metadata(&path) {
+        Ok(about) if about.is_file() => about,
+        Ok(_) => return Program { not_kept: Some(format!("`{}` is no file", path.display())), ..program },
+        Err(error) => return Program { not_kept: Some(format!("`{}`: {error}", path.display())), ..program },
+    };
+    if changed_since(&about, began) {
+        // The copy would be of what was never measured.
+        let why = format!("`{}` was changed after the run had begun", path.display());
+        return Program { not_kept: Some(why), ..program };
+    }
+    program.bytes = Some(about.len());
+    program.leans_on = leans_on(&path, &about, &configuration.engine);
+    if about.len() > LARGEST {
+        let (size, most) = (model_files::size(about.len()), model_files::size(LARGEST));
+        program.not_kept = Some(format!("it has {size}, and at most {most} are copied"));
+        program.digest = store::digest(&path).ok();
+        return program;
+    }
+    match staged.keep_program(&path) {
+        Ok((digest, kept)) => (program.digest, program.kept) = (Some(digest), Some(kept)),
+        Err(error) => program.not_kept = Some(format!("{error:#}")),
+    }
+    program
+}
+
+/// By the time of the file's last change of any kind, which also a file that was moved there has. The run's beginning is
+/// known to the second.
+fn changed_since(about: &std::fs::Metadata, began: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(began) = humantime::parse_rfc3339(began) else { return false };
+    let changed =
+        u64::try_from(about.ctime().max(about.mtime())).map(Duration::from_secs).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + changed > began
+}
+
+fn leans_on(path: &Path, about: &std::fs::Metadata, engine: &str) -> Vec<Leaning> {
+    let script = (about.len() <= LARGEST_SCRIPT).then(|| std::fs::read_to_string(path).ok()).flatten();
+    let mut found: Vec<_> = match script.as_deref().filter(|text| text.starts_with("#!")) {
+        Some(text) => named_in(text),
+        None => library::own(path).iter().map(|it| Leaning::file(LeansOn::Library, it)).collect(),
+    };
+    found.extend(python_of(engine));
+    found
+}
+
+/// What the worker of an engine runs in, where its manifest says that it has one. The worker's own files are compiled into
+/// its program (`engine_kit::python`), and are kept with that.
+fn python_of(engine: &str) -> Option<Leaning> {
+    let registry = Registry::open().ok()?;
+    let engine = own_python::engine_called(&registry, engine)?;
+    match own_python::of(engine) {
+        Some(own) => Some(Leaning::file(LeansOn::Python, &own.interpreter)),
+        None => {
+            let path = engine.environment()?.ok()?.to_string_lossy().into_owned();
+            Some(Leaning { what: LeansOn::Environment, path, digest: None })
+        }
+    }
+}
+
+/// A script's interpreter, and the files that it names in full. What it finds in other ways is not seen.
+fn named_in(script: &str) -> Vec<Leaning> {
+    let first = script.lines().next().unwrap_or_default();
+    let interpreter = first.trim_start_matches("#!").split_whitespace().next().unwrap_or_default();
+    let leaning = Leaning { what: LeansOn::Interpreter, path: interpreter.into(), digest: None };
+    let separators = |it: char| it.is_whitespace() || "'\"`;|&<>(){}=,".contains(it);
+    let words = script.lines().skip(1).flat_map(|line| line.split(separators));
+    let mut files: Vec<_> = words.map(Path::new).filter(|it| it.is_absolute() && it.is_file()).collect();
+    files.sort();
+    files.dedup();
+    // A device or a lock that every script may name is no part of it.
+    let parts = files
+        .into_iter()
+        .filter(|it| !["/dev", "/proc", "/sys", "/usr", "/bin"].iter().any(|no| it.starts_with(no)));
+    std::iter::once(leaning).chain(parts.map(|it| Leaning::file(LeansOn::Named, it))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_leans_on_its_interpreter_and_on_the_files_that_it_names_in_full() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let script =
+            format!("#!/bin/sh\n# starts it\nexec '{}' --relative/path /no/such/file\n", here.display());
+        let found = named_in(&script);
+        let whats: Vec<_> = found.iter().map(|it| (it.what, it.path.as_str())).collect();
+        assert_eq!(whats, [(LeansOn::Interpreter, "/bin/sh"), (LeansOn::Named, here.to_str().unwrap())]);
+        assert!(found[1].digest.is_some() && found[1].doubt().is_none());
+        let changed = Leaning { digest: Some("another".into()), ..found[1].clone() };
+        assert!(changed.doubt().unwrap().ends_with("is another now"));
+        let gone = Leaning { path: "/no/such/file".into(), ..changed };
+        assert!(gone.doubt().unwrap().ends_with("is gone"));
+    }
+
+    #[test]
+    fn a_program_that_is_kept_whole_gives_no_warning_and_each_other_one_says_what_is_missing() {
+        let whole = Program { kept: Some("programs/x/y".into()), ..Program::default() };
+        assert_eq!(whole.warnings("a"), Vec::<String>::new());
+        let lean = |what, path: &str| Leaning { what, path: path.into(), digest: None };
+        let script = Program { leans_on: vec![lean(LeansOn::Interpreter, "/bin/sh")], ..whole.clone() };
+        assert!(script.warnings("a")[0].contains("what it starts is not kept"));
+        let python = Program { leans_on: vec![lean(LeansOn::Environment, "/data/environments/x")], ..whole };
+        assert!(python.warnings("a")[0].contains("the Python environment `/data/environments/x`"));
+        let large = Program { not_kept: Some("it has 2 GB".into()), ..Program::default() };
+        assert!(large.warnings("a")[0].contains("--rerun-baseline cannot measure it: it has 2 GB"));
+    }
+}

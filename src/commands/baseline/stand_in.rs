@@ -1,0 +1,135 @@
+//! The programs of a baseline, as configurations to be measured in turn with today's.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Baseline, Program, store};
+use crate::analysis::compare::matching;
+use crate::cli::exit_code::Usage;
+use crate::plan::{Beside, Configuration, Plan};
+use crate::shell::pasteable;
+
+/// What was measured for the baseline, to be measured again beside a row of today.
+#[derive(Debug)]
+pub struct StandIn {
+    pub configuration: Configuration,
+    /// Which program it is: the same one as then, or its copy.
+    pub note: String,
+    /// Why it may not be what was measured then.
+    pub doubts: Vec<String>,
+}
+
+/// One for each row that the baseline has: the configuration as the baseline ran it, with today's model and its program of
+/// then. Where the program still lies where it lay, it is that one; else it is the copy.
+pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<StandIn>> {
+    let (name, mut found) = (&baseline.name, Vec::new());
+    for (of_then, of) in matching(then, plan).pairs {
+        let (old, row) = (&then.configurations[of_then], &plan.configurations[of]);
+        // What failed then is not in the baseline.
+        let Some(kept) = baseline.configurations.iter().find(|kept| kept.label == old.label) else {
+            continue;
+        };
+        let (path, note) = which_program(name, &kept.program).map_err(|why| {
+            let label = &kept.label;
+            Usage(format!("baseline `{name}`: the program of `{label}` cannot be measured again: {why}"))
+        })?;
+        let mut command = old.command.clone();
+        match command.first_mut() {
+            Some(program) => *program = path,
+            None => command.push(path),
+        }
+        let configuration = Configuration {
+            label: format!("{} ({name})", row.label),
+            command,
+            // Wherever it lay then, it lies there now.
+            model: row.model.clone(),
+            alone: row.alone || old.alone,
+            unavailable: None,
+            beside: Some(Beside::Baseline { of }),
+            ..old.clone()
+        };
+        let mut doubts: Vec<_> = kept.program.leans_on.iter().filter_map(|it| it.doubt()).collect();
+        doubts.extend(kept.program.runs_elsewhere(&kept.engine));
+        let identities = old.model.identity.as_ref().zip(row.model.identity.as_ref());
+        if identities.is_some_and(|(then, now)| then != now) {
+            doubts.push(format!("the model `{}` is another now", old.model.name));
+        }
+        found.push(StandIn { configuration, note, doubts });
+    }
+    if found.is_empty() {
+        return Err(Usage(no_row(baseline, plan)).into());
+    }
+    Ok(found)
+}
+
+/// A program given by its path, in place of the only engine of a plan.
+pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
+    let rows: Vec<usize> =
+        (0..plan.configurations.len()).filter(|&index| plan.configurations[index].beside.is_none()).collect();
+    let &[of] = &rows[..] else {
+        let labels: Vec<_> =
+            rows.iter().map(|&row| format!("`{}`", plan.configurations[row].label)).collect();
+        let (program, labels) = (program.display(), labels.join(", "));
+        let hint = "one engine, one model and one device; a saved baseline can have many rows";
+        return Err(Usage(format!(
+            "`{program}` is the baseline of one row, and there are {labels}\nhint: {hint}"
+        ))
+        .into());
+    };
+    let row = &plan.configurations[of];
+    let path = program.to_string_lossy().into_owned();
+    let mut command = vec![path.clone()];
+    command.extend(row.command.iter().skip(1).cloned());
+    let note = format!("`{}` is measured in turn with it", pasteable(&command));
+    let label = format!("{} (baseline)", row.label);
+    let beside = Some(Beside::Baseline { of });
+    let configuration = Configuration { label, command, unavailable: None, beside, ..row.clone() };
+    Ok(StandIn { configuration, note, doubts: Vec::new() })
+}
+
+impl StandIn {
+    /// Puts it into the plan with the workloads of its row. What a row is held against is measured twice, as a reference is,
+    /// so that the record carries how far it lies from itself; where the row has a twin already, that one tells.
+    pub fn join(self, plan: &mut Plan) {
+        let Some(Beside::Baseline { of }) = self.configuration.beside else { return };
+        let place = plan.configurations.len();
+        plan.add(self.configuration, &plan.workloads_of(of));
+        if plan.twin_of(of).is_none() {
+            plan.add_twin(place);
+        }
+    }
+}
+
+/// Where the program is now, and what is to be said of that.
+fn which_program(name: &str, program: &Program) -> std::result::Result<(String, String), String> {
+    let Some(digest) = &program.digest else {
+        return Err(program.not_kept.clone().unwrap_or_else(|| "it was not kept".into()));
+    };
+    if store::digest(Path::new(&program.path)).ok().as_ref() == Some(digest) {
+        return Ok((program.path.clone(), format!("`{}` is still the program of then", program.path)));
+    }
+    let Some(kept) = &program.kept else {
+        let why = program.not_kept.as_deref().unwrap_or("it was not kept");
+        return Err(format!("`{}` is another now, and there is no copy: {why}", program.path));
+    };
+    let kept = store::kept_path(name, kept).map_err(|error| format!("{error:#}"))?;
+    match store::digest(&kept) {
+        Ok(found) if found == *digest => {
+            let note = format!("the copy of `{}` that was kept with the baseline", program.path);
+            Ok((kept.to_string_lossy().into_owned(), note))
+        }
+        Ok(_) => Err(format!("its copy `{}` was changed", kept.display())),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+/// Rows on both sides, and none of one that is the other's.
+fn no_row(baseline: &Baseline, plan: &Plan) -> String {
+    let listed = |labels: Vec<&str>| labels.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
+    let (name, its) =
+        (&baseline.name, listed(baseline.configurations.iter().map(|it| it.label.as_str()).collect()));
+    let rows = plan.configurations.iter().filter(|it| it.beside.is_none());
+    let ours = listed(rows.map(|it| it.label.as_str()).collect());
+    format!("baseline `{name}` has nothing to hold this run against: it has {its}, and here is {ours}")
+}

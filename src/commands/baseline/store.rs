@@ -1,0 +1,271 @@
+//! Where baselines lie, and the only writer there. A baseline is made in a folder beside its place and then renamed, so that
+//! a reader finds the old one or the new one and never half of either.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use sha2::{Digest, Sha256};
+
+use super::Baseline;
+use crate::cli::exit_code::Usage;
+
+const RECORD: &str = "record.jsonl";
+const PAGE: &str = "baseline.json";
+const PROGRAMS: &str = "programs";
+const LONGEST_NAME: usize = 100;
+
+/// Refuses what could lead elsewhere, hide, or be taken for an option.
+pub fn check_name(name: &str) -> Result<()> {
+    let plain = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
+    let sound = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain);
+    if sound && !name.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    let rule = "letters, digits, `-`, `_` and `.`, beginning with a letter, a digit or `_`";
+    Err(Usage(format!("`{name}` cannot name a baseline\nhint: {rule}, at most {LONGEST_NAME}")).into())
+}
+
+/// The names of all baselines, sorted.
+pub fn names() -> Result<Vec<String>> {
+    let folders = fs::read_dir(root()?).into_iter().flatten().flatten();
+    // Also one that has lost its page: whoever cannot see it cannot remove it.
+    let names = folders.filter(|folder| folder.path().is_dir());
+    let names = names.filter_map(|folder| folder.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| check_name(name).is_ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
+pub fn record_path(name: &str) -> Result<PathBuf> {
+    Ok(folder(name)?.join(RECORD))
+}
+
+/// A path that is kept relative to a baseline's folder.
+pub fn kept_path(name: &str, kept: &str) -> Result<PathBuf> {
+    Ok(folder(name)?.join(kept))
+}
+
+pub fn folder(name: &str) -> Result<PathBuf> {
+    check_name(name)?;
+    Ok(root()?.join(name))
+}
+
+/// Whether anything lies under that name, be it damaged.
+pub fn exists(name: &str) -> Result<bool> {
+    let folder = folder(name)?;
+    bring_back(name);
+    Ok(folder.is_dir())
+}
+
+/// `None` when there is none.
+pub fn read_page(name: &str) -> Result<Option<Vec<u8>>> {
+    let folder = folder(name)?;
+    bring_back(name);
+    let path = folder.join(PAGE);
+    match fs::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => Ok(Some(read.with_context(|| format!("cannot read `{}`", path.display()))?)),
+    }
+}
+
+pub fn remove(name: &str) -> Result<PathBuf> {
+    let folder = folder(name)?;
+    remove_leftovers(name);
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove `{}`", folder.display()))?;
+    Ok(folder)
+}
+
+/// Of all files in a baseline's folder.
+pub fn bytes(name: &str) -> Result<u64> {
+    fn below(folder: &Path) -> u64 {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let sizes = entries.map(|entry| match entry.metadata() {
+            Ok(about) if about.is_dir() => below(&entry.path()),
+            Ok(about) => about.len(),
+            Err(_) => 0,
+        });
+        sizes.sum()
+    }
+    Ok(below(&folder(name)?))
+}
+
+/// SHA-256 in hexadecimal digits, as `sha256sum` prints it.
+pub fn digest(path: &Path) -> Result<String> {
+    pour(path, &mut std::io::sink()).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+/// A baseline in the making; what is not committed goes.
+pub struct Staged {
+    path: PathBuf,
+    name: String,
+}
+
+impl Staged {
+    pub fn new(name: &str) -> Result<Self> {
+        remove_leftovers(name);
+        let path = beside(name, "new")?;
+        fs::create_dir_all(path.join(PROGRAMS)).with_context(|| {
+            let home = places::HOME_VARIABLE;
+            format!("cannot create `{}`\nhint: export {home}=/another/folder", path.display())
+        })?;
+        Ok(Self { path, name: name.into() })
+    }
+
+    /// Copies a program, once for each content. Gives its digest, which is that of the very bytes that were copied, and where
+    /// the copy lies in the folder.
+    pub fn keep_program(&mut self, program: &Path) -> Result<(String, String)> {
+        let half = self.path.join(PROGRAMS).join("half");
+        let written = File::create(&half).and_then(|mut copy| pour(program, &mut copy));
+        let digest = match written {
+            Ok(digest) => digest,
+            Err(error) => {
+                let _ = fs::remove_file(&half);
+                return Err(error).with_context(|| format!("cannot copy `{}`", program.display()));
+            }
+        };
+        let name = program.file_name().unwrap_or(OsStr::new("program")).to_string_lossy();
+        let kept = format!("{PROGRAMS}/{digest}/{name}");
+        let copy = self.path.join(&kept);
+        let placed = fs::set_permissions(&half, fs::Permissions::from_mode(0o755))
+            .and_then(|()| fs::create_dir_all(self.path.join(PROGRAMS).join(&digest)))
+            .and_then(|()| fs::rename(&half, &copy));
+        placed.with_context(|| format!("cannot write `{}`", copy.display()))?;
+        Ok((digest, kept))
+    }
+
+    pub fn copy_record(&self, record: &Path) -> Result<()> {
+        let copied = fs::copy(record, self.path.join(RECORD));
+        copied.map(drop).with_context(|| format!("cannot copy the run record `{}`", record.display()))
+    }
+
+    pub fn write_page(&self, baseline: &Baseline) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(baseline)?;
+        text.push(b'\n');
+        let path = self.path.join(PAGE);
+        fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    }
+
+    /// Puts it in its place. No folder can be renamed onto another that has files in it, so the old one steps aside first,
+    /// and comes back when the new one cannot take its place.
+    pub fn commit(self) -> Result<PathBuf> {
+        let (place, aside) = (folder(&self.name)?, beside(&self.name, "old")?);
+        let had_one = place.exists();
+        let placed = match had_one {
+            true => fs::rename(&place, &aside).and_then(|()| {
+                fs::rename(&self.path, &place).inspect_err(|_| drop(fs::rename(&aside, &place)))
+            }),
+            false => fs::rename(&self.path, &place),
+        };
+        placed.with_context(|| format!("cannot write `{}`", place.display()))?;
+        if had_one {
+            // The new one stands; what is left of the old one costs space and nothing else.
+            let _ = fs::remove_dir_all(&aside);
+        }
+        Ok(place)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // After a commit there is nothing at this path.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn root() -> Result<PathBuf> {
+    Ok(places::data_dir()?.join("baselines"))
+}
+
+/// A hidden neighbour of a baseline's folder, of this process alone. No baseline's name begins with a point.
+fn beside(name: &str, what: &str) -> Result<PathBuf> {
+    Ok(root()?.join(format!(".{name}.{what}.{}", std::process::id())))
+}
+
+/// What processes that were killed while they saved have left. Those of living ones are theirs.
+fn remove_leftovers(name: &str) {
+    bring_back(name);
+    for (path, pid, _) in neighbours(name) {
+        if has_ended(pid) || pid == std::process::id() as i32 {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// A process that was killed when the old baseline had stepped aside and the new one was not yet in its place has left the
+/// name empty.
+fn bring_back(name: &str) {
+    let Ok(place) = folder(name) else { return };
+    let mut old = neighbours(name).into_iter().filter(|(_, pid, what)| *what == "old" && has_ended(*pid));
+    if let Some((path, ..)) = old.next().filter(|_| !place.exists()) {
+        // Where it cannot, there is no such baseline.
+        let _ = fs::rename(path, place);
+    }
+}
+
+/// Of a baseline's folder: path, process, `new` or `old`.
+fn neighbours(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
+    let entries = root().and_then(|root| Ok(fs::read_dir(root)?)).into_iter().flatten().flatten();
+    let hidden = entries.filter_map(|entry| {
+        let file_name = entry.file_name().to_string_lossy().into_owned();
+        let rest = file_name.strip_prefix('.')?.strip_prefix(name)?;
+        let (what, pid) = ["new", "old"]
+            .into_iter()
+            .find_map(|what| Some((what, rest.strip_prefix(&format!(".{what}."))?.parse().ok()?)))?;
+        Some((entry.path(), pid, what))
+    });
+    hidden.collect()
+}
+
+fn has_ended(pid: i32) -> bool {
+    kill(Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH)
+}
+
+/// Reads a file to its end, passes it on, and gives its digest.
+fn pour(from: &Path, to: &mut impl Write) -> std::io::Result<String> {
+    let (mut file, mut sum) = (File::open(from)?, Sha256::new());
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            break;
+        }
+        sum.update(&piece[..count]);
+        to.write_all(&piece[..count])?;
+    }
+    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_hide_or_look_like_options_are_refused() {
+        for name in ["main", "release-1.2", "_x", "7"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let long = "x".repeat(LONGEST_NAME + 1);
+        for name in ["", ".", "..", "../x", "a/b", "/etc", ".hidden", "-rf", "a b", "é", "a\0", &long] {
+            let error = check_name(name).unwrap_err();
+            assert!(error.is::<Usage>() && error.to_string().contains("hint: "), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_digest_is_the_one_that_sha256sum_prints() {
+        let path = std::env::temp_dir().join(format!("orchestrate-digest-{}", std::process::id()));
+        fs::write(&path, "hello").unwrap();
+        // `printf hello | sha256sum`
+        assert_eq!(
+            digest(&path).unwrap(),
+            "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+        );
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,233 @@
+//! What engines measured against themselves say about the machine, and which of it holds for another plan. Pure.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::analysis::compare::series::Measured;
+use crate::analysis::metric::METRICS;
+use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
+use crate::record::{KnownFloor, RunRecord};
+use crate::stats::{Floor, Ratios, levels};
+
+/// Below so many blocks a floor says little: it is shown, and not kept for other runs.
+pub use crate::stats::FIRM as KEPT_FROM;
+/// A 95th percentile needs twenty values.
+const BLOCKS: u32 = 20;
+
+/// One metric of one case, as any plan may come to it again. Programs may be built anew: what is measured is the machine
+/// with this kind of work on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Key {
+    pub engine: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// The identity of the weights, or the path where they have none.
+    pub model: String,
+    pub device: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    pub threads: u32,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
+    pub mode: Mode,
+    /// The workload's label.
+    pub workload: String,
+    pub prompt: Prompt,
+    pub max_new_tokens: u32,
+    pub metric: String,
+}
+
+/// How far a configuration lies from itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Known {
+    #[serde(flatten)]
+    pub key: Key,
+    /// Measured side by side.
+    pub paired: Floor,
+    /// Measured at two times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<Floor>,
+    /// When, as RFC 3339 writes it.
+    pub since: String,
+    /// The run record that it comes from.
+    pub record: String,
+    /// In that record's plan.
+    #[serde(skip)]
+    pub configuration: usize,
+}
+
+/// Every engine beside itself, for as many blocks as a floor needs unless somebody says how many.
+pub fn plan_of(asked: &Asked) -> Plan {
+    let mut asked = asked.clone();
+    asked.extent.blocks.get_or_insert(BLOCKS);
+    // What is learnt is noise: an engine that is wrong is as far from itself as one that is right.
+    (asked.witness, asked.proof) = (None, Proof::Off);
+    Plan::new(&asked).with_twins_of_all()
+}
+
+/// For each configuration with a twin, workload and metric: what the two differed by in each block, and how far apart
+/// two blocks of the configuration itself are to be expected.
+pub fn floors_of(record: &RunRecord) -> Vec<Known> {
+    let plan = &record.header.plan;
+    let measured = Measured::of(record);
+    let twins = (0..plan.configurations.len()).filter_map(|it| Some((it, plan.twin_of(it)?)));
+    let twins: Vec<(usize, usize)> = twins.collect();
+    let mut found = Vec::new();
+    for &(configuration, twin) in &twins {
+        for (place, workload) in measured.workloads.iter().enumerate() {
+            for (index, metric) in METRICS.iter().enumerate() {
+                let blocks = |configuration| measured.blocks(place, index, configuration);
+                let (Some(own), Some(other)) = (blocks(configuration), blocks(twin)) else { continue };
+                // A value without a logarithm is somebody's mistake, and the report of the record says whose.
+                let Ok(ratios) = Ratios::paired(own, other) else { continue };
+                let Some(paired) = Floor::of(ratios.blocks()) else { continue };
+                found.push(Known {
+                    key: Key::of(plan, &plan.configurations[configuration], workload, metric.name),
+                    paired,
+                    between: Floor::between_blocks(&levels(own)),
+                    since: record.header.started.clone(),
+                    record: record.header.id.clone(),
+                    configuration,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Those of `known` that are about what a plan is going to measure, as its record's header holds them.
+pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<KnownFloor> {
+    let mut found = Vec::new();
+    for case in &plan.cases {
+        let configuration = &plan.configurations[case.configuration];
+        // What stands beside a row is as noisy as the row.
+        for metric in METRICS.iter().filter(|_| configuration.beside.is_none()) {
+            let key = Key::of(plan, configuration, &case.workload, metric.name);
+            let Some(known) = known.iter().find(|it| it.key == key) else { continue };
+            found.push(KnownFloor {
+                configuration: case.configuration,
+                workload: case.workload.label.clone(),
+                metric: metric.name.into(),
+                paired: known.paired,
+                between: known.between,
+                since: known.since.clone(),
+            });
+        }
+    }
+    found
+}
+
+impl Key {
+    fn of(plan: &Plan, configuration: &Configuration, workload: &Workload, metric: &str) -> Self {
+        let Configuration { engine, preset, model, device, dtype, threads, options, .. } =
+            configuration.clone();
+        Self {
+            engine,
+            preset,
+            model: model.identity.unwrap_or(model.path),
+            device,
+            dtype,
+            threads,
+            options,
+            mode: plan.mode,
+            workload: workload.label.clone(),
+            prompt: workload.prompt.clone(),
+            max_new_tokens: workload.max_new_tokens,
+            metric: metric.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::compare::specimen::{self, asked};
+    use crate::plan::Beside;
+    use crate::stats::{Epsilon, Random};
+
+    /// A calibration of two engines, of which the second is so much noisier, and both have slow blocks.
+    fn calibrated(blocks: u32) -> RunRecord {
+        let asked = asked(&["calm", "wild"], &["decode"]);
+        let mut record = specimen::planned(&asked);
+        record.header.plan = plan_of(&asked);
+        let mut random = Random::seeded(5);
+        for block in 0..blocks {
+            // What the machine does to all of a block.
+            let slow = if block % 4 == 3 { 1.5 } else { 1.0 };
+            for configuration in 0..record.header.plan.configurations.len() {
+                let noise = if configuration % 2 == 0 { 0.001 } else { 0.1 };
+                let launch = specimen::launch(&mut record, configuration, block, "x");
+                let case = record.header.plan.cases_of(configuration)[0];
+                let of_launch = slow * (noise * (2.0 * random.unit() - 1.0)).exp();
+                for round in 0..3 {
+                    specimen::answer(&mut record, launch, case, round, 2.0 * of_launch);
+                }
+            }
+        }
+        record
+    }
+
+    fn floor<'a>(known: &'a [Known], engine: &str, metric: &str) -> &'a Known {
+        known.iter().find(|it| it.key.engine == engine && it.key.metric == metric).unwrap()
+    }
+
+    #[test]
+    fn every_engine_is_planned_beside_itself_for_twenty_blocks_unless_somebody_says_how_many() {
+        let plan = plan_of(&asked(&["a", "b"], &["decode", "load"]));
+        let besides: Vec<_> = plan.configurations.iter().map(|it| it.beside).collect();
+        assert_eq!(besides, [None, None, Some(Beside::Twin { of: 0 }), Some(Beside::Twin { of: 1 })]);
+        assert_eq!((plan.extent.blocks, plan.cases.len()), (Some(20), 8));
+        let mut one = asked(&["a"], &["decode"]);
+        one.extent.blocks = Some(3);
+        let plan = plan_of(&one);
+        assert_eq!((plan.configurations.len(), plan.extent.blocks), (2, Some(3)));
+    }
+
+    #[test]
+    fn a_floor_is_what_an_engine_and_its_twin_differ_by_whatever_the_machine_does_to_both() {
+        let known = floors_of(&calibrated(20));
+        let (calm, wild) = (floor(&known, "calm", "decode_rate"), floor(&known, "wild", "decode_rate"));
+        assert!(calm.paired.log_ratio() < 0.002, "{calm:?}");
+        assert!((0.05..0.2).contains(&wild.paired.log_ratio()), "{wild:?}");
+        assert_eq!((calm.paired.blocks(), calm.record.as_str()), (20, "2026-01-02T03-04-05Z-123"));
+        // At two times one of them may be slow, by a half in this world.
+        let between = calm.between.unwrap();
+        assert!((1.5f64.ln()..2f64.ln()).contains(&between.log_ratio()), "{calm:?}");
+        assert_eq!(between.blocks(), 20);
+    }
+
+    #[test]
+    fn what_was_calibrated_holds_for_the_same_work_and_for_no_other() {
+        let known = floors_of(&calibrated(5));
+        let run = asked(&["wild", "calm", "new"], &["decode", "prefill"]);
+        let plan = Plan::new(&run);
+        let found = known_for(&plan, &known);
+        let of = |configuration: usize| found.iter().filter(move |it| it.configuration == configuration);
+        assert!(
+            of(0)
+                .any(|it| it.metric == "decode_rate"
+                    && it.paired == floor(&known, "wild", "decode_rate").paired)
+        );
+        assert!(of(1).count() > 3 && of(2).count() == 0 && found.iter().all(|it| it.workload == "decode"));
+        // None for twins: they are as noisy as what they are twins of.
+        assert!(found.iter().all(|it| plan.configurations[it.configuration].beside.is_none()));
+        let mut other = run.clone();
+        other.threads = vec![1];
+        assert_eq!(known_for(&Plan::new(&other), &known), []);
+        let mut shorter = run.clone();
+        shorter.max_new_tokens = Some(7);
+        assert_eq!(known_for(&Plan::new(&shorter), &known), []);
+        let mut longer = run;
+        (longer.rounds, longer.seed) = (Some(9), 7);
+        assert_eq!(known_for(&Plan::new(&longer), &known).len(), found.len());
+    }
+
+    #[test]
+    fn a_record_without_twins_or_values_has_no_floors() {
+        assert_eq!(floors_of(&RunRecord::default()), []);
+        assert_eq!(floors_of(&calibrated(0)), []);
+        let one = floors_of(&calibrated(1));
+        assert!(!one.is_empty() && one.iter().all(|it| it.between.is_none()));
+        assert!(Epsilon::over(Some(one[0].paired)).difference() >= 0.0198);
+    }
+}

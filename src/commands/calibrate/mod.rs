@@ -1,0 +1,102 @@
+//! How small a change can be seen here: engines against themselves, and what that taught, kept for each machine.
+//!
+//! ```text
+//! engines asked for --plan_of--> each with a twin --run--> RunRecord --floors_of--> floors --table--> stdout
+//!                                                                                   --store--> DATA/calibration/MACHINE.json
+//! every later run --known_floors--> its record's header
+//! ```
+
+mod floors;
+mod store;
+mod table;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::cli::RunArgs;
+use crate::cli::exit_code::Usage;
+use crate::commands::measure::{self, Measured};
+use crate::commands::output;
+use crate::machine::Machine;
+use crate::plan::{Asked, Order, Plan};
+use crate::record::KnownFloor;
+use floors::{KEPT_FROM, Known, floors_of, known_for, plan_of};
+
+pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
+    refuse_what_does_nothing(&arguments)?;
+    let asked_for = arguments.all || !arguments.engines.is_empty();
+    if !asked_for {
+        // Nobody asked for something to be built.
+        (arguments.all, arguments.no_setup) = (true, true);
+    }
+    let plan = |asked: &Asked| if asked_for { Ok(plan_of(asked)) } else { plan_of_what_is_ready(asked) };
+    if arguments.extent.dry_run {
+        return measure::dry_run(&arguments, plan);
+    }
+    let Measured { recorder, end } = measure::run(&arguments, plan)?;
+    let record = &recorder.record;
+    let floors = floors_of(record);
+    // What was measured before an interrupt is as true as the rest.
+    let worth_keeping: Vec<Known> =
+        floors.iter().filter(|it| it.paired.blocks() >= KEPT_FROM).cloned().collect();
+    let kept = keep(&record.header.machine, &worth_keeping);
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    if !to_stdout {
+        output::print(table::table(record, &floors, kept.as_deref().ok()).as_bytes())?;
+    }
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string_pretty(&floors)? + "\n";
+        output::write(text.as_bytes(), path)?;
+    }
+    kept?;
+    Ok(measure::exit_code(record, end?, &arguments))
+}
+
+/// What this machine's calibration knows about a plan, and what is wrong with it.
+pub fn known_floors(plan: &Plan, machine: &Machine) -> (Vec<KnownFloor>, Option<String>) {
+    // Without a place for data nothing was ever kept.
+    let Ok(file) = store::file_of(machine) else { return (Vec::new(), None) };
+    let stored = store::read(&file);
+    (known_for(plan, &stored.known), stored.warning)
+}
+
+/// Where they are now. Nothing that is worth it is kept nowhere.
+fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
+    if floors.is_empty() {
+        return Ok(String::new());
+    }
+    let file = store::file_of(machine)?;
+    store::keep(&file, machine, floors)?;
+    Ok(file.display().to_string())
+}
+
+fn plan_of_what_is_ready(asked: &Asked) -> Result<Plan> {
+    let mut ready = asked.clone();
+    let devices = &asked.devices;
+    ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
+    if ready.candidates.is_empty() {
+        let hint = "`-e NAME` builds and sets up one; `orchestrate engines` lists them";
+        return Err(Usage(format!("no engine is ready to be calibrated\nhint: {hint}")).into());
+    }
+    Ok(plan_of(&ready))
+}
+
+fn refuse_what_does_nothing(arguments: &RunArgs) -> Result<()> {
+    let (extent, baseline, view) = (&arguments.extent, &arguments.baseline, &arguments.view);
+    let given = [
+        (
+            "--order sequential",
+            extent.order == Order::Sequential,
+            "an engine and its twin are measured in turn",
+        ),
+        ("--save-baseline", baseline.save_baseline.is_some(), "a calibration is kept for the machine"),
+        ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
+        ("--pairs", view.pairs, "there is nothing to compare"),
+        ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` shows it"),
+    ];
+    match given.into_iter().find(|(_, given, _)| *given) {
+        Some((flag, _, why)) => Err(Usage(format!("`calibrate` takes no `{flag}`: {why}")).into()),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,196 @@
+//! What checks ask of a started engine: tokens, with the answer held against the request, and refusals.
+
+use std::time::{Duration, Instant};
+
+use protocol::{Failed, FailureKind, Generated, Message, Sequence};
+use serde_json::{Map, Value};
+
+use super::Not;
+use super::subject::{Subject, said, since, wrong};
+use crate::run::process::Answer;
+use crate::run::verify::{self, Expected};
+
+/// A text that any model can read, for requests whose words do not matter.
+const TEXT: &str = "The engine reads a line and answers it.";
+
+/// What every sequence of every iteration holds: its ids, or its text where an engine gives text.
+pub fn outputs(answer: &Answer) -> Vec<Value> {
+    let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
+    let output = |sequence: &Sequence| match &sequence.output_ids {
+        Some(ids) => ids.clone().into(),
+        None => sequence.chunks.iter().flatten().map(|chunk| chunk.text.as_str()).collect::<String>().into(),
+    };
+    sequences.map(output).collect()
+}
+
+impl Subject {
+    /// A `generate` with these fields on top of a prompt in the form that the engine takes.
+    pub fn line(&self, fields: Value) -> Value {
+        let ids = self.takes_ids().then(|| self.prompt_ids());
+        let mut line = Map::new();
+        match ids {
+            Some(ids) => line.insert("prompt_ids".into(), ids.into()),
+            None => line.insert("prompt".into(), TEXT.into()),
+        };
+        line.extend(fields.as_object().cloned().unwrap_or_default());
+        line.into()
+    }
+
+    /// The ids of a short text, without the model's tokenizer some ids that every vocabulary has.
+    pub fn prompt_ids(&self) -> Vec<u32> {
+        let ids = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(TEXT).ok());
+        ids.filter(|ids| ids.len() > 2).unwrap_or_else(|| (3..12).collect())
+    }
+
+    pub fn takes_ids(&self) -> bool {
+        self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids)
+    }
+
+    /// Asks a loaded engine for tokens, and looks at nothing but that it is an answer to this request.
+    pub fn generate(&mut self, line: &Value) -> Result<Answer, Not> {
+        self.ready()?;
+        self.quiet()?;
+        // An engine that knows no `load` loads with the first request to its process.
+        let loads = self.is_minimal() && self.is_fresh();
+        let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
+        let sent = self.send_json(line)?;
+        self.generated(line, sent, deadline)
+    }
+
+    /// Waits for the `generated` of a request that was sent. Its clock is this program's, since the request was sent.
+    pub fn generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
+        let answer = self.next_generated(line, sent, deadline);
+        self.answered |= answer.is_ok();
+        match answer {
+            // What never answered anything need not be asked more.
+            Err(Not::Wrong(what)) if self.is_minimal() && !self.answered => self.block(what),
+            answer => answer,
+        }
+    }
+
+    fn next_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
+        let mut tokens = Vec::new();
+        loop {
+            match self.receive_at(deadline)? {
+                (Message::Progress(_), _) => {}
+                (Message::Token(token), at) => {
+                    same_id(&token.id, line, "token")?;
+                    tokens.push((token, since(sent, at)));
+                }
+                (Message::Generated(generated), at) => {
+                    same_id(&generated.id, line, "generated")?;
+                    return Ok(Answer { generated, tokens, sent_ns: 0, answered_ns: since(sent, at) });
+                }
+                (Message::Failed(failed), _) => return wrong(said(&failed)),
+                _ => return wrong("answered something else than `generated`"),
+            }
+        }
+    }
+
+    /// Asks for tokens, and holds the answer against the request: counts, ids, clocks, streamed ids.
+    pub fn verified(&mut self, line: &Value) -> Result<Answer, Not> {
+        let answer = self.generate(line)?;
+        self.verify(line, &answer)?;
+        Ok(answer)
+    }
+
+    pub fn verify(&self, line: &Value, answer: &Answer) -> Result<(), Not> {
+        let generated = &answer.generated;
+        let count = |field: &str, default: u64| line[field].as_u64().unwrap_or(default);
+        for (what, found, asked) in [
+            ("iterations", generated.iterations.len(), count("iterations", 1)),
+            ("warmup_iterations", generated.warmup_iterations.len(), count("warmup", 0)),
+        ] {
+            if found as u64 != asked {
+                return wrong(format!("{found} `{what}` where {asked} were asked"));
+            }
+        }
+        let expected = self.expected(line, answer);
+        for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
+            let one = Generated { iterations: vec![iteration.clone()], ..Generated::default() };
+            expected.verify(&one).map_err(|cause| Not::Wrong(cause.to_string()))?;
+        }
+        if line["stream"] == true {
+            verify::verify_streamed(answer, true).map_err(|cause| Not::Wrong(cause.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn expected(&self, line: &Value, answer: &Answer) -> Expected {
+        let length = |ids: &Value| ids.as_array().map(|ids| ids.len() as u32);
+        let prompt_tokens = match (line["prompts_ids"].as_array(), line["prompts"].as_array()) {
+            (Some(prompts), _) => prompts.iter().map(length).collect(),
+            (None, Some(prompts)) => vec![None; prompts.len()],
+            (None, None) => vec![length(&line["prompt_ids"])],
+        };
+        let expected = Expected {
+            prompt_tokens,
+            max_new_tokens: line["max_new_tokens"].as_u64().unwrap_or(32) as u32,
+            ignore_eos: line["ignore_eos"] == true,
+            elapsed_ns: answer.answered_ns,
+            ..Expected::default()
+        };
+        let facts = self.known_loaded().or(answer.generated.loaded.as_ref()).map(|loaded| &loaded.facts);
+        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
+        expected.with_engine(self.known_hello(), eos_ids, facts.and_then(|facts| facts.vocabulary_size))
+    }
+
+    /// Sends a line that makes no sense or asks for too much, expects one `failed` of one of these kinds, and that the
+    /// engine answers the next request as if nothing had been.
+    pub fn refused(&mut self, line: &[u8], kinds: &[FailureKind]) -> Result<(), Not> {
+        self.ready()?;
+        self.quiet()?;
+        self.send(line)?;
+        // No work is asked for, so this is no matter of patience.
+        let deadline = self.deadlines.answer.min(Duration::from_secs(10));
+        let refused = self.failure(kinds, deadline);
+        if refused.is_err() {
+            self.forgive_silence();
+        }
+        refused?;
+        self.lives_on()
+    }
+
+    /// Expects `failed` of one of these kinds.
+    pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Result<Failed, Not> {
+        let answer = loop {
+            match self.receive_within(deadline)? {
+                // A load may fail after some of its phases.
+                Message::Progress(_) => {}
+                answer => break answer,
+            }
+        };
+        match answer {
+            Message::Failed(failed) if !kinds.contains(&failed.kind) => {
+                let wanted: Vec<_> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
+                let kind = failed.kind.as_str();
+                wrong(format!("`failed` of kind `{kind}`, expected {}", wanted.join(" or ")))
+            }
+            Message::Failed(failed) if failed.message.trim().is_empty() => {
+                wrong("`failed` says nothing in `message`")
+            }
+            Message::Failed(failed) => Ok(failed),
+            _ => wrong("was answered, where `failed` was expected"),
+        }
+    }
+
+    /// The next request is answered, and by one answer.
+    pub fn lives_on(&mut self) -> Result<(), Not> {
+        let line = self.line(serde_json::json!({ "max_new_tokens": 1 }));
+        let answer = self.generate(&line);
+        match answer {
+            Ok(_) => Ok(()),
+            Err(Not::Wrong(what)) => wrong(format!("the request after it: {what}")),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+fn same_id(found: &Option<protocol::Id>, line: &Value, what: &str) -> Result<(), Not> {
+    // An id has no failing serializer.
+    let found = serde_json::to_value(found).unwrap_or_default();
+    if found == line["id"] {
+        return Ok(());
+    }
+    wrong(format!("`{what}` with id `{found}` where `{}` was asked", line["id"]))
+}

@@ -1,0 +1,245 @@
+//! The conformance conversation, held with any engine: what of the protocol it keeps, what it leaves out, what is wrong.
+//!
+//! A check is one entry in the table of its file: a name, what it proves, and a function that talks to the `Subject`. To
+//! add one, add an entry. Knows no scenario and measures nothing.
+
+mod asking;
+mod broken;
+mod generate;
+mod hello;
+mod leave;
+mod load;
+mod options;
+mod overlap;
+mod page;
+mod prompts;
+mod score;
+mod subject;
+mod wire;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use crate::cli::CheckArgs;
+use crate::cli::exit_code::{DONE, FAILED_CASES, Usage};
+use crate::commands::measure;
+use crate::commands::output;
+use crate::engines::registry::Registry;
+use crate::plan::asked;
+use crate::plan::{CPU, Configuration};
+use crate::run::process::Keeper;
+use subject::Subject;
+
+/// In this order: later checks need what earlier ones prove.
+const GROUPS: &[(&str, &[Check])] = &[
+    ("hello", hello::CHECKS),
+    ("load", load::CHECKS),
+    ("generate", generate::CHECKS),
+    ("prompts", prompts::CHECKS),
+    ("options", options::CHECKS),
+    ("score and facts", score::CHECKS),
+    ("broken lines", broken::CHECKS),
+    ("overlap and cancel", overlap::CHECKS),
+    ("leaving", leave::CHECKS),
+];
+
+/// One thing that an engine does as the protocol asks, or does not.
+struct Check {
+    name: &'static str,
+    /// What it says of the engine to have passed.
+    proves: &'static str,
+    run: fn(&mut Subject) -> Result<(), Not>,
+}
+
+/// Why a check did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Not {
+    /// Optional, and this engine does not claim it: no fault.
+    Absent(String),
+    /// A breach of the protocol.
+    Wrong(String),
+    /// Something before it went wrong, so that it could not be asked.
+    Unreached(String),
+}
+
+/// How many checks ended how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u32,
+    absent: u32,
+    wrong: u32,
+    unreached: u32,
+}
+
+impl Counts {
+    fn all(&self) -> u32 {
+        self.passed + self.absent + self.wrong + self.unreached
+    }
+
+    fn add(&mut self, result: &Result<(), Not>) {
+        *match result {
+            Ok(()) => &mut self.passed,
+            Err(Not::Absent(_)) => &mut self.absent,
+            Err(Not::Wrong(_)) => &mut self.wrong,
+            Err(Not::Unreached(_)) => &mut self.unreached,
+        } += 1;
+    }
+}
+
+pub fn check(arguments: &CheckArgs) -> Result<u8> {
+    let configuration = configuration(arguments)?;
+    if let Some(missing) = &configuration.unavailable {
+        let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.said());
+        output::complain(&why);
+        return Ok(FAILED_CASES);
+    }
+    let deadlines = measure::deadlines(arguments.timeout);
+    let run = measure::run_id();
+    // From here on nothing that is started outlives this program, however it ends.
+    let _keeper = Keeper::start(&run)?;
+    let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
+    output::print(page::head(&label, &configuration.command, &model).as_bytes())?;
+    let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
+    subject.device_is_asked_for = arguments.device.is_some();
+    let mut told = Told::default();
+    for (group, checks) in GROUPS {
+        if subject.blocked().is_none() {
+            output::print(format!("\n{group}\n").as_bytes())?;
+            make(checks, &mut subject, &mut told)?;
+        }
+    }
+    if let Some(why) = subject.blocked() {
+        let all: usize = GROUPS.iter().map(|(_, checks)| checks.len()).sum();
+        let rest = all as u32 - told.counts.all();
+        told.counts.unreached += rest;
+        output::print(page::skipped(rest, why, told.wrong.get(why).copied()).as_bytes())?;
+    }
+    let verdict = match subject.no_engine {
+        true => page::no_engine(&label),
+        false => page::verdict(&label, &told.counts),
+    };
+    output::print(verdict.as_bytes())?;
+    Ok(if told.counts.wrong + told.counts.unreached == 0 { DONE } else { FAILED_CASES })
+}
+
+/// Prints each check as it ends. Those in a row that were not made for one reason are one entry.
+fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> {
+    let mut unmade: Option<(Not, Vec<&str>)> = None;
+    for check in checks {
+        let result = match subject.blocked() {
+            None => subject.undergo(check),
+            Some(_) => break,
+        };
+        if matches!(result, Err(Not::Unreached(_))) && subject.blocked().is_some() {
+            // It is one of all those that cannot be asked.
+            break;
+        }
+        told.counts.add(&result);
+        match (&result, &mut unmade) {
+            (Err(why), Some((same, names))) if why == same => {
+                names.push(check.name);
+                continue;
+            }
+            _ => {}
+        }
+        if let Some((why, names)) = unmade.take() {
+            output::print(page::unmade(&names, &why).as_bytes())?;
+        }
+        match result {
+            Ok(()) => output::print(page::passed(check).as_bytes())?,
+            Err(Not::Wrong(what)) => output::print(told.wrong(check, what, &subject.evidence()).as_bytes())?,
+            Err(why) => unmade = Some((why, vec![check.name])),
+        }
+    }
+    match unmade {
+        Some((why, names)) => output::print(page::unmade(&names, &why).as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// What was printed so far.
+#[derive(Debug, Default)]
+struct Told {
+    counts: Counts,
+    /// What was wrong, and with which check it was said first.
+    wrong: BTreeMap<String, &'static str>,
+}
+
+impl Told {
+    /// The same words are not said twice: one fault may show in many checks.
+    fn wrong(&mut self, check: &Check, what: String, evidence: &page::Evidence) -> String {
+        match self.wrong.get(&what) {
+            Some(first) => page::wrong_again(check, first, &what, evidence),
+            None => {
+                let entry = page::wrong(check, &what, evidence);
+                self.wrong.insert(what, check.name);
+                entry
+            }
+        }
+    }
+}
+
+/// The engine as a run would start it, on the CPU unless another device is asked for, or it says that it has none.
+fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
+    let registry = Registry::open()?;
+    let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
+    let candidate = registry.candidate(&found);
+    let device = arguments.device.as_deref().unwrap_or(CPU);
+    let start = candidate.on(device).clone();
+    let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
+    Ok(Configuration {
+        alone: true,
+        label: format!("{}{preset}", candidate.engine),
+        engine: candidate.engine,
+        preset: candidate.preset,
+        command: start.command,
+        model: asked::model(arguments.model.as_deref())?,
+        device: device.into(),
+        dtype: candidate.dtype,
+        threads: asked::all_threads(),
+        options: candidate.options,
+        unavailable: start.unavailable,
+        ..Configuration::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_has_a_name_of_its_own_that_fits_the_page() {
+        let checks: Vec<&Check> = GROUPS.iter().flat_map(|(_, checks)| *checks).collect();
+        assert!(checks.len() > 40, "{}", checks.len());
+        for check in &checks {
+            let named = checks.iter().filter(|other| other.name == check.name).count();
+            assert_eq!(named, 1, "{}", check.name);
+            assert!(check.name.len() <= page::NAME_WIDTH, "{}", check.name);
+            let shown = page::passed(check);
+            assert!(!check.proves.is_empty() && shown.lines().count() == 1, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_fault_that_shows_in_many_checks_is_told_once() {
+        let sent = b"{}\n".to_vec();
+        let (mut told, evidence) = (Told::default(), page::Evidence { sent, ..page::Evidence::default() });
+        let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
+        assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
+        assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`: it died\n"));
+        assert!(told.wrong(second, "it lied".into(), &evidence).contains("it lied"));
+    }
+
+    #[test]
+    fn outcomes_are_counted_each_under_its_name() {
+        let mut counts = Counts::default();
+        let why = || String::new();
+        for result in
+            [Ok(()), Ok(()), Err(Not::Absent(why())), Err(Not::Wrong(why())), Err(Not::Unreached(why()))]
+        {
+            counts.add(&result);
+        }
+        assert_eq!(counts, Counts { passed: 2, absent: 1, wrong: 1, unreached: 1 });
+    }
+}

@@ -1,0 +1,150 @@
+//! One process of the engine, and lines to and from it as they stand. What they mean is not known here; what was said
+//! last is kept, so that a breach can be shown.
+
+use std::time::{Duration, Instant};
+
+use protocol::{Frame, Message};
+
+use super::Not;
+use crate::run::process::{Launching, Line, Process, STRAY_LINES};
+
+pub struct Wire {
+    process: Process,
+    /// The last line sent, and the last one received since.
+    pub sent: Vec<u8>,
+    pub received: Vec<u8>,
+    /// The first line on stdout that was no JSON object, and how many there were.
+    pub stray: Option<Vec<u8>>,
+    strays: usize,
+    /// Nothing more can be asked of this process.
+    pub lost: bool,
+    /// It ended by itself.
+    pub ended: bool,
+    /// It lives, and an answer never came.
+    pub silent: bool,
+}
+
+impl Wire {
+    pub fn open(launching: &Launching) -> std::io::Result<Self> {
+        let process = Process::start(launching)?;
+        Ok(Self {
+            process,
+            sent: Vec::new(),
+            received: Vec::new(),
+            stray: None,
+            strays: 0,
+            lost: false,
+            ended: false,
+            silent: false,
+        })
+    }
+
+    /// Sends bytes as they are.
+    pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Result<(), Not> {
+        self.sent = line.to_vec();
+        self.received.clear();
+        match tokio::time::timeout(deadline, self.process.write(line)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.end_of_stdout().await),
+            Err(_) => self.lose(format!("did not read the line within {} s", deadline.as_secs_f64())),
+        }
+    }
+
+    pub async fn receive(&mut self, deadline: Duration) -> Result<(Message, Instant), Not> {
+        let until = tokio::time::Instant::now() + deadline;
+        loop {
+            let line = match tokio::time::timeout_at(until, self.process.line()).await {
+                Ok(Some(line)) => line,
+                Ok(None) => return Err(self.end_of_stdout().await),
+                Err(_) => {
+                    self.silent = true;
+                    let seconds = deadline.as_secs_f64();
+                    return self.lose(format!("no answer within {seconds} s (`--timeout` gives it more)"));
+                }
+            };
+            if let Some(understood) = self.understand(line)? {
+                return Ok(understood);
+            }
+        }
+    }
+
+    /// Whatever lies there that no request asked for.
+    pub fn unasked(&mut self) -> Result<(), Not> {
+        while let Some(line) = self.process.waiting_line() {
+            if self.understand(line)?.is_some() {
+                return self.lose("wrote a message that nobody asked for".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the process to end by itself: with success, and leaving nothing behind.
+    pub async fn leaves(&mut self, deadline: Duration) -> Result<(), Not> {
+        self.lost = true;
+        let Some(status) = self.process.wait(deadline).await else {
+            return self.lose(format!("still there after {} s", deadline.as_secs_f64()));
+        };
+        let left = self.process.end(Duration::ZERO).await;
+        match (status.success(), left) {
+            (true, 0) => Ok(()),
+            (true, left) => self.lose(format!("left processes behind ({left})")),
+            (false, _) => self.lose(format!("ended with {status}")),
+        }
+    }
+
+    pub fn close_stdin(&mut self) {
+        self.process.close_stdin();
+    }
+
+    pub async fn end(mut self) {
+        self.process.end(Duration::ZERO).await;
+    }
+
+    pub fn stderr(&self) -> Vec<String> {
+        self.process.stderr()
+    }
+
+    fn understand(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Not> {
+        let bytes = match line.frame {
+            Frame::Line(bytes) => bytes,
+            Frame::TooLong { bytes } => return self.lose(format!("wrote a line of {bytes} bytes")),
+        };
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            self.strays += 1;
+            self.stray.get_or_insert_with(|| bytes.clone());
+            if self.strays > STRAY_LINES {
+                self.received = bytes;
+                return self.lose(format!("more than {STRAY_LINES} lines on stdout that are no JSON object"));
+            }
+            return Ok(None);
+        }
+        let message = protocol::parse_message(&bytes);
+        self.received = bytes;
+        if !line.whole {
+            return self.lose("ended in the middle of a line".into());
+        }
+        match message {
+            Ok(message) => Ok(Some((message, line.at))),
+            Err(refused) => self.lose(format!("wrote what is no message: {}", refused.message)),
+        }
+    }
+
+    fn lose<T>(&mut self, what: String) -> Result<T, Not> {
+        self.lost = true;
+        Err(Not::Wrong(what))
+    }
+
+    async fn end_of_stdout(&mut self) -> Not {
+        self.lost = true;
+        match self.process.wait(Duration::from_secs(2)).await {
+            Some(status) => {
+                self.ended = true;
+                Not::Wrong(format!("ended with {status} before it answered"))
+            }
+            None => {
+                self.silent = true;
+                Not::Wrong("closed its stdout and went on running".into())
+            }
+        }
+    }
+}

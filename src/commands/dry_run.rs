@@ -1,0 +1,345 @@
+//! What a run would measure, and about how long that takes: from what earlier runs on this machine took. Measures nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::commands::listing::WIDTH;
+use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
+use crate::record::{Role, RunRecord};
+use crate::report::safe;
+use crate::stats::{FIRM, LOOKS, median};
+
+/// So many of the newest records are asked.
+const RECORDS: usize = 30;
+/// A warm-up is at least three windows of three; in later launches usually one.
+const WARM_UP: f64 = 3.0;
+
+/// The newest records of a folder, oldest first. One that cannot be read says nothing.
+pub fn history(results: &Path) -> Vec<RunRecord> {
+    let entries = std::fs::read_dir(results).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    // Their names begin with their time.
+    paths.sort();
+    let newest = paths.split_off(paths.len().saturating_sub(RECORDS));
+    newest.iter().filter_map(|path| RunRecord::read(path).ok()).collect()
+}
+
+pub fn describe(plan: &Plan, history: &[RunRecord]) -> String {
+    let known = Known::of(history);
+    let mut lines = vec![format!("would measure, in {}:", order(plan))];
+    if plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
+        let target = plan.extent.target * 100.0;
+        lines.push(format!("(until ratios are known to {target} %, or the time is over)"));
+    }
+    lines.push(String::new());
+    for configuration in &plan.configurations {
+        let note = match (&configuration.unavailable, configuration.beside) {
+            (Some(unavailable), _) => format!("  ({})", unavailable.reason),
+            (None, Some(Beside::Twin { .. })) => {
+                "  (the same once more: what the two differ by is noise)".into()
+            }
+            (None, Some(Beside::Baseline { .. })) => "  (the baseline's program)".into(),
+            (None, Some(Beside::Witness)) => {
+                "  (asked for proof alone: what the others' output is held against)".into()
+            }
+            (None, None) => String::new(),
+        };
+        lines.push(format!("  {} on {}{note}", configuration.label, configuration.model.name));
+    }
+    lines.push(String::new());
+    let mut said: Vec<&str> = Vec::new();
+    for case in &plan.cases {
+        if !said.contains(&case.workload.label.as_str()) {
+            said.push(&case.workload.label);
+            lines.push(format!("  {}", requests(&case.workload)));
+        }
+    }
+    lines.push(String::new());
+    lines.extend(proof(plan, &known));
+    lines.extend(time(plan, &known));
+    safe::narrow(&lines.join("\n"), WIDTH)
+}
+
+/// What comes before the first block. Launches are what is known of its time: what is asked in them depends on the model.
+fn proof(plan: &Plan, known: &Known) -> Option<String> {
+    let asked =
+        |it: &&Configuration| it.unavailable.is_none() && !matches!(it.beside, Some(Beside::Twin { .. }));
+    let launches = plan.configurations.iter().filter(asked).filter_map(|it| known.launches.get(&key(it)));
+    let launches_ns: f64 = launches.sum();
+    let time = match launches_ns > 0.0 {
+        true => format!("; their launches take about {}", rough(launches_ns)),
+        false => String::new(),
+    };
+    (plan.proof != Proof::Off).then(|| {
+        format!("before the first block each engine scores held-out text and goes on with a prompt, to prove what it computes{time}")
+    })
+}
+
+fn order(plan: &Plan) -> String {
+    let blocks = match (plan.extent.blocks, plan.order) {
+        (Some(1), _) => "1 block".to_string(),
+        (Some(blocks), _) => format!("{blocks} blocks"),
+        (None, Order::Sequential) => format!("{FIRM} blocks"),
+        (None, Order::Interleaved) => format!("{FIRM} to {} blocks", LOOKS[LOOKS.len() - 1]),
+    };
+    match (plan.mode, plan.order) {
+        (Mode::OneShot, _) => format!("{blocks} of one process for each request"),
+        (Mode::Warm, Order::Interleaved) => format!("{blocks}, each launching every configuration"),
+        (Mode::Warm, Order::Sequential) => format!("{blocks} of each configuration, one after the other"),
+    }
+}
+
+fn requests(workload: &Workload) -> String {
+    let rounds = workload.rounds;
+    let warm_up = match workload.warmup {
+        Some(0) => String::new(),
+        Some(requests) => format!(" after {requests} to warm up"),
+        None => " once it is warm".into(),
+    };
+    let plural = if rounds == 1 { "" } else { "s" };
+    format!("{}: {rounds} request{plural} in each block{warm_up}", workload.label)
+}
+
+fn time(plan: &Plan, known: &Known) -> Vec<String> {
+    let runs = |it: &&Configuration| it.unavailable.is_none() && it.beside != Some(Beside::Witness);
+    let (mut block_ns, mut least_block_ns) = (0.0, 0.0);
+    let mut unknown: Vec<&str> = Vec::new();
+    for configuration in plan.configurations.iter().filter(runs) {
+        let with = |most_rounds: u32| known.block_ns(plan, configuration, most_rounds);
+        match with(u32::MAX).zip(with(1)) {
+            Some((ns, least_ns)) => {
+                block_ns += ns;
+                least_block_ns += least_ns;
+            }
+            None => unknown.push(&configuration.label),
+        }
+    }
+    let mut lines = Vec::new();
+    let (least, most) = match (plan.extent.blocks, plan.order) {
+        (Some(blocks), _) => (blocks as usize, blocks as usize),
+        (None, Order::Sequential) => (FIRM, FIRM),
+        (None, Order::Interleaved) => (FIRM, LOOKS[LOOKS.len() - 1]),
+    };
+    if block_ns > 0.0 {
+        let whole = |blocks: usize| rough(block_ns * blocks as f64);
+        let and_more = if unknown.is_empty() { "" } else { ", and what is not known yet" };
+        lines.push(format!("about {} a block{and_more}, as earlier runs here took", rough(block_ns)));
+        let most = if most > least { format!(", {} for {most}", whole(most)) } else { String::new() };
+        lines.push(format!("{} for {least} blocks{most}", whole(least)));
+    }
+    if !unknown.is_empty() {
+        lines.push(format!("not measured here before, so no estimate: {}", unknown.join(", ")));
+    }
+    match plan.extent.budget_ns {
+        Some(ns) => lines.push(budget(ns as f64, least, block_ns, least_block_ns)),
+        None if plan.extent.blocks.is_none() => lines
+            .push("without --budget, blocks beyond the first five are begun within two minutes only".into()),
+        None => {}
+    }
+    lines
+}
+
+/// What the budget leaves of so many blocks, which would take so long each, and so long with one round of everything. What is
+/// not known takes no time here, so that too much is never said to fit where it is known not to.
+fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> String {
+    let (ends, count) = (format!("the budget of {} ends it", rough(budget_ns)), blocks as f64);
+    let s = |count: usize| if count == 1 { "" } else { "s" };
+    if block_ns * count <= budget_ns {
+        return format!("{ends}, with fewer rounds or blocks where they do not fit");
+    }
+    // Blocks of the engine's launches and one round: less cannot be measured.
+    if least_block_ns * count <= budget_ns {
+        return format!(
+            "{ends} and is less than {blocks} block{} would take: fewer rounds are made in each, and where even those do \
+             not fit, fewer blocks; there is no verdict on fewer than {FIRM}",
+            s(blocks)
+        );
+    }
+    let fitting = (budget_ns / least_block_ns) as usize;
+    let said = match fitting {
+        0 => "not even a block of one round fits".to_string(),
+        _ => format!(
+            "about {fitting} block{} of one round fit{}",
+            s(fitting),
+            if fitting == 1 { "s" } else { "" }
+        ),
+    };
+    let verdicts = match fitting < FIRM {
+        true => format!(", and there may be no verdicts, for they need {FIRM}"),
+        false => String::new(),
+    };
+    // Rounded up to what a person would write.
+    let enough = rough((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
+    format!("{ends}: {said}{verdicts}\nhint: --budget {enough}")
+}
+
+/// What launches and requests took, by what they were.
+struct Known {
+    launches: BTreeMap<String, f64>,
+    requests: BTreeMap<(String, String), f64>,
+}
+
+impl Known {
+    /// Later records replace what earlier ones say.
+    fn of(history: &[RunRecord]) -> Self {
+        let mut known = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
+        for record in history {
+            let plan = &record.header.plan;
+            for (index, configuration) in plan.configurations.iter().enumerate() {
+                let key = key(configuration);
+                let launches = record.launches_of(index);
+                let loads: Vec<f64> = launches.filter_map(|it| Some(it.loaded_ns? as f64)).collect();
+                known.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
+            }
+            let mut by_case: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+            for sample in record.samples.iter().filter(|sample| sample.role == Role::Measured) {
+                let ns = sample.answered_ns.saturating_sub(sample.sent_ns) as f64;
+                by_case.entry(sample.case).or_default().push(ns);
+            }
+            for (case, durations) in by_case {
+                let Some(case) = plan.cases.get(case) else { continue };
+                let Some(configuration) = plan.configurations.get(case.configuration) else { continue };
+                let key = (key(configuration), shape(&case.workload));
+                known.requests.extend(median(&durations).map(|ns| (key, ns)));
+            }
+        }
+        known
+    }
+
+    /// Launch, warm-up and rounds, at most so many, of one configuration in one block; `None` where a part is not known.
+    fn block_ns(&self, plan: &Plan, configuration: &Configuration, most_rounds: u32) -> Option<f64> {
+        let key = key(configuration);
+        let mut ns = *self.launches.get(&key)?;
+        let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
+        // The request before each one that counts is shorter or the same.
+        let turns = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
+        for case in plan.cases_of(index) {
+            let workload = &plan.cases[case].workload;
+            let request_ns = self.requests.get(&(key.clone(), shape(workload)))?;
+            let warm_up = workload.warmup.map_or(WARM_UP, f64::from);
+            ns += request_ns * (warm_up + turns * f64::from(workload.rounds.min(most_rounds)));
+        }
+        Some(ns)
+    }
+}
+
+/// What takes equally long: everything of a configuration but what stands beside it.
+fn key(it: &Configuration) -> String {
+    let options = serde_json::Value::Object(it.options.clone());
+    let model = &it.model.path;
+    format!("{}:{:?} {model} {} {:?} {} {options}", it.engine, it.preset, it.device, it.dtype, it.threads)
+}
+
+fn shape(workload: &Workload) -> String {
+    format!("{} {:?} {}", workload.label, workload.prompt, workload.max_new_tokens)
+}
+
+/// In what a person would say.
+fn rough(ns: f64) -> String {
+    let seconds = ns / 1e9;
+    if seconds < 1.0 {
+        return "a second".into();
+    }
+    let rounded = Duration::from_secs(if seconds < 100.0 {
+        seconds.round() as u64
+    } else {
+        (seconds / 10.0).round() as u64 * 10
+    });
+    humantime::format_duration(rounded).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Asked;
+    use crate::report::specimen::{BASELINE, BEACON, asked, measured, planned, unavailable};
+
+    /// Wherever its lines end.
+    fn unbroken(said: &str) -> String {
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_was_measured_before_has_an_estimate_and_what_was_not_is_named() {
+        let both = asked(&["patient-original", "beacon"]);
+        let history = [measured(&both, &[BASELINE, BEACON])];
+        let plan = planned(&both).header.plan;
+        let said = describe(&plan, &history);
+        assert!(said.contains("a block, as earlier runs here took"), "{said}");
+        assert!(!said.contains("not measured here before"), "{said}");
+        assert!(said.contains("decode: 3 requests in each block once it is warm"), "{said}");
+
+        let plan = planned(&asked(&["patient-original", "reed"])).header.plan;
+        let said = describe(&plan, &history);
+        assert!(said.contains("not measured here before, so no estimate: reed"), "{said}");
+        assert!(said.contains("and what is not known yet"), "{said}");
+        assert!(describe(&plan, &[]).contains("so no estimate: patient-original, reed"));
+    }
+
+    #[test]
+    fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
+        let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
+        let history = [measured(&both, &[BASELINE, BEACON])];
+        let said = unbroken(&describe(&planned(&both).header.plan, &history));
+        assert!(said.contains("to prove what it computes; their launches take about "), "{said}");
+        let said = unbroken(&describe(&planned(&both).header.plan, &[]));
+        assert!(said.contains("to prove what it computes") && !said.contains("launches take"), "{said}");
+        both.proof = Proof::Off;
+        assert!(!describe(&planned(&both).header.plan, &history).contains("prove"));
+    }
+
+    #[test]
+    fn nothing_but_a_hint_passes_the_width_of_a_terminal_and_nothing_is_lost() {
+        let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
+        both.extent.budget_ns = Some(1_000_000_000);
+        let history = [measured(&both, &[BASELINE, BEACON])];
+        let mut record = planned(&both);
+        let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
+        unavailable(&mut record, 1, lacks, "orchestrate setup beacon");
+        let said = describe(&record.header.plan, &history);
+        assert!(said.lines().all(|line| line.starts_with("hint: ") || safe::width(line) <= WIDTH), "{said}");
+        assert!(unbroken(&said).contains(&format!("beacon on embedded ({lacks})")), "{said}");
+    }
+
+    #[test]
+    fn the_estimate_counts_launch_warm_up_and_both_requests_of_a_round() {
+        let one = asked(&["patient-original", "beacon"]);
+        let record = measured(&one, &[BASELINE, BEACON]);
+        let known = Known::of(std::slice::from_ref(&record));
+        let plan = &record.header.plan;
+        let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();
+        let request = known.requests[&(key(&plan.configurations[0]), shape(&decode.workload))];
+        let only = Plan { cases: vec![decode.clone()], ..plan.clone() };
+        let launch = known.launches[&key(&plan.configurations[0])];
+        let found = known.block_ns(&only, &plan.configurations[0], u32::MAX).unwrap();
+        assert!((found - (launch + request * (3.0 + 2.0 * 3.0))).abs() < 1.0, "{found}");
+        let found = known.block_ns(&only, &plan.configurations[0], 1).unwrap();
+        assert!((found - (launch + request * (3.0 + 2.0))).abs() < 1.0, "{found}");
+    }
+
+    #[test]
+    fn a_budget_that_is_less_than_the_blocks_take_says_what_it_leaves_of_them() {
+        let said = |seconds: f64| budget(seconds * 1e9, 5, 8.6e9, 3e9);
+        assert_eq!(said(60.0), "the budget of 1m ends it, with fewer rounds or blocks where they do not fit");
+        assert_eq!(
+            said(20.0),
+            "the budget of 20s ends it and is less than 5 blocks would take: fewer rounds are made in each, and where \
+             even those do not fit, fewer blocks; there is no verdict on fewer than 5"
+        );
+        assert_eq!(
+            said(10.0),
+            "the budget of 10s ends it: about 3 blocks of one round fit, and there may be no verdicts, for they need 5\n\
+             hint: --budget 50s"
+        );
+        assert!(said(2.0).contains("not even a block of one round fits, and there may be no verdicts"));
+        // Nothing is known of them.
+        assert!(budget(1e9, 5, 0.0, 0.0).contains("where they do not fit"));
+    }
+
+    #[test]
+    fn times_are_said_as_a_person_would() {
+        assert_eq!([0.2e9, 42.4e9, 147e9].map(rough), ["a second", "42s", "2m 30s"]);
+    }
+}

@@ -1,0 +1,15 @@
+//! One file a subcommand: a straight pipeline over the rooms below.
+
+pub mod baseline;
+pub mod calibrate;
+pub mod check;
+mod dry_run;
+pub mod interrupts;
+pub mod listing;
+pub mod measure;
+pub mod model;
+pub mod null_engine;
+pub mod output;
+pub mod overhead;
+mod progress;
+mod request;

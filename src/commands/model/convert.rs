@@ -1,0 +1,68 @@
+//! `orchestrate model convert`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use model_files::{Dtype, Format, Goal, ModelFolder};
+
+use super::{bar::Bar, check_writable, dtype, format, written};
+use crate::cli::exit_code::Usage;
+use crate::cli::model::ConvertArgs;
+
+pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
+    let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
+    let to = format(&arguments.to)?;
+    let asked = arguments.dtype.as_deref().map(dtype).transpose()?;
+    let path = model_files::resolve(Some(&arguments.model)).map_err(usage)?;
+    let model = ModelFolder::open(&path)?;
+    let dtype = match asked {
+        Some(dtype) => {
+            check_writable(to, dtype, "--to")?;
+            dtype
+        }
+        None => unasked_dtype(&model, to)?,
+    };
+    let goal = Goal {
+        format: to,
+        dtype,
+        out: arguments.out.clone().unwrap_or_else(|| place(&arguments.model, &model, to, dtype)),
+    };
+    let bar = Bar::begin(&model.name)?;
+    let made = model_files::convert(&model, &goal, &bar.watch());
+    written(bar, made)
+}
+
+/// What a conversion keeps that no dtype was named for: it must change the format, and to one that holds these numbers.
+fn unasked_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
+    let own = model_files::own_dtype(model)?;
+    let other = match (to, own) {
+        (Format::Safetensors, Dtype::BF16) => "f32",
+        (Format::Safetensors, _) => "bf16",
+        (Format::Gguf, Dtype::Q8_0) => "q4_k",
+        (Format::Gguf, _) => "q8_0",
+    };
+    let hint = format!("hint: name another dtype: `--dtype {other}`");
+    let same = || Usage(format!("`{}` is {} already\n{hint}", model.name, to.as_str()));
+    ensure!(to != model.format, same());
+    let refused = |error: anyhow::Error| Usage(format!("{error:#}\n{hint}"));
+    model_files::check_writable(to, own).map_err(refused)?;
+    Ok(own)
+}
+
+/// The model's own name and what it became, next to a model that was named by its path. What was named otherwise lies
+/// where only this program and the hub's write; its conversion goes to the folder that one is in.
+fn place(named: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
+    let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
+    let is_embedded = named == model_files::embedded::NAME;
+    // Unpacked from the program it lies in a folder that is called by its digest as well.
+    let name = if is_embedded { named } else { model.short_name() };
+    let name = format!("{name}-{}", dtype.as_str().to_ascii_lowercase());
+    let name = match to {
+        Format::Safetensors => name,
+        Format::Gguf => format!("{name}.gguf"),
+    };
+    let by_path =
+        !is_embedded && Path::new(named).exists() && model_files::hub::name_of(&model.path).is_none();
+    let beside = path.parent().filter(|_| by_path);
+    beside.map_or_else(|| PathBuf::from(&name), |parent| parent.join(&name))
+}

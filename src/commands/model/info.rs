@@ -1,0 +1,111 @@
+//! `orchestrate model info`.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use model_files::{ModelFacts, ModelFolder, size};
+
+use crate::cli::exit_code::{DONE, Usage};
+use crate::cli::model::InfoArgs;
+use crate::commands::output;
+use crate::report::safe;
+
+pub fn info(arguments: &InfoArgs) -> Result<u8> {
+    let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
+    let path = model_files::resolve(Some(&arguments.model)).map_err(usage)?;
+    let model = ModelFolder::open(&path)?;
+    if let Some(expected) = &arguments.model_type {
+        model.expect_architecture(expected).map_err(usage)?;
+    }
+    let mut facts = ModelFacts::of(&model)?;
+    if arguments.identity {
+        facts.identity = Some(model.identity()?);
+    }
+    let text =
+        if arguments.json { format!("{}\n", serde_json::to_string_pretty(&facts)?) } else { page(&facts)? };
+    output::print(text.as_bytes())?;
+    Ok(DONE)
+}
+
+/// Lengths at which people ask for memory.
+const CONTEXTS: [u32; 5] = [512, 2048, 8192, 32_768, 131_072];
+
+fn page(facts: &ModelFacts) -> Result<String> {
+    let mut text = String::new();
+    // What a file says of itself may hold anything, also what a terminal would act on.
+    let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", safe::line(&value));
+    line("model", facts.name.clone())?;
+    line("path", facts.path.display().to_string())?;
+    let files = if facts.files == 1 { "1 file".into() } else { format!("{} files", facts.files) };
+    line("format", format!("{}, {files}", facts.format))?;
+    line("architecture", format!("{} (by {})", facts.architecture, facts.architecture_from))?;
+    let (layers, hidden) = (facts.layers, facts.hidden_size);
+    line("shape", format!("{layers} layers, hidden size {hidden}, {}", heads(facts)))?;
+    line("parameters", count(facts.parameters))?;
+    let dtypes =
+        facts.dtypes.iter().map(|(name, held)| format!("{} {}", name.to_ascii_lowercase(), size(*held)));
+    line("weights", format!("{} ({})", size(facts.weights_bytes), dtypes.collect::<Vec<_>>().join(", ")))?;
+    let context = facts.context_tokens.map_or("not said".into(), |tokens| format!("{tokens} tokens"));
+    line("context", context)?;
+    let tied = if facts.tied_output { ", output tied to the embedding" } else { "" };
+    line("vocabulary", format!("{}{tied}", facts.vocabulary_size))?;
+    line("tokenizer", tokenizer(facts))?;
+    line(
+        "identity",
+        facts.identity.clone().unwrap_or_else(|| "not computed yet (`--identity` reads all weights)".into()),
+    )?;
+    if !facts.places.is_empty() {
+        writeln!(text, "\n{:<15}{:>16}{:>12}{:>8}", "part", "parameters", "bytes", "share")?;
+    }
+    for place in &facts.places {
+        let share = 100.0 * place.bytes as f64 / facts.weights_bytes.max(1) as f64;
+        let held = size(place.bytes);
+        writeln!(text, "{:<15}{:>16}{held:>12}{share:>6.1} %", place.place, count(place.parameters))?;
+    }
+    writeln!(
+        text,
+        "\na decoded token reads {} of weights, and {} of keys and values\nfor each position before it (in 16 bits)",
+        size(facts.weight_bytes_per_token),
+        size(facts.kv_bytes_per_position)
+    )?;
+    writeln!(text, "\n{:<15}{:>16}{:>20}", "context", "memory needed", "read for a token")?;
+    let longest = facts.context_tokens.unwrap_or(u32::MAX);
+    let lengths = CONTEXTS.into_iter().filter(|length| *length < longest).chain(facts.context_tokens);
+    for length in lengths.map(u64::from) {
+        let read =
+            facts.weight_bytes_per_token.saturating_add(facts.kv_bytes_per_position.saturating_mul(length));
+        writeln!(text, "{length:<15}{:>16}{:>20}", size(facts.memory_bytes(length)), size(read))?;
+    }
+    Ok(text)
+}
+
+fn heads(facts: &ModelFacts) -> String {
+    let ModelFacts { heads, kv_heads, head_dim, .. } = facts;
+    match heads == kv_heads {
+        true => format!("{heads} heads of {head_dim}"),
+        false => format!("{heads} query and {kv_heads} key heads of {head_dim}"),
+    }
+}
+
+fn tokenizer(facts: &ModelFacts) -> String {
+    let Some(tokenizer) = &facts.tokenizer else { return "none".into() };
+    let template = if tokenizer.chat_template { "with" } else { "no" };
+    format!("{}, {} entries, {template} chat template", tokenizer.kind, tokenizer.entries)
+}
+
+/// With commas, as people write large counts.
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_counts_have_commas() {
+        assert_eq!([0, 999, 1000, 1_235_814_400].map(count), ["0", "999", "1,000", "1,235,814,400"]);
+    }
+}

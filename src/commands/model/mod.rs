@@ -1,0 +1,73 @@
+//! `orchestrate model`: the models themselves, apart from any engine. The work is done by the crate `model-files`.
+
+mod bar;
+mod cache;
+mod convert;
+mod info;
+mod list;
+mod pull;
+mod synth;
+mod witness;
+
+use anyhow::Result;
+use model_files::{Dtype, Format, Written, size};
+
+use crate::cli::exit_code::{DONE, INTERRUPTED, Usage};
+use crate::cli::model::ModelCommand;
+use crate::commands::output;
+
+use bar::Bar;
+
+pub fn model(command: &ModelCommand) -> Result<u8> {
+    match command {
+        ModelCommand::Synth(arguments) => synth::synth(arguments),
+        ModelCommand::Convert(arguments) => convert::convert(arguments),
+        ModelCommand::Pull(arguments) => pull::pull(arguments),
+        ModelCommand::List => list::list(),
+        ModelCommand::Info(arguments) => info::info(arguments),
+        ModelCommand::Witness(arguments) => witness::witness(arguments),
+        ModelCommand::Cache(arguments) => cache::cache(arguments),
+    }
+}
+
+/// A format as the command line names it.
+fn format(name: &str) -> Result<Format> {
+    let unknown = || Usage(format!("no format `{name}`\nhint: there are `safetensors` and `gguf`"));
+    Ok(Format::named(name).ok_or_else(unknown)?)
+}
+
+/// A dtype as the command line names it.
+fn dtype(name: &str) -> Result<Dtype> {
+    let unknown = || Usage(format!("no dtype `{name}`\nhint: there are {WRITTEN}"));
+    Ok(Dtype::named(name).ok_or_else(unknown)?)
+}
+
+const WRITTEN: &str = "`f32`, `bf16` and `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` and `q6_k`";
+
+/// Refuses a dtype that is not written in this format. `option` is how the command line names the format.
+fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
+    let name = dtype.as_str().to_ascii_lowercase();
+    let elsewhere = model_files::check_writable(Format::Gguf, dtype).is_ok();
+    let hint =
+        if elsewhere { format!("{option} gguf --dtype {name}") } else { format!("there are {WRITTEN}") };
+    let refused = |error: anyhow::Error| Usage(format!("{error:#}\nhint: {hint}"));
+    Ok(model_files::check_writable(format, dtype).map_err(refused)?)
+}
+
+/// The path on stdout, for a pipe; the story on stderr.
+#[expect(clippy::print_stderr, reason = "what was made, for a person; the path alone goes to stdout")]
+fn written(bar: Bar, made: Result<Written>) -> Result<u8> {
+    let interrupted = bar.was_interrupted();
+    let took = bar.end();
+    let made = match made {
+        Err(error) if interrupted => {
+            output::complain(&error);
+            return Ok(INTERRUPTED);
+        }
+        made => made?,
+    };
+    made.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    eprintln!("{} in {:.1} s", size(made.bytes), took.as_secs_f64());
+    output::print(format!("{}\n", made.path.display()).as_bytes())?;
+    Ok(DONE)
+}

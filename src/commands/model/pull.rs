@@ -1,0 +1,109 @@
+//! `orchestrate model pull`: the folder on stdout, so that it can be piped; the story on stderr.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use model_files::hub::{self, Event, Repository, Settings};
+use model_files::size;
+
+use crate::cli::exit_code::{DONE, Usage};
+use crate::cli::model::PullArgs;
+use crate::commands::interrupts::Interrupts;
+use crate::commands::output;
+use crate::report::safe;
+
+pub fn pull(arguments: &PullArgs) -> Result<u8> {
+    let repository = Repository::parse(&arguments.repo).map_err(|error| Usage(error.to_string()))?;
+    let settings = Settings::from_environment()?;
+    // Heard here also where whoever started this program had Ctrl-C ignored.
+    let _interrupts =
+        Interrupts::listen("interrupted: what has come stays, and another pull goes on from there")?;
+    let mut story = Story { repository: repository.to_string(), bar: None };
+    let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| story.take(event))?;
+    // The bar goes before the path comes: both may share a terminal.
+    drop(story);
+    output::print(format!("{}\n", folder.display()).as_bytes())?;
+    Ok(DONE)
+}
+
+/// What a person sees while files come in: one bar for all of them on a terminal, else one line for each.
+struct Story {
+    repository: String,
+    bar: Option<ProgressBar>,
+}
+
+const BAR: &str = "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
+const DRAWS_PER_SECOND: u8 = 10;
+/// A commit is known by its first digits.
+const SHORT: usize = 8;
+
+impl Story {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Planned { commit, files, files_here, bytes, bytes_here } => {
+                let of = format!("{} at {}", self.repository, commit.get(..SHORT).unwrap_or(commit));
+                let all = counted(files);
+                if files_here == files {
+                    return self.say(&format!("{of}: {all} ({}), all here already", size(bytes)));
+                }
+                let here = match bytes_here {
+                    0 => String::new(),
+                    some => format!(", {} of them here already", size(some)),
+                };
+                self.say(&format!("{of}: {all} ({}{here})", size(bytes)));
+                self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, bytes_here));
+            }
+            Event::FileStarted { name, .. } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(safe::line(name));
+                }
+            }
+            Event::At { bytes } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_position(bytes);
+                }
+            }
+            Event::FileDone { name, bytes } => {
+                if self.bar.is_none() {
+                    self.say(&format!("  {} ({})", safe::line(name), size(bytes)));
+                }
+            }
+            Event::Waiting { why, wait } => {
+                let soon = if wait < Duration::from_secs(1) {
+                    "now".into()
+                } else {
+                    format!("in {} s", wait.as_secs())
+                };
+                self.say(&format!("  {}; trying again {soon}", safe::line(why)));
+            }
+        }
+    }
+
+    fn say(&self, line: &str) {
+        // A reader of stderr that has gone away does not end a download.
+        let write = || drop(writeln!(std::io::stderr(), "{line}"));
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+fn bar(bytes: u64, bytes_here: u64) -> ProgressBar {
+    let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+    // A template that is not taken is no reason to end a download.
+    let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::with_draw_target(Some(bytes), target)
+        .with_style(style)
+        .with_finish(ProgressFinish::AndClear)
+        .with_position(bytes_here);
+    // What was here before says nothing of the speed.
+    bar.reset_eta();
+    bar
+}
+
+fn counted(files: usize) -> String {
+    if files == 1 { "1 file".into() } else { format!("{files} files") }
+}

@@ -1,0 +1,52 @@
+//! `orchestrate model witness`: asks the engine whose word is taken, and keeps its answer beside the model.
+
+use anyhow::{Context, Result};
+
+use crate::cli::RunArgs;
+use crate::cli::exit_code::{DONE, INTERRUPTED, Usage};
+use crate::cli::model::WitnessArgs;
+use crate::commands::measure::{self, Measured};
+use crate::commands::output;
+use crate::engines::registry::Registry;
+use crate::plan::asked;
+use crate::plan::scenario::SUITES;
+use crate::plan::{Plan, WITNESS_DTYPE};
+use crate::record::End;
+use crate::run::witness;
+
+pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
+    let model = asked::model(Some(&arguments.model))?;
+    let name = &model.name;
+    let path = witness::path_of(&model).with_context(|| {
+        Usage(format!("model `{name}`: it is one file, and a witness is kept in a folder"))
+    })?;
+    if path.exists() && !arguments.force {
+        let path = path.display();
+        return Err(Usage(format!("`{path}` is there already\nhint: --force makes it anew")).into());
+    }
+    let of_the_tree = || Registry::open().ok()?.reference().map(str::to_owned);
+    let engine = arguments.witness.clone().or_else(of_the_tree);
+    let engine = engine.context("no engine here is a reference\nhint: --witness ENGINE")?;
+    let run = RunArgs {
+        engines: vec![engine.clone()],
+        witness: Some(engine),
+        models: vec![arguments.model.clone()],
+        // A plan has a scenario; nothing of it is asked.
+        scenarios: vec![SUITES[0].name.into()],
+        device: vec!["cpu".into()],
+        dtype: vec![WITNESS_DTYPE.into()],
+        no_setup: true,
+        results: arguments.results.clone(),
+        ..RunArgs::default()
+    };
+    let Measured { recorder, end } = measure::run(&run, |asked| Ok(Plan::new(asked).proof_alone()))?;
+    if end? != Some(End::Finished) {
+        return Ok(INTERRUPTED);
+    }
+    let record = &recorder.record;
+    let of_run = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
+    let kept = witness::of_record(record, of_run)?;
+    output::replace(witness::text(&kept)?.as_bytes(), &path)?;
+    output::print(format!("{}\n", path.display()).as_bytes())?;
+    Ok(DONE)
+}

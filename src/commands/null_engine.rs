@@ -1,0 +1,209 @@
+//! An engine that computes nothing: what it takes to ask it is what it takes to ask. Written on the protocol crate alone,
+//! so that no kit is measured with it. Its stamps are true.
+//!
+//! `load` takes one option, `ms_per_token`: the time that it sleeps for each token, in place of work.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use protocol::{
+    Capabilities, Facts, Failed, FailureKind, Finish, Frame, Framer, Generate, Generated, HelloFacts,
+    IgnoreEos, Iteration, Load, Loaded, Message, Request, Sequence, Token,
+};
+
+use crate::cli::exit_code::DONE;
+use crate::commands::output;
+
+const OPTION: &str = "ms_per_token";
+
+/// Answers until `shutdown` or the end of stdin.
+pub fn serve() -> Result<u8> {
+    let (mut framer, mut bytes) = (Framer::default(), vec![0; 64 * 1024]);
+    let mut engine = NullEngine { work: Duration::ZERO };
+    let mut stdin = std::io::stdin().lock();
+    while let Ok(read @ 1..) = stdin.read(&mut bytes) {
+        let zero = Instant::now();
+        let mut frames = Vec::new();
+        framer.push(&bytes[..read], |frame| frames.push(frame));
+        for frame in frames {
+            let Some(answer) = engine.answer(frame, zero)? else { continue };
+            output::print(&protocol::encode(&answer))?;
+            if answer == (Message::Bye {}) {
+                return Ok(DONE);
+            }
+        }
+    }
+    Ok(DONE)
+}
+
+struct NullEngine {
+    work: Duration,
+}
+
+impl NullEngine {
+    fn answer(&mut self, frame: Frame, zero: Instant) -> Result<Option<Message>> {
+        let refused = |kind, message: String| Ok(Some(Message::Failed(Failed::new(kind, message))));
+        let line = match frame {
+            Frame::Line(line) => line,
+            Frame::TooLong { bytes } => {
+                return refused(FailureKind::BadRequest, format!("a line of {bytes} bytes"));
+            }
+        };
+        let request = match protocol::parse_request(&line) {
+            Ok(request) => request,
+            Err(refused) => return Ok(Some(Message::Failed(refused.into()))),
+        };
+        Ok(Some(match request {
+            Request::Hello(_) => Message::Hello(hello()),
+            Request::Load(load) => self.load(&load, zero).map_or_else(Message::Failed, Message::Loaded),
+            Request::Generate(generate) => Message::Generated(self.generate(generate, zero)?),
+            Request::Facts {} => Message::Facts(facts(None)),
+            Request::Shutdown {} => Message::Bye {},
+            Request::Score(_) => {
+                return refused(FailureKind::Unsupported, "the null engine computes nothing".into());
+            }
+            // Whatever it names has been answered.
+            Request::Cancel(_) => return Ok(None),
+        }))
+    }
+
+    fn load(&mut self, load: &Load, zero: Instant) -> Result<Loaded, Failed> {
+        let bad = |message| Failed::new(FailureKind::BadRequest, message);
+        if let Some(unknown) = load.options.keys().find(|name| *name != OPTION) {
+            return Err(bad(format!("unknown option `{unknown}`")).hint(format!("the option is `{OPTION}`")));
+        }
+        let milliseconds = load.options.get(OPTION).map_or(Some(0.0), serde_json::Value::as_f64);
+        let work = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+        self.work = work.ok_or_else(|| bad(format!("option `{OPTION}`: expected 0 or more")))?;
+        Ok(Loaded { load_ns: since(zero), facts: facts(load.threads), ..Loaded::default() })
+    }
+
+    fn generate(&self, asked: Generate, zero: Instant) -> Result<Generated> {
+        let prompts: Vec<u32> = match (&asked.prompt_ids, &asked.prompts_ids, &asked.prompt, &asked.prompts) {
+            (Some(ids), ..) => vec![ids.len() as u32],
+            (_, Some(prompts), ..) => prompts.iter().map(|ids| ids.len() as u32).collect(),
+            (_, _, Some(text), _) => vec![text.len() as u32],
+            (.., texts) => texts.iter().flatten().map(|text| text.len() as u32).collect(),
+        };
+        let mut run = |number| self.iterate(&asked, &prompts, number, zero);
+        let warmup_iterations = (0..asked.warmup).map(&mut run).collect::<Result<_>>()?;
+        let iterations = (0..asked.iterations).map(&mut run).collect::<Result<_>>()?;
+        Ok(Generated { id: asked.id.clone(), iterations, warmup_iterations, ..Generated::default() })
+    }
+
+    fn iterate(&self, asked: &Generate, prompts: &[u32], iteration: u32, zero: Instant) -> Result<Iteration> {
+        let start_ns = since(zero);
+        let mut token_ns = Vec::with_capacity(asked.max_new_tokens as usize);
+        for index in 0..asked.max_new_tokens {
+            self.work_for_a_token();
+            // A clock that has not moved since would put the first token at its start.
+            let ns = since(zero).max(start_ns + 1);
+            token_ns.push(ns);
+            for sequence in 0..prompts.len() as u32 * u32::from(asked.stream) {
+                let id = asked.id.clone();
+                let token =
+                    Message::Token(Token { id, iteration, sequence, index, ids: vec![id_of(index)], ns });
+                output::print(&protocol::encode(&token))?;
+            }
+        }
+        let sequence = |&prompt_tokens: &u32| Sequence {
+            prompt_tokens,
+            output_ids: Some((0..asked.max_new_tokens).map(id_of).collect()),
+            token_ns: Some(token_ns.clone()),
+            finish: Finish::Length,
+            ..Sequence::default()
+        };
+        let sequences = prompts.iter().map(sequence).collect();
+        let end_ns = since(zero).max(token_ns.last().copied().unwrap_or(start_ns));
+        Ok(Iteration { start_ns, end_ns, sequences })
+    }
+}
+
+impl NullEngine {
+    /// The processor is left alone for as long as the work would take.
+    fn work_for_a_token(&self) {
+        let began = Instant::now();
+        // Parking may end early.
+        while let Some(left) = self.work.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            std::thread::park_timeout(left);
+        }
+    }
+}
+
+fn hello() -> HelloFacts {
+    HelloFacts {
+        protocol: protocol::version::CURRENT,
+        engine: "null".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        deterministic: true,
+        capabilities: Capabilities {
+            stream: true,
+            prompt_ids: true,
+            batch: 64,
+            ignore_eos: IgnoreEos::Exact,
+            facts: true,
+            ..Capabilities::default()
+        },
+        ..HelloFacts::default()
+    }
+}
+
+fn facts(threads: Option<u32>) -> Facts {
+    Facts { device: Some("cpu".into()), threads, ..Facts::default() }
+}
+
+fn id_of(index: u32) -> u32 {
+    index % 200
+}
+
+fn since(zero: Instant) -> u64 {
+    zero.elapsed().as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(line: &str) -> Message {
+        let mut engine = NullEngine { work: Duration::ZERO };
+        engine.answer(Frame::Line(line.as_bytes().to_vec()), Instant::now()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn it_gives_as_many_tokens_as_asked_with_times_in_their_order() {
+        let Message::Generated(generated) =
+            answer(r#"{"prompt_ids":[1,2,3],"max_new_tokens":5,"iterations":2,"warmup":1}"#)
+        else {
+            panic!("no answer")
+        };
+        assert_eq!((generated.iterations.len(), generated.warmup_iterations.len()), (2, 1));
+        for iteration in &generated.iterations {
+            let sequence = &iteration.sequences[0];
+            let times = sequence.token_ns.as_ref().unwrap();
+            assert_eq!(
+                (sequence.prompt_tokens, sequence.output_ids.as_ref().unwrap().len(), times.len()),
+                (3, 5, 5)
+            );
+            assert!(iteration.start_ns < times[0] && times.is_sorted() && times[4] <= iteration.end_ns);
+        }
+    }
+
+    #[test]
+    fn an_option_that_it_does_not_know_is_refused() {
+        let Message::Failed(failed) = answer(r#"{"type":"load","model":"m","options":{"x":1}}"#) else {
+            panic!()
+        };
+        assert_eq!(failed.message, "unknown option `x`");
+        assert!(matches!(
+            answer(r#"{"type":"load","model":"m","options":{"ms_per_token":0.5}}"#),
+            Message::Loaded(_)
+        ));
+    }
+
+    #[test]
+    fn what_it_cannot_do_and_what_makes_no_sense_is_failed() {
+        assert!(matches!(answer("<"), Message::Failed(_)));
+        assert!(matches!(answer(r#"{"type":"score","sequences":[[1,2]]}"#), Message::Failed(_)));
+    }
+}

@@ -1,0 +1,381 @@
+//! Events become what a person sees on stderr while they wait: a live bar on a terminal, else one plain line for each step.
+//!
+//! It draws when something happens and at no other time: no thread ticks, so nothing runs while an engine measures.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+
+use crate::analysis::metric::Unit;
+use crate::commands::listing::WIDTH;
+use crate::record::Failure;
+use crate::report::safe;
+use crate::run::event::Event;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Display {
+    /// A bar that is drawn over; for a terminal.
+    Live,
+    /// Lines that stay; for a log.
+    Plain,
+    Silent,
+}
+
+pub struct Progress {
+    display: Display,
+    story: Story,
+    bar: Option<ProgressBar>,
+    run_started: Option<Instant>,
+    drawn: Option<Instant>,
+}
+
+/// Samples may come thousands a second: more redraws than this serve nobody.
+const REDRAW: Duration = Duration::from_millis(100);
+const DRAWS_PER_SECOND: u8 = 10;
+/// In a log: a line of a builder's at most so often.
+const SET_UP_LINE: Duration = Duration::from_secs(5);
+const BAR: usize = 20;
+/// Before so many requests are done nothing is said of the time left.
+const ENOUGH_FOR_TIME_LEFT: u64 = 4;
+
+impl Progress {
+    pub fn new(display: Display) -> Self {
+        let bar = (display == Display::Live).then(|| {
+            let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+            ProgressBar::with_draw_target(None, target)
+                .with_style(style())
+                .with_finish(ProgressFinish::AndClear)
+        });
+        Self { display, story: Story::default(), bar, run_started: None, drawn: None }
+    }
+
+    pub fn event(&mut self, event: Event) {
+        if self.display == Display::Silent {
+            return;
+        }
+        let only_counts = matches!(event, Event::Sampled { .. });
+        if let Event::RunStarted { .. } = event {
+            self.run_started = Some(Instant::now());
+        }
+        let finished = matches!(event, Event::RunFinished { .. });
+        let lines = self.story.take(&event);
+        let Some(bar) = &self.bar else {
+            lines.iter().for_each(|line| say(&line.text));
+            // A long build says now and then where it is.
+            if let Event::SetUpSaid { .. } = event {
+                let due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= SET_UP_LINE);
+                if due && !self.story.status.ends_with(": ") {
+                    self.drawn = Some(Instant::now());
+                    say(&format!("  {}", self.story.status));
+                }
+            } else if let Event::SetUpStarted { .. } = event {
+                self.drawn = Some(Instant::now());
+            }
+            return;
+        };
+        if finished {
+            bar.finish_and_clear();
+        }
+        for line in lines.iter().filter(|line| line.lasting) {
+            bar.suspend(|| say(&line.text));
+        }
+        if finished || (only_counts && self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW)) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        // The one call that draws.
+        bar.set_message(self.story.live(self.run_started.map(|started| started.elapsed())));
+    }
+}
+
+/// One line, cut at the terminal's width. A template that indicatif does not take is no reason to end a run.
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+/// A reader of stderr that has gone away does not end a run either.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What has happened so far, without a clock and without a terminal.
+#[derive(Debug, Default)]
+struct Story {
+    requests: u64,
+    done: u64,
+    block: String,
+    status: String,
+    /// The workload that is being measured, and the latest estimate of each configuration.
+    workload: Option<(String, Vec<(String, String)>)>,
+}
+
+/// A line for a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    text: String,
+    /// It stays above a live bar too.
+    lasting: bool,
+}
+
+impl Story {
+    fn take(&mut self, event: &Event) -> Vec<Line> {
+        let mut lines = Vec::new();
+        // What ends the rounds of a workload is whatever comes after its last sample.
+        let goes_on = match event {
+            Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
+                self.workload.as_ref().is_some_and(|(current, _)| current == workload)
+            }
+            Event::Warned(_) | Event::Failed { .. } => true,
+            _ => false,
+        };
+        if !goes_on
+            && let Some((workload, estimates)) = self.workload.take()
+            && !estimates.is_empty()
+        {
+            let estimates: Vec<_> =
+                estimates.iter().map(|(label, estimate)| format!("{label} {estimate}")).collect();
+            lines.push(step(format!("  {workload}: {}", estimates.join(", "))));
+        }
+        match event {
+            Event::SetUpStarted { engine, what, note } => {
+                let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+                let text = safe::narrow(&format!("{engine}: {what}{note}"), WIDTH);
+                lines.extend(text.lines().map(|line| lasting(line.into())));
+                self.status = format!("{engine}: {what}");
+            }
+            Event::SetUpSaid { engine, line } => self.status = format!("{engine}: {line}"),
+            Event::SetUpFinished { engine, failed: None } => lines.push(lasting(format!("{engine}: done"))),
+            Event::SetUpFinished { engine, failed: Some(reason) } => {
+                lines.push(lasting(format!("{engine}: not set up: {reason}")));
+            }
+            Event::RunStarted { configurations, blocks, record } => {
+                let blocks = blocks.map_or("as many as are needed".into(), |blocks| blocks.to_string());
+                lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
+                lines.push(step(format!("record: {record}")));
+            }
+            Event::BlockStarted { block, until, requests } => {
+                self.requests = *requests;
+                self.block = format!("block {}/{until}", block + 1);
+                lines.push(step(self.block.clone()));
+            }
+            Event::LaunchStarted { label } => {
+                self.status = format!("{}  {label}: starting", self.block);
+                lines.push(step(format!("  {label}")));
+            }
+            Event::Loading { label, phase, fraction } => {
+                let percent =
+                    fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
+                self.status = format!("{}  {label}: loading, {phase}{percent}", self.block);
+            }
+            Event::Loaded { label, load_ns } => {
+                let time = Unit::Nanoseconds.show(*load_ns as f64);
+                self.status = format!("{}  {label}: loaded in {time}", self.block);
+                lines.push(step(format!("  loaded in {time}")));
+            }
+            Event::Proving { label } => {
+                self.status = format!("proving {label}");
+                lines.push(step(self.status.clone()));
+            }
+            Event::Judging { label, samples } => {
+                let plural = if *samples == 1 { "" } else { "s" };
+                self.status = format!("asking {label} about the tokens of {samples} sample{plural}");
+                lines.push(step(self.status.clone()));
+            }
+            Event::CaseStarted { label, workload } => {
+                self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
+                self.status = format!("{}  {label}: {workload}, warming up", self.block);
+            }
+            Event::Sampled { label, workload, warmup, estimate } => {
+                self.done += 1;
+                let what = if *warmup { ", warming up" } else { "" };
+                let estimate_text =
+                    estimate.as_ref().map_or(String::new(), |estimate| format!("  {estimate}"));
+                self.status = format!("{}  {label}: {workload}{what}{estimate_text}", self.block);
+                let (_, estimates) = self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
+                if let Some(estimate) = estimate {
+                    estimates.retain(|(other, _)| other != label);
+                    estimates.push((label.clone(), estimate.clone()));
+                    estimates.sort();
+                }
+            }
+            Event::Failed { label, failure } => lines.push(lasting(format!("{label}: {}", fault(failure)))),
+            Event::Warned(warning) => lines.push(lasting(format!("warning: {}", warning.message))),
+            Event::Interrupted => {
+                self.status = "interrupted".into();
+                lines.push(lasting(
+                    "interrupted: ending the engines and keeping what was measured; once more to stop at once".into(),
+                ));
+            }
+            Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),
+        }
+        // Engines, builders and paths have their say in these texts.
+        self.status = safe::line(&self.status);
+        for line in &mut lines {
+            let indent = line.text.len() - line.text.trim_start().len();
+            line.text = format!("{}{}", &"  "[..indent.min(2)], safe::line(&line.text));
+        }
+        lines
+    }
+
+    /// `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`; before the run, what is set up.
+    fn live(&self, elapsed: Option<Duration>) -> String {
+        let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
+        let full = (BAR as u64 * self.done / self.requests).min(BAR as u64) as usize;
+        let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR - full));
+        let left = self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rough(left)));
+        format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
+    }
+
+    /// Every block has the same requests in it, so what is left will take as long for each as what is done took.
+    fn time_left(&self, elapsed: Duration) -> Option<Duration> {
+        let left = self.requests.saturating_sub(self.done);
+        (left > 0 && self.done >= ENOUGH_FOR_TIME_LEFT)
+            .then(|| elapsed.mul_f64(left as f64 / self.done as f64))
+    }
+}
+
+fn step(text: String) -> Line {
+    Line { text, lasting: false }
+}
+
+fn lasting(text: String) -> Line {
+    Line { text, lasting: true }
+}
+
+fn fault(failure: &Failure) -> String {
+    let Failure { kind, when, message, .. } = failure;
+    match kind.as_str() {
+        "unavailable" => format!("{kind}: {message}"),
+        _ => format!("{kind} at {when}: {message}"),
+    }
+}
+
+/// `42 s`, `3 min`, `1 h 20 min`: no more than an estimate can bear.
+fn rough(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..=99 => format!("{} s", seconds.max(1)),
+        100..=5999 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(workload: &str, estimate: &str) -> Event {
+        let (label, workload) = ("beacon".into(), workload.into());
+        Event::Sampled { label, workload, warmup: false, estimate: Some(estimate.into()) }
+    }
+
+    fn plain(story: &mut Story, events: &[Event]) -> Vec<String> {
+        events.iter().flat_map(|event| story.take(event)).map(|line| line.text).collect()
+    }
+
+    fn run() -> Vec<Event> {
+        let label = || "beacon".to_string();
+        let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
+        vec![
+            Event::SetUpStarted { engine: label(), what: "building".into(), note: Some("10 minutes".into()) },
+            Event::SetUpSaid { engine: label(), line: "Compiling beacon-core".into() },
+            Event::SetUpFinished { engine: label(), failed: None },
+            Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() },
+            Event::BlockStarted { block: 0, until: 3, requests: 9 },
+            Event::LaunchStarted { label: label() },
+            Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) },
+            Event::Loaded { label: label(), load_ns: 1_534_000_000 },
+            case("ttft 16"),
+            sampled("ttft 16", "9.00 ms"),
+            sampled("ttft 16", "8.90 ms"),
+            case("decode"),
+            sampled("decode", "43.1 tok/s"),
+            Event::RunFinished { record: "r.jsonl".into() },
+        ]
+    }
+
+    #[test]
+    fn a_log_has_one_line_for_each_step_and_none_for_each_sample() {
+        assert_eq!(
+            plain(&mut Story::default(), &run()),
+            [
+                "beacon: building (10 minutes)",
+                "beacon: done",
+                "measuring: configurations: 1; blocks: 3",
+                "record: r.jsonl",
+                "block 1/3",
+                "  beacon",
+                "  loaded in 1.53 s",
+                "  ttft 16: beacon 8.90 ms",
+                "  decode: beacon 43.1 tok/s",
+                "recorded in r.jsonl",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_our_own_engines_need_is_said_within_eighty_columns() {
+        for engine in crate::engines::manifest::embedded().unwrap() {
+            let own = engine.manifest.build.clone().into_iter();
+            let notes = own.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
+            for note in notes.map(|build| build.note) {
+                let what = "bringing its build for cuda up to date".into();
+                let started = Event::SetUpStarted { engine: engine.manifest.name.clone(), what, note };
+                for line in plain(&mut Story::default(), &[started]) {
+                    assert!(safe::width(&line) <= WIDTH, "{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_status_says_what_is_going_on_and_the_estimate_so_far() {
+        let mut story = Story::default();
+        let events = run();
+        plain(&mut story, &events[..7]);
+        assert_eq!(story.status, "block 1/3 beacon: loading, weights 40 %");
+        plain(&mut story, &events[7..13]);
+        assert_eq!(story.status, "block 1/3 beacon: decode 43.1 tok/s");
+        assert_eq!(
+            story.live(Some(Duration::from_secs(1))),
+            "━━━━━━──────────────  3/9  block 1/3 beacon: decode 43.1 tok/s"
+        );
+    }
+
+    #[test]
+    fn time_left_follows_from_the_requests_that_are_done_and_planned() {
+        let mut story = Story { requests: 20, done: 3, ..Story::default() };
+        assert_eq!(story.time_left(Duration::from_secs(10)), None);
+        story.done = 5;
+        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
+        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 });
+        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
+        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 });
+        assert_eq!(story.time_left(Duration::from_secs(10)), None);
+        assert_eq!(
+            [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),
+            ["9 s", "2 min", "80 min", "1 h 40 min"]
+        );
+    }
+
+    #[test]
+    fn a_failure_stays_on_the_screen_and_cannot_paint_on_it() {
+        let failure = Failure {
+            kind: "exited".into(),
+            when: "sample 17".into(),
+            message: "\u{1b}[2Jkilled by\nsignal 9".into(),
+            ..Failure::default()
+        };
+        let lines = Story::default().take(&Event::Failed { label: "x".into(), failure });
+        assert_eq!(lines, [lasting("x: exited at sample 17: killed by signal 9".into())]);
+    }
+
+    #[test]
+    fn every_display_takes_every_event() {
+        for display in [Display::Live, Display::Silent] {
+            let mut progress = Progress::new(display);
+            run().into_iter().for_each(|event| progress.event(event));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `orchestrate request ENGINE SCENARIO`: the exact lines that a run would send, to pipe into any engine by hand.
+
+use anyhow::{Result, bail};
+use protocol::{Capabilities, Request};
+
+use crate::plan::prompts::{Prompts, Which};
+use crate::plan::{Asked, Plan};
+use crate::record::Role;
+use crate::run::load_request;
+
+/// hello, load, one measured request of each case, shutdown. As text: the requests alone, as an engine without `hello` gets
+/// them.
+pub fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
+    let plan = Plan::new(asked);
+    let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
+    let prompts = Prompts::of_model(&configuration.model.path)?;
+    // What the engine can do is not asked; the lines are the ones that an engine of the whole protocol gets.
+    let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
+    let hello = protocol::Hello { protocol: protocol::version::CURRENT };
+    let mut requests =
+        vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
+    for (number, case) in plan.cases_of(0).into_iter().enumerate() {
+        let workload = &plan.cases[case].workload;
+        let which = Which { seed: plan.seed, block: 0, role: Role::Measured, index: 0 };
+        let ids = prompts.ids(workload, which)?;
+        let capabilities = (!text).then_some(&everything);
+        requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
+    }
+    requests.push(Request::Shutdown {});
+    requests.retain(|request| !text || matches!(request, Request::Generate(_)));
+    Ok(requests.iter().flat_map(protocol::encode).collect())
+}

@@ -1,0 +1,6 @@
+//! Which engines exist, how each comes to be, and what makes it ready: manifests, the registry, set-up, environments.
+
+pub mod manifest;
+pub mod own_python;
+pub mod registry;
+pub mod setup;

@@ -1,0 +1,39 @@
+//! What is said of engines that run in a Python of the user's own: which they are, and in which.
+
+use places::{OwnPython, Python};
+
+use crate::engines::manifest::Engine;
+use crate::engines::registry::Registry;
+use crate::plan::Plan;
+use crate::record::Warning;
+
+/// One for each engine of the plan whose worker runs in another Python than the one that was pinned for it.
+pub fn warnings(registry: &Registry, plan: &Plan) -> Vec<Warning> {
+    let started = plan.configurations.iter().filter(|it| !it.command.is_empty());
+    let mut engines: Vec<&Engine> = started.filter_map(|it| engine_called(registry, &it.engine)).collect();
+    engines.sort_by_key(|engine| &engine.manifest.name);
+    engines.dedup_by_key(|engine| &engine.manifest.name);
+    let owned = engines.into_iter().filter_map(|engine| Some((engine, of(engine)?)));
+    owned
+        .map(|(engine, OwnPython { variable, interpreter })| Warning {
+            configuration: None,
+            message: format!(
+                "`{}` runs in `{}` ({variable}), not in its pinned environment: its versions are those that it states",
+                engine.manifest.name,
+                interpreter.display()
+            ),
+        })
+        .collect()
+}
+
+pub fn of(engine: &Engine) -> Option<OwnPython> {
+    match engine.python() {
+        Some(Ok(Python::Own(own))) => Some(own),
+        _ => None,
+    }
+}
+
+/// A program that was given by its path is the engine whose program has that name: it asks for the same variables.
+pub fn engine_called<'a>(registry: &'a Registry, name: &str) -> Option<&'a Engine> {
+    registry.engines.iter().find(|it| it.manifest.name == name || it.manifest.binary == name)
+}

@@ -1,0 +1,319 @@
+//! Which engines exist: those with a manifest, and any program whose path is given. Says what each needs before it runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use places::Python;
+
+use crate::engines::manifest::{self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp};
+use crate::machine::driver;
+use crate::plan::{CPU, Candidate, Start, Unavailable};
+use crate::shell::{megabytes, this_program};
+
+/// What stands between an engine and its first launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    Ready(PathBuf),
+    NotBuilt,
+    NoEnvironment,
+    /// Nothing that this program can do helps.
+    Never(Unavailable),
+}
+
+#[derive(Debug)]
+pub struct Registry {
+    pub engines: Vec<Engine>,
+    /// Where engines can be built.
+    pub root: Option<PathBuf>,
+}
+
+impl Registry {
+    /// Reads the manifests of the checkout, else the ones that were there when this program was built.
+    pub fn open() -> Result<Self> {
+        let root = places::checkout();
+        let engines = match &root {
+            Some(root) => manifest::read(&root.join("engines"))?,
+            None => manifest::embedded()?,
+        };
+        Ok(Self { engines, root })
+    }
+
+    /// What `name`, `name:preset`, a path or a program on PATH stands for. `Err` when it stands for nothing.
+    pub fn find(&self, asked: &str) -> Result<Found<'_>> {
+        let (name, preset) =
+            asked.split_once(':').map_or((asked, None), |(name, preset)| (name, Some(preset)));
+        if let Some(engine) = self.engines.iter().find(|engine| engine.manifest.name == name) {
+            return Ok(Found::Engine(engine, engine.preset(preset)?));
+        }
+        if asked.contains('/') {
+            // Not through links: a program may look at the name that it was started by.
+            let path = std::path::absolute(asked).with_context(|| format!("no engine at `{asked}`"))?;
+            if !path.exists() {
+                bail!("no engine at `{asked}`");
+            }
+            if path.is_dir() {
+                bail!("`{asked}` is a folder, an engine is a program");
+            }
+            return Ok(Found::Program(path));
+        }
+        if let Ok(path) = which::which(asked) {
+            return Ok(Found::Program(path));
+        }
+        let names: Vec<_> = self.engines.iter().map(|engine| format!("`{}`", engine.manifest.name)).collect();
+        let hint = match Path::new(asked).exists() {
+            true => format!("-e ./{asked}"),
+            false => format!("engines here: {}; a program's path works too", names.join(", ")),
+        };
+        bail!("no engine `{asked}`, and no such program on PATH\nhint: {hint}")
+    }
+
+    /// The suites of engines' own: each with its name and the engine whose presets are its rows.
+    pub fn suites(&self) -> impl Iterator<Item = (&str, &Engine, &OwnSuite)> {
+        self.engines.iter().flat_map(|engine| {
+            engine.manifest.suites.iter().map(move |(name, suite)| (name.as_str(), engine, suite))
+        })
+    }
+
+    /// The name of the engine that ratios are taken against.
+    pub fn reference(&self) -> Option<&str> {
+        self.engines
+            .iter()
+            .find(|engine| engine.manifest.reference)
+            .map(|engine| engine.manifest.name.as_str())
+    }
+
+    /// The engine whose word on a model's output is taken, where it is ready to run: nothing is set up for that.
+    pub fn witness(&self) -> Option<Candidate> {
+        let found = self.find(self.reference()?).ok()?;
+        Some(self.candidate(&found)).filter(|it| it.on(CPU).unavailable.is_none())
+    }
+
+    /// Before a run: a machine on which it cannot start is asked for nothing else.
+    pub fn state(&self, program: Program) -> State {
+        if let Some(foreign) = foreign(program) {
+            return State::Never(foreign);
+        }
+        match without_driver(program) {
+            Some(no_driver) => State::Never(and_its_python(no_driver, program)),
+            None => self.made(program),
+        }
+    }
+
+    /// Whether it is there, wherever it could run: a program can be built for another machine.
+    pub fn made(&self, program: Program) -> State {
+        let engine = program.engine;
+        let python = engine.python();
+        match (foreign(program), &python) {
+            (Some(foreign), _) => return State::Never(foreign),
+            (None, Some(Err(error))) => {
+                let hint = error.downcast_ref().map(places::NoProgram::hint);
+                return never(format!("{error:#}"), hint);
+            }
+            _ => {}
+        }
+        match (self.binary(program), python) {
+            (Some(_), Some(Ok(Python::NotSetUp))) => State::NoEnvironment,
+            (Some(binary), _) => State::Ready(binary),
+            (None, _) if self.root.is_some() => State::NotBuilt,
+            (None, _) => {
+                let (binary, name) = (program.binary, &engine.manifest.name);
+                match program.only_for {
+                    None => never(
+                        format!(
+                            "no `{binary}` beside this program or on PATH; a checkout of the source installs it"
+                        ),
+                        Some(format!("cargo install --locked --path engines/{name}")),
+                    ),
+                    Some(family) => never(
+                        format!(
+                            "no `{binary}` beside this program or on PATH; a checkout of the source builds it"
+                        ),
+                        Some(format!("cargo run --release -- setup {name} --device {family}")),
+                    ),
+                }
+            }
+        }
+    }
+
+    /// Where cargo put it, beside this program, or on PATH.
+    pub fn binary(&self, program: Program) -> Option<PathBuf> {
+        let name = program.binary;
+        let built = self.root.as_ref().map(|root| target_dir(root).join("release").join(name));
+        let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
+        let found = built.into_iter().chain(beside).find(|path| path.is_file());
+        found.or_else(|| which::which(name).ok())
+    }
+
+    /// An engine as the plan wants it: ready to be started on each device, or with the reason why not.
+    pub fn candidate(&self, found: &Found) -> Candidate {
+        match found {
+            Found::Program(path) => Candidate {
+                engine: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+                own: Start::by(path),
+                ..Candidate::default()
+            },
+            Found::Engine(engine, (preset, settings)) => {
+                let families = engine.manifest.devices.keys();
+                Candidate {
+                    engine: engine.manifest.name.clone(),
+                    preset: (preset != DEFAULT_PRESET).then(|| preset.clone()),
+                    options: settings.options.clone(),
+                    dtype: settings.dtype.clone(),
+                    against: settings.against.clone(),
+                    own: self.start(engine.own_program()),
+                    devices: families.map(|family| (family.clone(), self.start(engine.on(family)))).collect(),
+                    alone: engine.manifest.alone,
+                }
+            }
+        }
+    }
+
+    fn start(&self, program: Program) -> Start {
+        match self.state(program) {
+            State::Ready(path) => Start::by(path),
+            state => Start::never(missing(program, &state)),
+        }
+    }
+}
+
+/// Why a program in this state cannot be started, and the command that changes it.
+pub fn missing(program: Program, state: &State) -> Unavailable {
+    match state {
+        State::Never(unavailable) => unavailable.clone(),
+        State::NotBuilt | State::Ready(_) => {
+            Unavailable { reason: "not built".into(), hint: Some(set_up_command(program)) }
+        }
+        State::NoEnvironment => no_environment(program),
+    }
+}
+
+fn no_environment(program: Program) -> Unavailable {
+    let environment = program.engine.manifest.environment.as_ref();
+    let size = environment.map_or(0, |environment| environment.download_mb);
+    let hint = set_up_command(program);
+    Unavailable {
+        reason: format!("its environment is not set up ({} to download)", megabytes(size)),
+        hint: Some(std::iter::once(hint).chain(otherwise(program)).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+/// How else than by its environment an engine's library is to be had.
+fn otherwise(program: Program) -> Option<String> {
+    program.engine.manifest.environment.as_ref()?.otherwise.clone()
+}
+
+/// Beside what keeps a program from running here, what its worker lacks: who mends the one should know of the other before he
+/// tries again. A driver helps first. An environment that a run makes by itself is nothing to ask for.
+fn and_its_python(first: Unavailable, program: Program) -> Unavailable {
+    let (reason, other_way) = match program.engine.python() {
+        Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
+            (no_environment(program).reason, otherwise(program))
+        }
+        Some(Err(error)) => (format!("{error:#}"), error.downcast_ref().map(places::NoProgram::hint)),
+        _ => return first,
+    };
+    let hints: Vec<String> = first.hint.into_iter().chain(other_way).collect();
+    Unavailable {
+        reason: format!("{}; {reason}", first.reason),
+        hint: (!hints.is_empty()).then(|| hints.join("\n")),
+    }
+}
+
+/// The command that builds it and sets it up.
+pub fn set_up_command(program: Program) -> String {
+    let device = program.only_for.map_or_else(String::new, |family| format!(" --device {family}"));
+    format!("{} setup {}{device}", this_program(), program.engine.manifest.name)
+}
+
+/// Another system than it needs: it cannot be built here either.
+fn foreign(program: Program) -> Option<Unavailable> {
+    let here = std::env::consts::OS;
+    let needed = program
+        .needs()
+        .map(|needs| &needs.os)
+        .find(|os| !os.is_empty() && !os.iter().any(|it| it == here))?;
+    Some(Unavailable { reason: format!("needs {}, this is {here}", needed.join(" or ")), hint: None })
+}
+
+/// The driver that it cannot start without, where that is not there.
+pub fn without_driver(program: Program) -> Option<Unavailable> {
+    let asked = program.needs().find_map(|needs| needs.driver)?;
+    match asked {
+        Driver::Nvidia => driver::nvidia().err(),
+    }
+}
+
+/// What a name on the command line stands for.
+#[derive(Debug)]
+pub enum Found<'a> {
+    Engine(&'a Engine, (String, Preset)),
+    Program(PathBuf),
+}
+
+fn never(reason: String, hint: Option<String>) -> State {
+    State::Never(Unavailable { reason, hint })
+}
+
+pub fn target_dir(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = r#"
+        name = "toy"
+        about = "a toy"
+        binary = "toy-engine"
+        [build]
+        package = "toy"
+        [presets.default]
+        about = "as it comes"
+        [presets.fast]
+        about = "faster"
+        options = { quick = true }
+    "#;
+
+    fn registry() -> Registry {
+        Registry {
+            engines: vec![manifest::engine(MANIFEST, |_| None).unwrap()],
+            root: Some("/nowhere".into()),
+        }
+    }
+
+    #[test]
+    fn a_preset_is_named_after_a_colon_and_brings_its_options() {
+        let registry = registry();
+        let Found::Engine(_, (name, preset)) = registry.find("toy:fast").unwrap() else {
+            panic!("no engine")
+        };
+        assert_eq!((name.as_str(), preset.options["quick"].as_bool()), ("fast", Some(true)));
+        assert!(registry.find("toy").is_ok());
+        assert!(
+            registry.find("toy:slow").unwrap_err().to_string().contains("its presets are `default`, `fast`")
+        );
+    }
+
+    #[test]
+    fn a_name_that_stands_for_nothing_is_refused_with_what_there_is() {
+        let error = registry().find("no-such-engine").unwrap_err().to_string();
+        assert!(error.contains("`toy`") && error.contains("hint:"), "{error}");
+        assert!(registry().find("./no/such/path").unwrap_err().to_string().contains("no engine at"));
+    }
+
+    #[test]
+    fn a_program_on_path_or_by_path_is_an_engine() {
+        assert!(matches!(registry().find("sh").unwrap(), Found::Program(_)));
+        assert!(matches!(registry().find("/bin/sh").unwrap(), Found::Program(_)));
+    }
+
+    #[test]
+    fn an_engine_that_is_not_built_is_a_candidate_with_its_reason_and_a_hint() {
+        let registry = registry();
+        let candidate = registry.candidate(&registry.find("toy").unwrap());
+        let unavailable = candidate.own.unavailable.unwrap();
+        assert_eq!(unavailable.reason, "not built");
+        assert!(unavailable.hint.unwrap().ends_with("setup toy"));
+    }
+}

@@ -1,0 +1,277 @@
+//! Building engines and creating their environments. The only code that installs anything, and it says first how large
+//! that is. Each step is one command; its output goes to the displays line by line.
+
+mod device;
+mod disk;
+mod environment;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::engines::manifest::{Engine, Program, SetUp, family};
+use crate::engines::own_python;
+use crate::engines::registry::{self, Registry, State, set_up_command};
+use crate::plan::{CPU, Unavailable};
+use crate::record::Warning;
+use crate::run::event::{Event, Listener};
+use crate::shell::{pasteable, this_program};
+
+pub use device::checked as checked_devices;
+pub use disk::{unused, used_bytes};
+pub use environment::remove;
+
+/// Lines of a failed command's output that are shown.
+const LAST_LINES: usize = 6;
+/// What pip, uv and cargo say when they reach nothing.
+const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
+
+/// What set-up needs to know of its surroundings.
+pub struct SettingUp<'a> {
+    registry: &'a Registry,
+    /// A variable that marks every process of this run, so that none is left behind.
+    mark: (&'static str, &'a str),
+    listener: Listener<'a>,
+    /// What a reader of the record should know.
+    pub warnings: Vec<Warning>,
+    /// By engine and binary.
+    prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
+}
+
+impl<'a> SettingUp<'a> {
+    pub fn new(registry: &'a Registry, mark: (&'static str, &'a str), listener: Listener<'a>) -> Self {
+        Self { registry, mark, listener, warnings: Vec::new(), prepared: BTreeMap::new() }
+    }
+
+    /// Before a run: builds a program, and sets its engine up where its manifest lets a run do so. For one that cannot start
+    /// on this machine nothing is done, and its row says why.
+    pub fn prepare(&mut self, program: Program) -> Result<(), Unavailable> {
+        if matches!(self.registry.state(program), State::Never(_)) {
+            return Ok(());
+        }
+        if let Some(prepared) = self.prepared.get(&which(program)) {
+            return prepared.clone();
+        }
+        let prepared = self.prepare_once(program);
+        self.prepared.insert(which(program), prepared.clone());
+        prepared
+    }
+
+    fn prepare_once(&mut self, program: Program) -> Result<(), Unavailable> {
+        let engine = program.engine;
+        if let Err(error) = self.build(program) {
+            let trouble = unavailable(program, "it does not build", &error);
+            if matches!(self.registry.made(program), State::NotBuilt) {
+                return Err(trouble);
+            }
+            let (name, reason) = (&engine.manifest.name, trouble.reason);
+            let on = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
+            let message = format!(
+                "`{name}` is measured{on} as it was built before; now {reason} (`--no-setup` builds nothing)"
+            );
+            let warning = Warning { configuration: None, message };
+            (self.listener)(Event::Warned(warning.clone()));
+            self.warnings.push(warning);
+        }
+        match self.registry.made(program) {
+            State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
+                let made = self.environment(engine);
+                made.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// On request: builds what an engine is on a device, and sets it up. Gives what there is to say.
+    pub fn set_up(&mut self, engine: &Engine, device: &str) -> Result<String> {
+        let (name, program) = (&engine.manifest.name, engine.on(device));
+        if let State::Never(unavailable) = self.registry.made(program) {
+            bail!("`{name}` cannot run here: {}", unavailable.said());
+        }
+        if !self.prepared.contains_key(&which(program)) {
+            self.build(program)?;
+            self.prepared.insert(which(program), Ok(()));
+        }
+        let no_driver = registry::without_driver(program);
+        match self.registry.made(program) {
+            State::NotBuilt => {
+                bail!("`{name}`: its build ended well, and there is no `{}` in `release/`", program.binary)
+            }
+            // A program can be carried to another machine, an environment cannot.
+            State::NoEnvironment if no_driver.is_none() => self.environment(engine)?,
+            _ => {}
+        }
+        Ok(match no_driver {
+            Some(unavailable) => self.built_alone(program, device, &unavailable.reason),
+            None => {
+                let ready = match family(device) {
+                    CPU => "is ready".into(),
+                    family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
+                    family => {
+                        format!(
+                            "is ready; whether it runs on {family}, it says itself when it is asked{}",
+                            own_programs(engine)
+                        )
+                    }
+                };
+                format!("`{name}` {ready}\n{}", in_own_python(engine))
+            }
+        })
+    }
+
+    /// Of a program that this machine has no driver for.
+    fn built_alone(&self, program: Program, device: &str, why: &str) -> String {
+        let name = &program.engine.manifest.name;
+        let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
+        // Its own program runs here, only not there.
+        let shared = program.only_for.is_none() && device != CPU;
+        let there = if shared { format!(" on {}", family(device)) } else { String::new() };
+        let path = self.registry.binary(program).unwrap_or_default();
+        let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
+        let mut said =
+            format!("`{name}` is built{built_for} ({});\nit cannot run{there} here: {why}\n", path.display());
+        if matches!(self.registry.made(program), State::NoEnvironment) {
+            said.push_str("where it can run, its environment is made by the same command\n");
+        }
+        said
+    }
+
+    /// Cargo knows better than this program whether anything is to be done; it says so within a moment.
+    fn build(&mut self, program: Program) -> Result<()> {
+        let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
+        let command = match &build.package {
+            Some(package) => {
+                let mut command: Vec<String> =
+                    ["cargo", "build", "--release", "-p", package].map(String::from).into();
+                if !build.features.is_empty() {
+                    command.extend(["--features".into(), build.features.join(",")]);
+                }
+                command
+            }
+            None => in_checkout(root, &build.command),
+        };
+        let root = root.clone();
+        let of_device = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
+        let (what, note) = match self.registry.made(program) {
+            State::NotBuilt => (format!("building{of_device}"), build.note.clone()),
+            // Cargo keeps what it has. What a command needs may be gone and be fetched again, so its size is said again.
+            _ => {
+                let note = build.note.clone().filter(|_| build.package.is_none());
+                (format!("bringing its build{of_device} up to date"), note)
+            }
+        };
+        self.step(program.engine, &what, note, &command, &root)
+    }
+
+    /// Runs one command, and tells the displays every line of it.
+    fn step(
+        &mut self,
+        engine: &Engine,
+        what: &str,
+        note: Option<String>,
+        command: &[String],
+        dir: &Path,
+    ) -> Result<()> {
+        let engine = engine.manifest.name.clone();
+        (self.listener)(Event::SetUpStarted { engine: engine.clone(), what: what.into(), note });
+        let (program, arguments) = command.split_first().context("an empty command")?;
+        let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
+        let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
+        let reader = reader
+            .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
+        let mut last: Vec<String> = Vec::new();
+        for line in BufReader::new(&reader).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim().to_string();
+            (self.listener)(Event::SetUpSaid { engine: engine.clone(), line: line.clone() });
+            last.push(line);
+            last.drain(..last.len().saturating_sub(LAST_LINES));
+        }
+        let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
+        let failed = (!status.success())
+            .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
+        let reason = failed.as_deref().map(|said| cause(said).to_string());
+        (self.listener)(Event::SetUpFinished { engine, failed: reason });
+        match failed {
+            // A command of ours says itself what helps.
+            Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),
+            Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One program may serve several devices, and presets share theirs.
+fn which(program: Program) -> (String, String) {
+    (program.engine.manifest.name.clone(), program.binary.to_string())
+}
+
+/// A command whose program lies in the checkout is found there, wherever this program was started.
+fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
+    let mut command = command.to_vec();
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        *program = root.join(&*program).to_string_lossy().into_owned();
+    }
+    command
+}
+
+/// Of one that was made ready for a device of which its manifest says nothing: those for which it is another program.
+fn own_programs(engine: &Engine) -> String {
+    let families: Vec<&str> =
+        engine.manifest.devices.keys().filter_map(|family| engine.on(family).only_for).collect();
+    let command = || {
+        format!("\nhint: {} setup {} --device {}", this_program(), engine.manifest.name, families.join(","))
+    };
+    if families.is_empty() { String::new() } else { command() }
+}
+
+/// Why an engine has no environment of ours.
+fn in_own_python(engine: &Engine) -> String {
+    let said = own_python::of(engine).map(|own| {
+        let interpreter = own.interpreter.display();
+        format!(
+            "it runs in `{interpreter}` ({}), which was not looked into,\nso no environment is made for it\n",
+            own.variable
+        )
+    });
+    said.unwrap_or_default()
+}
+
+fn unavailable(program: Program, what: &str, error: &anyhow::Error) -> Unavailable {
+    let text = format!("{error:#}");
+    let said = text.split("\nhint:").next().unwrap_or_default();
+    let (mut cause, lower) = (cause(said).to_string(), said.to_ascii_lowercase());
+    if NO_NETWORK.iter().any(|sign| lower.contains(sign)) {
+        cause.push_str(" (is there a network?)");
+    }
+    Unavailable { reason: format!("{what}: {cause}"), hint: Some(set_up_command(program)) }
+}
+
+/// The line of a tool's last words that says why. Tools say the cause in their first line of an error, and advice after
+/// it; what stands before is chatter.
+fn cause(said: &str) -> &str {
+    let is_error = |line: &&str| line.trim_start().to_ascii_lowercase().starts_with("error");
+    let names_error = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let line = said.lines().find(is_error).or(said.lines().find(names_error)).or(said.lines().last());
+    let line = line.unwrap_or_default().trim();
+    match line.get(..7) {
+        Some(start) if start.eq_ignore_ascii_case("error: ") => &line[7..],
+        _ => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_the_first_line_that_a_tool_calls_an_error() {
+        let pip = "Looking in links: /wheels\nWARNING: Retrying after ProxyError\nERROR: No matching distribution found for uv";
+        assert_eq!(cause(pip), "No matching distribution found for uv");
+        let uv = "Resolved 3 packages\nerror: Failed to fetch: `x`\n  Caused by: dns error";
+        assert_eq!(cause(uv), "Failed to fetch: `x`");
+        assert_eq!(cause("warning: x\ncould not compile: linker error"), "could not compile: linker error");
+        assert_eq!(cause("gave up"), "gave up");
+    }
+}

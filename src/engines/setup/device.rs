@@ -1,0 +1,70 @@
+//! The devices that an engine is to be made ready for. A name that nobody knows may be one that the engine knows; one that is
+//! a known name but for a typing error is the user's error, told before anything is built.
+
+use anyhow::Result;
+
+use crate::cli::exit_code::Usage;
+use crate::engines::manifest::{Engine, family};
+use crate::engines::registry::Registry;
+use crate::plan::CPU;
+use crate::plan::asked::distinct;
+use crate::shell::this_program;
+
+/// Each once.
+pub fn checked(registry: &Registry, engine: &Engine, devices: &[String]) -> Result<Vec<String>> {
+    let devices = distinct(devices);
+    for device in &devices {
+        if let Some(meant) = meant(registry, device) {
+            let hint = format!("{} setup {} --device {meant}", this_program(), engine.manifest.name);
+            return Err(Usage(format!("no device `{device}`\nhint: {hint}")).into());
+        }
+    }
+    Ok(devices)
+}
+
+/// The device whose name was mistyped, if this is none that a manifest names and looks like one that is.
+fn meant(registry: &Registry, device: &str) -> Option<String> {
+    let asked = family(device);
+    let of_manifests = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
+    let known: Vec<&str> = of_manifests.map(String::as_str).chain([CPU]).collect();
+    let meant = known.iter().find(|known| mistyped(asked, known)).filter(|_| !known.contains(&asked))?;
+    Some(format!("{meant}{}", &device[asked.len()..]))
+}
+
+/// Letters in another order, one left out, one too many, capitals. Another letter in place of one is no sign: `xpu`, `npu`
+/// and `tpu` are devices too.
+fn mistyped(asked: &str, known: &str) -> bool {
+    let asked = asked.to_ascii_lowercase();
+    let sorted = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    asked == known || sorted(&asked) == sorted(known) || lacks_one(&asked, known) || lacks_one(known, &asked)
+}
+
+fn lacks_one(shorter: &str, longer: &str) -> bool {
+    longer.char_indices().any(|(at, letter)| {
+        longer.len() == shorter.len() + letter.len_utf8()
+            && shorter.starts_with(&longer[..at])
+            && shorter.ends_with(&longer[at + letter.len_utf8()..])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_fingers_is_told_from_another_device() {
+        for slip in ["cdua", "cuad", "cud", "uda", "cuuda", "cudaa", "CUDA", "Cuda"] {
+            assert!(mistyped(slip, "cuda"), "{slip}");
+        }
+        for other in ["metal", "rocm", "xpu", "cu", "cuda12x", "", "ċuda"] {
+            assert!(!mistyped(other, "cuda"), "{other}");
+        }
+        for other in ["gpu", "xpu", "npu", "tpu", "mps"] {
+            assert!(!mistyped(other, CPU), "{other}");
+        }
+    }
+}

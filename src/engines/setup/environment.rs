@@ -1,0 +1,230 @@
+//! Python environments of engines: made from pinned requirements, removed on request.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::statvfs::statvfs;
+
+use super::SettingUp;
+use crate::engines::manifest::{Engine, Environment};
+use crate::run::event::Event;
+use crate::shell::megabytes;
+
+impl SettingUp<'_> {
+    pub(super) fn environment(&mut self, engine: &Engine) -> Result<()> {
+        let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
+            return Ok(());
+        };
+        let created = self.create(engine, environment, &folder?);
+        let Some(otherwise) = &environment.otherwise else { return created };
+        created.map_err(|error| {
+            let said = format!("{error:#}");
+            anyhow!("{}\nhint: {otherwise}", said.split("\nhint:").next().unwrap_or_default())
+        })
+    }
+
+    fn create(&mut self, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
+        let parent = folder.parent().context("an environment lies in a folder")?;
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
+        // Two runs at once: the second waits here and finds the work done.
+        let lock =
+            File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
+        lock.lock().context("cannot lock the environment")?;
+        if places::interpreter(folder).is_some() {
+            return Ok(());
+        }
+        let (download, installed) = (environment.download_mb, environment.installed_mb);
+        check_space(parent, download + installed)?;
+        if !engine.build_files.is_empty() {
+            check_compiler(&engine.manifest.name)?;
+        }
+        // Said before anything is fetched.
+        let note = format!(
+            "{} to download, {} installed in {}{}",
+            megabytes(download),
+            megabytes(installed),
+            folder.display(),
+            environment.note.iter().map(|note| format!("; {note}")).collect::<String>()
+        );
+        let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
+        (self.listener)(Event::SetUpStarted { engine: name, what, note: Some(note) });
+        let uv = self.uv(engine, parent)?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let requirements = folder.with_extension("requirements.txt");
+        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
+        let venv = ["venv", "--clear", "--python", &environment.python, &text(folder)];
+        self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
+        let python = text(&folder.join("bin/python"));
+        let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
+        let mut install = command(&uv, &install);
+        install.extend(build_arguments(&engine.build_files, &folder.with_extension("build"))?);
+        self.step(engine, "setting up its packages", None, &install, parent)?;
+        // Written last: an environment without it is half made.
+        std::fs::write(folder.join(places::READY_FILE), "")?;
+        Ok(())
+    }
+
+    /// `uv` from PATH, else our own, from PyPI by the machine's Python.
+    fn uv(&mut self, engine: &Engine, parent: &Path) -> Result<PathBuf> {
+        if let Ok(uv) = which::which("uv") {
+            return Ok(uv);
+        }
+        let tools = places::data_dir()?.join("tools/uv");
+        let uv = tools.join("bin/uv");
+        if !uv.is_file() {
+            let python = which::which("python3")
+                .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
+            let target = tools.to_string_lossy().into_owned();
+            let arguments = [
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--upgrade",
+                "--target",
+                &target,
+                "uv",
+            ];
+            let installed = self.step(engine, "installing uv", None, &command(&python, &arguments), parent);
+            if let Err(error) = installed {
+                let said = format!("{error:#}");
+                let said = said.split("\nhint:").next().unwrap_or_default();
+                bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
+            }
+        }
+        Ok(uv)
+    }
+}
+
+/// Removes what was made for an engine, and says what that was and who else ran in it.
+pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
+    let (name, environment) = (&engine.manifest.name, engine.environment_name());
+    let removed = remove_folders(environment)?;
+    if removed.is_empty() {
+        return Ok(format!("nothing was set up for `{name}`\n"));
+    }
+    let mut said: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
+    let in_it = all.iter().filter(|it| it.requirements.is_some() && it.environment_name() == environment);
+    let others = in_it.map(|it| &it.manifest.name).filter(|other| *other != name);
+    let others: Vec<_> = others.map(|other| format!("`{other}`")).collect();
+    if !others.is_empty() {
+        said.push_str(&format!("it was also what {} ran in\n", others.join(", ")));
+    }
+    Ok(said)
+}
+
+/// Every environment of this name, older requirements included. Gives the folders.
+fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
+    let environments = places::data_dir()?.join("environments");
+    let prefix = format!("{environment}-");
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // What follows the name is a digest: `toy-fast-0123...` is no environment of `toy`.
+        let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest))
+        else {
+            continue;
+        };
+        if digest.len() != 16 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let path = entry.path();
+        let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        gone.with_context(|| format!("cannot remove `{}`", path.display()))?;
+        if !name.contains('.') {
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+/// How packages that come as source are built, as arguments of uv's; the files that say so are put into `folder` first.
+/// Settings, and not the environment: uv keeps what it has built, and tells builds apart by their settings alone.
+fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<String>> {
+    let mut arguments = Vec::new();
+    for (name, text) in files {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+        match name.as_str() {
+            "build-requirements.txt" => {
+                arguments.extend(["--build-constraints".into(), path.to_string_lossy().into_owned()]);
+            }
+            "build-settings.txt" => {
+                let settings = text.lines().map(str::trim);
+                for setting in settings.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                    let setting = setting.replace("{build}", &folder.to_string_lossy());
+                    arguments.extend(["--config-settings-package".into(), setting]);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(arguments)
+}
+
+/// Its absence would be told by a build tool, some minutes later and in other words.
+fn check_compiler(engine: &str) -> Result<()> {
+    for (variable, usual) in [("CC", "cc"), ("CXX", "c++")] {
+        let named = std::env::var(variable).ok().filter(|value| !value.is_empty());
+        // It may carry arguments: `ccache g++`.
+        let program = named.as_deref().and_then(|value| value.split_whitespace().next()).unwrap_or(usual);
+        if which::which(program).is_err() {
+            bail!(
+                "no compiler `{program}`, which the packages of `{engine}` are built with\nhint: apt-get install g++"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
+    let Ok(stat) = statvfs(dir) else { return Ok(()) };
+    let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
+    if free_mb < needed_mb {
+        let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
+        let home = places::HOME_VARIABLE;
+        bail!("`{}` has {free} free, {needed} are needed\nhint: export {home}=/a/larger/disk", dir.display());
+    }
+    Ok(())
+}
+
+fn command(program: &Path, arguments: &[&str]) -> Vec<String> {
+    std::iter::once(program.to_string_lossy().into_owned())
+        .chain(arguments.iter().map(|it| it.to_string()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_build_become_arguments_and_a_setting_finds_the_file_that_it_names() {
+        let folder = std::env::temp_dir().join(format!("orchestrate-build-arguments-{}", std::process::id()));
+        let file = |name: &str, text: &str| (name.to_string(), text.to_string());
+        let files = [
+            file("build-requirements.txt", "cmake==4.4.4\n"),
+            file("build-settings.txt", "# why\n\nx:cmake.define.A=ON\n  x:cmake.define.B={build}/b.cmake\n"),
+            file("b.cmake", "set(B ON)\n"),
+        ];
+        let arguments = build_arguments(&files, &folder).unwrap();
+        let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
+        let package = "--config-settings-package";
+        let last = format!("x:cmake.define.B={}", at("b.cmake"));
+        let expected = [
+            "--build-constraints",
+            &at("build-requirements.txt"),
+            package,
+            "x:cmake.define.A=ON",
+            package,
+            &last,
+        ];
+        assert_eq!(arguments, expected);
+        assert_eq!(std::fs::read_to_string(at("b.cmake")).unwrap(), "set(B ON)\n");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(build_arguments(&[], &folder).unwrap(), Vec::<String>::new());
+        assert!(!folder.exists(), "what is not built from source needs no folder");
+    }
+}

@@ -1,0 +1,195 @@
+//! Prompts as token ids: windows of real text, another one for each sample, the same ones for every engine.
+
+mod held_out;
+
+use anyhow::{Context, Result, bail};
+use model_files::{ModelFolder, Tokenizer, embedded};
+use protocol::{Capabilities, Generate, Id};
+
+use crate::plan::{Prompt, Workload};
+use crate::record::Role;
+
+/// Ids in front of a prompt, drawn from those of the text: requests of a run share no beginning worth keeping, so that no
+/// cache of prefixes makes one cheap.
+const SALT: usize = 4;
+/// Warm-up requests at the start of each launch that are one request, so that the second answer can be held against the first.
+pub const PAIR: u32 = 2;
+
+/// What prompts for one model are made from.
+pub struct Prompts {
+    tokenizer: Tokenizer,
+    /// What the tokenizer puts before every text.
+    bos: Vec<u32>,
+    text_ids: Vec<u32>,
+    /// The longest context that the model was made for, where it is known.
+    context_tokens: Option<u32>,
+}
+
+/// Which sample a prompt is for. Engines are no part of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Which {
+    pub seed: u64,
+    pub block: u32,
+    pub role: Role,
+    pub index: u32,
+}
+
+impl Prompts {
+    pub fn of_model(path: &str) -> Result<Self> {
+        let folder = ModelFolder::open(path)?;
+        let tokenizer = folder.tokenizer()?;
+        let bos = tokenizer.encode("")?;
+        let text_ids = tokenizer.encode(&embedded::heldout_text()?)?.split_off(bos.len());
+        if text_ids.is_empty() {
+            bail!("the tokenizer of `{path}` makes no tokens of English text");
+        }
+        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens })
+    }
+
+    /// The ids for a sample of a workload.
+    pub fn ids(&self, workload: &Workload, which: Which) -> Result<Vec<u32>> {
+        let tokens = match &workload.prompt {
+            Prompt::Text(text) => return self.tokenizer.encode(text),
+            Prompt::Tokens(tokens) => *tokens as usize,
+        };
+        let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
+        let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
+        // Prompts of different lengths are different prompts, not one the beginning of the other.
+        let drawn = |place| draw(&workload.label, which, place) as usize % self.text_ids.len();
+        let salt = if which.is_of_the_pair() { 0 } else { SALT.min(body / 2) };
+        let salt: Vec<u32> = (1..=salt as u64).map(|place| self.text_ids[drawn(place)]).collect();
+        let start = drawn(0);
+        let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
+        Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
+    }
+
+    /// The request for these ids, in the form that the engine takes. Without capabilities: the form every engine knows.
+    pub fn request(
+        &self,
+        workload: &Workload,
+        ids: &[u32],
+        capabilities: Option<&Capabilities>,
+        id: u64,
+    ) -> Generate {
+        let takes_ids = capabilities.is_some_and(|capabilities| capabilities.prompt_ids);
+        let text = match &workload.prompt {
+            Prompt::Text(text) => text.clone(),
+            Prompt::Tokens(_) => self.tokenizer.decode(ids),
+        };
+        Generate {
+            // The smallest engine need not know what an id is: it gets one request at a time.
+            id: capabilities.map(|_| Id::Number(id)),
+            prompt: (!takes_ids).then_some(text),
+            prompt_ids: takes_ids.then(|| ids.to_vec()),
+            max_new_tokens: workload.max_new_tokens,
+            ignore_eos: workload.ignore_eos,
+            sampling: workload.sampling,
+            ..Generate::default()
+        }
+    }
+}
+
+/// Names what was asked: the ids as they were sent.
+pub fn hash(ids: &[u32]) -> String {
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    places::digest(&bytes)
+}
+
+impl Which {
+    fn is_of_the_pair(self) -> bool {
+        self.role == Role::Warmup && self.index < PAIR
+    }
+}
+
+/// A number for each place of each request of a workload, by splitmix64's finaliser; the same for the requests of the pair.
+fn draw(workload: &str, which: Which, place: u64) -> u64 {
+    let index = match which.role {
+        Role::Warmup if which.is_of_the_pair() => 0,
+        Role::Warmup => u64::from(which.index) << 2,
+        Role::Discarded => u64::from(which.index) << 2 | 1,
+        Role::Measured => u64::from(which.index) << 2 | 2,
+    };
+    let label = workload.bytes().map(u64::from);
+    label.chain([u64::from(which.block), index, place]).fold(which.seed, |state, part| {
+        let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        state ^ (state >> 31)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn which(block: u32, role: Role, index: u32) -> Which {
+        Which { seed: 0, block, role, index }
+    }
+
+    #[test]
+    fn no_request_reads_the_window_of_another_but_for_the_pair() {
+        let roles = [Role::Warmup, Role::Discarded, Role::Measured];
+        let each = roles.into_iter().flat_map(|role| {
+            (0..3).flat_map(move |block| {
+                (PAIR..20).map(move |index| draw("decode", which(block, role, index), 0))
+            })
+        });
+        let windows: std::collections::BTreeSet<u64> = each.collect();
+        assert_eq!(windows.len(), 3 * 3 * 18);
+        assert_eq!(
+            draw("decode", which(1, Role::Warmup, 0), 0),
+            draw("decode", which(1, Role::Warmup, 1), 0)
+        );
+    }
+
+    #[test]
+    fn no_prompt_of_the_default_suite_is_the_beginning_of_another_in_the_same_launch() {
+        let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
+        let mut seen: Vec<Vec<u32>> = Vec::new();
+        for scenario in crate::plan::scenario::named("default").unwrap() {
+            for tokens in scenario.prompt_tokens {
+                let mut workload = crate::run::example_workload(Prompt::Tokens(*tokens));
+                workload.label = format!("{} {tokens}", scenario.name);
+                let whichs =
+                    [which(0, Role::Warmup, 0), which(0, Role::Warmup, 2), which(0, Role::Measured, 0)];
+                seen.extend(whichs.map(|which| prompts.ids(&workload, which).unwrap()));
+            }
+        }
+        let from = prompts.bos.len();
+        for (at, one) in seen.iter().enumerate() {
+            for other in &seen[..at] {
+                let shared =
+                    one[from..].iter().zip(&other[from..]).take_while(|(one, other)| one == other).count();
+                assert!(shared < 4, "{shared} tokens are shared: {one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_prompt_begins_with_a_salt_of_its_own_and_those_of_the_pair_are_one_prompt() {
+        let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
+        let workload = crate::run::example_workload(Prompt::Tokens(64));
+        let ids = |block, role, index| prompts.ids(&workload, which(block, role, index)).unwrap();
+        let from = prompts.bos.len();
+        let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
+            .flat_map(|block| (0..10).map(move |index| (block, index)))
+            .map(|(block, index)| ids(block, Role::Measured, index)[from..from + SALT].to_vec())
+            .collect();
+        assert_eq!(begins.len(), 50);
+        assert_eq!(ids(2, Role::Warmup, 0), ids(2, Role::Warmup, 1));
+        assert_ne!(ids(2, Role::Warmup, 1), ids(2, Role::Warmup, 2));
+        assert_ne!(ids(2, Role::Warmup, 0), ids(3, Role::Warmup, 0));
+    }
+
+    #[test]
+    fn a_prompt_has_exactly_the_tokens_asked_and_begins_as_the_tokenizer_begins() {
+        let path = model_files::resolve(None).unwrap();
+        let prompts = Prompts::of_model(&path.to_string_lossy()).unwrap();
+        let workload = crate::run::example_workload(Prompt::Tokens(128));
+        let ids = prompts.ids(&workload, which(0, Role::Measured, 3)).unwrap();
+        assert_eq!(ids.len(), 128);
+        assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);
+        assert_ne!(ids, prompts.ids(&workload, which(0, Role::Measured, 4)).unwrap());
+        assert_eq!(ids, prompts.ids(&workload, which(0, Role::Measured, 3)).unwrap());
+    }
+}

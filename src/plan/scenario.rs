@@ -1,0 +1,116 @@
+//! SCENARIOS and SUITES: what can be measured, as tables. To add a scenario, add an entry.
+
+/// A named workload: prompts, token budget, what is asked of the engine.
+#[derive(Debug)]
+pub struct Scenario {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub kind: Kind,
+    /// One case for each prompt length.
+    pub prompt_tokens: &'static [u32],
+    pub max_new_tokens: u32,
+    /// Measured requests in each launch, interleaved with those of the other engines.
+    pub rounds: u32,
+    /// The metric that engines are compared by here: a name in `METRICS`.
+    pub headline: &'static str,
+}
+
+/// What is measured about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The launch itself: from the start of the process to its first token.
+    Launch,
+    /// Requests to an engine that is loaded and warm.
+    Warm,
+}
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "load",
+        about: "start the process, load the model, answer a first request cold (files may be in the page cache)",
+        kind: Kind::Launch,
+        prompt_tokens: &[16],
+        max_new_tokens: 1,
+        rounds: 1,
+        headline: "cold_start",
+    },
+    Scenario {
+        name: "ttft",
+        about: "time to first token over prompt lengths, warm",
+        kind: Kind::Warm,
+        prompt_tokens: &[16, 128, 512],
+        max_new_tokens: 1,
+        rounds: 5,
+        headline: "first_token",
+    },
+    Scenario {
+        name: "prefill",
+        about: "prompt tokens per second over a long prompt, warm",
+        kind: Kind::Warm,
+        prompt_tokens: &[1024],
+        max_new_tokens: 1,
+        rounds: 3,
+        headline: "prefill_rate",
+    },
+    Scenario {
+        name: "decode",
+        about: "tokens after the first per second, one request at a time, warm; output length fixed",
+        kind: Kind::Warm,
+        prompt_tokens: &[32],
+        max_new_tokens: 64,
+        rounds: 3,
+        headline: "decode_rate",
+    },
+    Scenario {
+        name: "depth",
+        about: "decode after a prompt so long that its keys and values are read as long as weights; takes minutes",
+        kind: Kind::Warm,
+        prompt_tokens: &[8192],
+        max_new_tokens: 32,
+        rounds: 1,
+        headline: "decode_rate",
+    },
+];
+
+/// A named list of scenarios.
+#[derive(Debug)]
+pub struct Suite {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub scenarios: &'static [&'static str],
+}
+
+pub const SUITES: &[Suite] = &[Suite {
+    name: "default",
+    about: "load, first token, prefill and decode, sized for the embedded model",
+    scenarios: &["load", "ttft", "prefill", "decode"],
+}];
+
+/// The scenarios that a name stands for: itself, or a suite's.
+pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
+    if let Some(suite) = SUITES.iter().find(|suite| suite.name == name) {
+        return Some(SCENARIOS.iter().filter(|scenario| suite.scenarios.contains(&scenario.name)).collect());
+    }
+    SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![scenario])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_of_a_suite_exists_and_every_headline_is_a_metric() {
+        for suite in SUITES {
+            assert_eq!(
+                named(suite.name).map(|found| found.len()),
+                Some(suite.scenarios.len()),
+                "{}",
+                suite.name
+            );
+        }
+        for scenario in SCENARIOS {
+            assert!(crate::analysis::metric::named(scenario.headline).is_some(), "{}", scenario.headline);
+        }
+    }
+}

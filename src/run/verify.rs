@@ -1,0 +1,426 @@
+//! Did the engine do the work it claims? Every answer is held against what was asked and against the orchestrator's own
+//! clock. A breach makes a row of its own kind, never a fast engine.
+
+mod scores;
+
+use protocol::{Chunk, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
+
+use crate::record::Late;
+use crate::run::process::{Answer, Cause};
+
+pub use scores::verify_scores;
+
+/// What an answer must agree with.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// Tokens of each prompt, where ids were sent; else the engine's own count stands.
+    pub prompt_tokens: Vec<Option<u32>>,
+    pub max_new_tokens: u32,
+    pub ignore_eos: bool,
+    pub eos_ids: Vec<u32>,
+    pub vocabulary_size: Option<u32>,
+    /// From the request's line to the answer's, on the orchestrator's clock.
+    pub elapsed_ns: u64,
+}
+
+/// The engine's clock may start a moment before the orchestrator's last write returns, and clocks are read in turns.
+const CLOCK_SLACK_NS: u64 = 1_000_000;
+
+impl Expected {
+    /// What hello and the load say about how to read an answer.
+    pub fn with_engine(
+        mut self,
+        hello: Option<&HelloFacts>,
+        eos_ids: &[u32],
+        vocabulary_size: Option<u32>,
+    ) -> Self {
+        // An engine that masks EOS gives no EOS; one that takes it for an ordinary token may give it anywhere.
+        let ordinary = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
+        self.eos_ids = if self.ignore_eos && ordinary { Vec::new() } else { eos_ids.to_vec() };
+        self.vocabulary_size = vocabulary_size;
+        self
+    }
+
+    /// Holds an unstreamed answer of one iteration against what was asked.
+    pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
+        if let (Some(_), []) = (&generated.summary, generated.iterations.as_slice()) {
+            return breach("a `summary` without the facts that it is made of: `iterations` is empty".into());
+        }
+        let [iteration] = generated.iterations.as_slice() else {
+            return wrong(format!("{} iterations where 1 was asked", generated.iterations.len()));
+        };
+        if !generated.warmup_iterations.is_empty() {
+            return wrong(format!(
+                "{} warm-up iterations where none was asked",
+                generated.warmup_iterations.len()
+            ));
+        }
+        self.verify_clock(iteration)?;
+        if iteration.sequences.len() != self.prompt_tokens.len() {
+            let (found, asked) = (iteration.sequences.len(), self.prompt_tokens.len());
+            return wrong(format!("{found} sequences where {asked} were asked"));
+        }
+        for (sequence, prompt_tokens) in iteration.sequences.iter().zip(&self.prompt_tokens) {
+            self.verify_sequence(iteration, sequence, *prompt_tokens)?;
+        }
+        Ok(())
+    }
+
+    fn verify_clock(&self, iteration: &Iteration) -> Result<(), Cause> {
+        let Iteration { start_ns, end_ns, .. } = iteration;
+        if end_ns < start_ns {
+            return breach(format!("`end_ns` {end_ns} lies before `start_ns` {start_ns}"));
+        }
+        if *end_ns > self.elapsed_ns.saturating_add(CLOCK_SLACK_NS) {
+            let elapsed = self.elapsed_ns;
+            return breach(format!(
+                "`end_ns` {end_ns} lies after the answer arrived ({elapsed} ns on the orchestrator's clock)"
+            ));
+        }
+        Ok(())
+    }
+
+    fn verify_sequence(
+        &self,
+        iteration: &Iteration,
+        sequence: &Sequence,
+        prompt: Option<u32>,
+    ) -> Result<(), Cause> {
+        if let Some(asked) = prompt.filter(|&asked| asked != sequence.prompt_tokens) {
+            return wrong(format!("`prompt_tokens` {} where {asked} ids were sent", sequence.prompt_tokens));
+        }
+        if sequence.finish == Finish::Cancelled {
+            return breach("finished `cancelled` where nothing was cancelled".into());
+        }
+        if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > sequence.prompt_tokens) {
+            let prompt = sequence.prompt_tokens;
+            return breach(format!("`cached_prompt_tokens` {cached} of {prompt} `prompt_tokens`"));
+        }
+        let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
+            (Some(ids), Some(times), None) => {
+                if ids.len() != times.len() {
+                    return breach(format!("{} `output_ids` and {} `token_ns`", ids.len(), times.len()));
+                }
+                self.verify_ids(ids, sequence.finish)?;
+                (ids.len(), times.clone())
+            }
+            (None, None, Some(chunks)) => {
+                let Some(count) = sequence.output_tokens else {
+                    return breach("`chunks` without `output_tokens`".into());
+                };
+                verify_chunks(chunks, count)?;
+                (count as usize, chunks.iter().map(|chunk| chunk.ns).collect())
+            }
+            _ => return breach("neither `output_ids` with `token_ns` nor `chunks`".into()),
+        };
+        self.verify_length(count, sequence.finish)?;
+        let mut last = iteration.start_ns;
+        for (index, &time) in times.iter().enumerate() {
+            let early = if index == 0 { time <= last } else { time < last };
+            if early || time > iteration.end_ns {
+                let (start, end) = (iteration.start_ns, iteration.end_ns);
+                return breach(format!(
+                    "`token_ns[{index}]` {time} lies outside its place ({start} .. {last} .. {end})"
+                ));
+            }
+            last = time;
+        }
+        Ok(())
+    }
+
+    fn verify_ids(&self, ids: &[u32], finish: Finish) -> Result<(), Cause> {
+        if let Some(id) = self.vocabulary_size.and_then(|size| ids.iter().find(|&&id| id >= size)) {
+            return wrong(format!("token id {id} lies outside the vocabulary"));
+        }
+        let eos = ids.iter().position(|id| self.eos_ids.contains(id));
+        match (eos, finish) {
+            (Some(place), _) if place + 1 < ids.len() => {
+                wrong(format!("goes on after the EOS at token {place}"))
+            }
+            (None, Finish::Eos) if !self.eos_ids.is_empty() => {
+                wrong("finished `eos` without an EOS token".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn verify_length(&self, count: usize, finish: Finish) -> Result<(), Cause> {
+        let asked = self.max_new_tokens as usize;
+        let short = count < asked && (self.ignore_eos || finish == Finish::Length);
+        if count > asked || short || count == 0 {
+            return wrong(format!("{count} tokens where {asked} were asked"));
+        }
+        Ok(())
+    }
+}
+
+/// Streamed tokens come only where they were asked for. They must be the final ones, with the final times, and none may arrive
+/// before the engine says that it had it.
+pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
+    if !asked && !answer.tokens.is_empty() {
+        return breach(format!("streamed {} `token` messages where none were asked", answer.tokens.len()));
+    }
+    if !asked {
+        return Ok(());
+    }
+    if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
+        let Token { iteration, sequence, .. } = token;
+        return breach(format!(
+            "a streamed token of iteration {iteration}, sequence {sequence}: there is none"
+        ));
+    }
+    for (number, iteration) in answer.generated.iterations.iter().enumerate() {
+        for (place, sequence) in iteration.sequences.iter().enumerate() {
+            let of = |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, place);
+            let mut streamed = Vec::new();
+            for token in answer.tokens.iter().map(|(token, _)| token).filter(of) {
+                if token.index as usize != streamed.len() {
+                    return breach(format!(
+                        "streamed token {} came where {} was next",
+                        token.index,
+                        streamed.len()
+                    ));
+                }
+                streamed.extend(&token.ids);
+            }
+            if Some(&streamed) != sequence.output_ids.as_ref() {
+                return breach("the streamed ids are not the final ids".into());
+            }
+        }
+    }
+    for (token, _) in &answer.tokens {
+        // Metrics are made of the final times, so a stream may not show others.
+        let last = (token.index as usize + token.ids.len()).saturating_sub(1);
+        let stated = final_ns(answer, token).unwrap_or(token.ns);
+        if stated.abs_diff(token.ns) > CLOCK_SLACK_NS {
+            return breach(format!("`token_ns[{last}]` {stated} was streamed with `ns` {}", token.ns));
+        }
+    }
+    match each_lateness(answer).min() {
+        Some(early) if early < -(CLOCK_SLACK_NS as i64) => {
+            breach(format!("a streamed token arrived {} ns before its stamp", early.unsigned_abs()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long after their final stamps streamed tokens arrived, on the orchestrator's clock.
+pub fn lateness(answer: &Answer) -> Option<Late> {
+    let mut late: Vec<i64> = each_lateness(answer).collect();
+    let first_ns = *late.first()?;
+    late.sort_unstable();
+    Some(Late { first_ns, median_ns: *late.get(late.len() / 2)? })
+}
+
+fn each_lateness(answer: &Answer) -> impl Iterator<Item = i64> {
+    let since = |at: u64, stamped: u64| {
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        signed(at) - signed(stamped)
+    };
+    answer.tokens.iter().map(move |(token, arrived_ns)| {
+        let stamped_ns = final_ns(answer, token).unwrap_or(token.ns);
+        since(*arrived_ns, answer.sent_ns.saturating_add(stamped_ns))
+    })
+}
+
+/// What the final answer says of the last id of a streamed token.
+fn final_ns(answer: &Answer, token: &Token) -> Option<u64> {
+    let last = (token.index as usize).checked_add(token.ids.len())?.checked_sub(1)?;
+    sequence_of(answer, token)?.token_ns.as_ref()?.get(last).copied()
+}
+
+fn sequence_of<'a>(answer: &'a Answer, token: &Token) -> Option<&'a Sequence> {
+    answer.generated.iterations.get(token.iteration as usize)?.sequences.get(token.sequence as usize)
+}
+
+/// Who counts the tokens of every chunk has counted all of them.
+fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
+    let counted: Option<u64> = chunks.iter().map(|chunk| chunk.tokens.map(u64::from)).sum();
+    match counted.filter(|&counted| counted != u64::from(count)) {
+        Some(counted) => breach(format!("`chunks` of {counted} tokens and {count} `output_tokens`")),
+        None => Ok(()),
+    }
+}
+
+fn breach(message: String) -> Result<(), Cause> {
+    Err(Cause::Protocol(message))
+}
+
+fn wrong(message: String) -> Result<(), Cause> {
+    Err(Cause::WrongOutput(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected() -> Expected {
+        Expected {
+            prompt_tokens: vec![Some(4)],
+            max_new_tokens: 3,
+            ignore_eos: true,
+            vocabulary_size: Some(100),
+            elapsed_ns: 1000,
+            ..Expected::default()
+        }
+    }
+
+    fn answer() -> Generated {
+        let sequence = Sequence {
+            prompt_tokens: 4,
+            output_ids: Some(vec![5, 6, 7]),
+            token_ns: Some(vec![20, 30, 30]),
+            ..Sequence::default()
+        };
+        Generated {
+            iterations: vec![Iteration { start_ns: 10, end_ns: 40, sequences: vec![sequence] }],
+            ..Default::default()
+        }
+    }
+
+    fn refusal(change: impl FnOnce(&mut Iteration)) -> String {
+        let mut answer = answer();
+        change(&mut answer.iterations[0]);
+        let cause = expected().verify(&answer).unwrap_err();
+        format!("{}: {cause}", cause.kind())
+    }
+
+    #[test]
+    fn an_answer_as_asked_passes() {
+        assert!(expected().verify(&answer()).is_ok());
+    }
+
+    #[test]
+    fn the_number_of_tokens_must_be_the_one_asked() {
+        let short = refusal(|iteration| {
+            iteration.sequences[0].output_ids = Some(vec![5]);
+            iteration.sequences[0].token_ns = Some(vec![20]);
+        });
+        assert_eq!(short, "wrong_output: 1 tokens where 3 were asked");
+        assert_eq!(
+            refusal(|it| it.sequences[0].prompt_tokens = 9),
+            "wrong_output: `prompt_tokens` 9 where 4 ids were sent"
+        );
+        assert!(refusal(|it| it.sequences.clear()).contains("0 sequences where 1"));
+    }
+
+    #[test]
+    fn times_must_follow_one_another_and_the_orchestrators_clock() {
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30]))
+                .starts_with("protocol: `token_ns[1]`")
+        );
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![10, 20, 30]))
+                .starts_with("protocol: `token_ns[0]`")
+        );
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30, 41]))
+                .starts_with("protocol: `token_ns[2]`")
+        );
+        assert!(
+            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30]))
+                .contains("3 `output_ids` and 2 `token_ns`")
+        );
+        assert!(refusal(|it| it.end_ns = 5).contains("lies before"));
+        assert!(refusal(|it| it.end_ns = 2_000_000_000).contains("after the answer arrived"));
+    }
+
+    #[test]
+    fn ids_lie_in_the_vocabulary_and_end_at_eos_unless_it_is_ignored() {
+        assert!(
+            refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7]))
+                .contains("outside the vocabulary")
+        );
+        let stops = Expected { ignore_eos: false, eos_ids: vec![6], ..expected() };
+        assert!(stops.verify(&answer()).unwrap_err().to_string().contains("goes on after the EOS"));
+        let finished = |eos: u32, finish| {
+            let mut answer = answer();
+            answer.iterations[0].sequences[0].finish = finish;
+            let stops = Expected { ignore_eos: false, eos_ids: vec![eos], max_new_tokens: 8, ..expected() };
+            stops.verify(&answer).map_err(|cause| cause.to_string())
+        };
+        assert_eq!(finished(7, Finish::Eos), Ok(()));
+        assert_eq!(finished(9, Finish::Eos), Err("finished `eos` without an EOS token".into()));
+        assert_eq!(finished(9, Finish::Length), Err("3 tokens where 8 were asked".into()));
+        assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
+    }
+
+    fn streamed(tokens: &[(u32, &[u32], u64)]) -> Answer {
+        let token = |&(index, ids, arrived_ns): &(u32, &[u32], u64)| {
+            (Token { index, ids: ids.to_vec(), ns: 20, ..Token::default() }, arrived_ns)
+        };
+        Answer {
+            generated: answer(),
+            tokens: tokens.iter().map(token).collect(),
+            sent_ns: 5_000_000,
+            answered_ns: 6_000_000,
+        }
+    }
+
+    #[test]
+    fn streamed_ids_must_be_the_final_ones_in_their_order() {
+        let at = 5_000_100;
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)]), true).is_ok());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)]), true).is_err());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (2, &[7], at)]), true).is_err());
+        assert!(verify_streamed(&streamed(&[]), true).is_err());
+    }
+
+    #[test]
+    fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
+        let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true).unwrap_err();
+        assert_eq!(
+            (early.kind(), early.to_string().as_str()),
+            ("protocol", "a streamed token arrived 4000030 ns before its stamp")
+        );
+        let late = lateness(&streamed(&[(0, &[5], 5_000_220), (1, &[6], 5_000_130), (2, &[7], 5_000_150)]));
+        assert_eq!(late, Some(Late { first_ns: 200, median_ns: 120 }));
+        assert_eq!(lateness(&streamed(&[])), None);
+    }
+
+    #[test]
+    fn a_stream_may_not_show_other_times_than_the_answer_or_tokens_that_are_of_no_sequence() {
+        let said = |change: fn(&mut Token)| {
+            let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
+            change(&mut answer.tokens[0].0);
+            verify_streamed(&answer, true).unwrap_err().to_string()
+        };
+        assert_eq!(said(|token| token.ns = 2_000_000), "`token_ns[2]` 30 was streamed with `ns` 2000000");
+        assert_eq!(
+            said(|token| token.sequence = 3),
+            "a streamed token of iteration 0, sequence 3: there is none"
+        );
+        let unasked = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
+        assert_eq!(unasked.to_string(), "streamed 1 `token` messages where none were asked");
+    }
+
+    #[test]
+    fn numbers_that_contradict_one_another_are_refused_by_name() {
+        let cached = refusal(|it| it.sequences[0].cached_prompt_tokens = Some(5));
+        assert_eq!(cached, "protocol: `cached_prompt_tokens` 5 of 4 `prompt_tokens`");
+        let chunks = |tokens: [Option<u32>; 2]| {
+            move |iteration: &mut Iteration| {
+                let sequence = &mut iteration.sequences[0];
+                (sequence.output_ids, sequence.token_ns) = (None, None);
+                let chunk = |tokens| Chunk { ns: 20, tokens, ..Chunk::default() };
+                sequence.chunks = Some(tokens.map(chunk).into());
+                sequence.output_tokens = Some(3);
+            }
+        };
+        assert_eq!(
+            refusal(chunks([Some(1), Some(9)])),
+            "protocol: `chunks` of 10 tokens and 3 `output_tokens`"
+        );
+        let mut partly = answer();
+        chunks([None, Some(9)])(&mut partly.iterations[0]);
+        assert!(expected().verify(&partly).is_ok());
+        let mut rate = answer();
+        (rate.iterations, rate.summary) = (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
+        let refused = expected().verify(&rate).unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            ("protocol", "a `summary` without the facts that it is made of: `iterations` is empty")
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! Log-probabilities of given ids: as many as were asked for, and each the logarithm of a probability.
+
+use protocol::Scored;
+
+use crate::run::process::Cause;
+
+/// In narrow floats the logarithm of almost 1 may come out above 0 by so much.
+const ABOVE_ZERO: f64 = 1e-3;
+
+/// Holds a `scored` against the sequences that were sent.
+pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Cause> {
+    let breach = |message: String| Err(Cause::Protocol(message));
+    if scored.logprobs.len() != sequences.len() {
+        let (found, asked) = (scored.logprobs.len(), sequences.len());
+        return breach(format!("scored {found} sequences where {asked} were asked"));
+    }
+    for (logprobs, ids) in scored.logprobs.iter().zip(sequences) {
+        let asked = ids.len().saturating_sub(1);
+        if logprobs.len() != asked {
+            return breach(format!("{} `logprobs` of a sequence where {asked} were asked", logprobs.len()));
+        }
+        // What is no number is not at most this either.
+        let possible = |logprob: &f64| *logprob <= ABOVE_ZERO;
+        if let Some(logprob) = logprobs.iter().flatten().find(|logprob| !possible(logprob)) {
+            return breach(format!("a log-probability of {logprob}: a probability above 1"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(logprobs: Vec<Vec<Option<f64>>>) -> String {
+        let scored = Scored { logprobs, ..Scored::default() };
+        let cause = verify_scores(&scored, &[vec![1, 2, 3]]).unwrap_err();
+        format!("{}: {cause}", cause.kind())
+    }
+
+    #[test]
+    fn n_ids_have_n_less_one_logarithms_and_none_above_zero() {
+        let scored = Scored { logprobs: vec![vec![Some(-0.5), None]], ..Scored::default() };
+        assert!(verify_scores(&scored, &[vec![1, 2, 3]]).is_ok());
+        assert_eq!(refusal(vec![]), "protocol: scored 0 sequences where 1 were asked");
+        assert_eq!(
+            refusal(vec![vec![Some(-0.5)]]),
+            "protocol: 1 `logprobs` of a sequence where 2 were asked"
+        );
+        let above = refusal(vec![vec![Some(-0.5), Some(0.25)]]);
+        assert_eq!(above, "protocol: a log-probability of 0.25: a probability above 1");
+        assert!(refusal(vec![vec![Some(f64::NAN), None]]).contains("a log-probability of NaN"));
+    }
+
+    #[test]
+    fn what_rounding_leaves_above_zero_is_no_breach() {
+        let scored = Scored { logprobs: vec![vec![Some(5e-4), Some(0.0)]], ..Scored::default() };
+        assert!(verify_scores(&scored, &[vec![1, 2, 3]]).is_ok());
+    }
+}
