@@ -10,7 +10,7 @@ mod record;
 mod report;
 mod run;
 mod shell;
-mod stats;
+mod text;
 
 use std::process::ExitCode;
 

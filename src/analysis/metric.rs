@@ -16,7 +16,8 @@ use protocol::{Iteration, Sequence, Stamp};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::Sample;
-use crate::stats::Quality;
+pub use stats::Better;
+use stats::Quality;
 
 pub use gpus::{OnGpus, gpus_of};
 pub use observation::{Observation, Surroundings};
@@ -270,12 +271,6 @@ pub struct Metric {
     pub shown: Shown,
     /// None, one or many numbers for one observation.
     pub of: fn(&Observation) -> Vec<f64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    Higher,
-    Lower,
 }
 
 /// How a sentence says what it counts.

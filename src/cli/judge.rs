@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::plan::{Extent, Order};
-use crate::stats::{Class, Rule};
+use stats::{Class, Rule};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "How long, and in which order")]
@@ -65,7 +65,7 @@ pub enum BaselineCommand {
 #[command(next_help_heading = "Judging changes")]
 pub struct JudgeArgs {
     /// The least class of change, in a metric that gates, that makes the exit status 1
-    #[arg(long, value_name = "CLASS", value_enum, default_value_t = Class::Critical)]
+    #[arg(long, value_name = "CLASS", default_value = "critical", value_parser = failing_class())]
     pub fail_on: Class,
     /// Worse by at least so much is a warning
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
@@ -139,18 +139,12 @@ impl ValueEnum for Order {
     }
 }
 
-impl ValueEnum for Class {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Critical, Self::Warning]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::Critical => Some("critical".into()),
-            Self::Warning => Some("warning".into()),
-            Self::Informative => None,
-        }
-    }
+/// The classes that `--fail-on` takes.
+fn failing_class() -> impl TypedValueParser<Value = Class> {
+    PossibleValuesParser::new(["critical", "warning"]).map(|name| match name.as_str() {
+        "warning" => Class::Warning,
+        _ => Class::Critical,
+    })
 }
 
 /// Bare numbers below it may be meant as shares.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::commands::listing::WIDTH;
 use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
 use crate::record::{Role, RunRecord};
-use crate::report::safe;
-use crate::stats::{FIRM, LOOKS, median};
+use crate::text;
+use stats::{FIRM, LOOKS, median};
 
 /// So many of the newest records are asked.
 const RECORDS: usize = 30;
@@ -59,7 +59,7 @@ pub fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     lines.push(String::new());
     lines.extend(proof(plan, &known));
     lines.extend(time(plan, &known));
-    safe::narrow(&lines.join("\n"), WIDTH)
+    text::narrow(&lines.join("\n"), WIDTH)
 }
 
 /// What comes before the first block. Launches are what is known of its time: what is asked in them depends on the model.
@@ -299,7 +299,7 @@ mod tests {
         let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
         unavailable(&mut record, 1, lacks, "orchestrate setup beacon");
         let said = describe(&record.header.plan, &history);
-        assert!(said.lines().all(|line| line.starts_with("hint: ") || safe::width(line) <= WIDTH), "{said}");
+        assert!(said.lines().all(|line| line.starts_with("hint: ") || text::width(line) <= WIDTH), "{said}");
         assert!(unbroken(&said).contains(&format!("beacon on embedded ({lacks})")), "{said}");
     }
 

@@ -15,8 +15,9 @@ use crate::engines::own_python;
 use crate::engines::registry::{Registry, State, missing, without_driver};
 use crate::engines::setup;
 use crate::plan::scenario::{SCENARIOS, SUITES};
-use crate::report::{FACTS, safe};
+use crate::report::FACTS;
 use crate::shell::{megabytes, pasteable};
+use crate::text;
 
 /// Columns of what lists engines, and of what is said while they are set up.
 pub const WIDTH: usize = 80;
@@ -30,7 +31,7 @@ pub fn engines() -> Result<u8> {
         let reference = if manifest.reference { " (the reference)" } else { "" };
         // What is broken goes on further in than what stands below it.
         let head = format!("{}{reference}: {word}", manifest.name);
-        safe::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
+        text::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
         writeln!(text, "    {}", manifest.about)?;
         if let Some(own) = own_python::of(engine) {
             writeln!(text, "    in {}", unseen(&own))?;
@@ -55,13 +56,13 @@ pub fn engines() -> Result<u8> {
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
+    output::print(text::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
 /// Prose below a name: a hint, or what something is about.
 fn folded(said: &str) -> String {
-    safe::wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
+    text::wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
 }
 
 /// A way out, and whether it is a command: one is pasted, so it is never folded.
@@ -135,7 +136,7 @@ pub fn metrics() -> Result<u8> {
     for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
         writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
     }
-    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
+    output::print(text::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 
@@ -164,7 +165,7 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
         writeln!(text, "    {}", on_disk(&folder))?;
         writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
     }
-    output::print(safe::narrow(&text, WIDTH).as_bytes())?;
+    output::print(text::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)
 }
 

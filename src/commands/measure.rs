@@ -27,10 +27,11 @@ use crate::plan::{Asked, Candidate, Mode, Plan, Start};
 use crate::record::{
     self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
-use crate::report::{self, Report, safe};
+use crate::report::{self, Report};
 use crate::run::event::Event;
 use crate::run::process::{Deadlines, Keeper};
 use crate::run::{Run, Settings};
+use crate::text;
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
     baseline::check_arguments(arguments)?;
@@ -306,7 +307,7 @@ pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
     for device in &devices {
         said.push_str(&setting_up.set_up(engine, device)?);
     }
-    output::print(safe::narrow(&said, listing::WIDTH).as_bytes())?;
+    output::print(text::narrow(&said, listing::WIDTH).as_bytes())?;
     Ok(DONE)
 }
 

@@ -16,7 +16,7 @@ use crate::commands::measure;
 use crate::commands::output;
 use crate::record;
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
-use crate::stats::{median, quantile};
+use stats::{median, quantile};
 
 /// Where each figure comes from.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use crate::analysis::metric::Unit;
 use crate::commands::listing::WIDTH;
 use crate::record::Failure;
-use crate::report::safe;
 use crate::run::event::Event;
+use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Display {
@@ -140,7 +140,7 @@ impl Story {
         match event {
             Event::SetUpStarted { engine, what, note } => {
                 let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-                let text = safe::narrow(&format!("{engine}: {what}{note}"), WIDTH);
+                let text = text::narrow(&format!("{engine}: {what}{note}"), WIDTH);
                 lines.extend(text.lines().map(|line| lasting(line.into())));
                 self.status = format!("{engine}: {what}");
             }
@@ -210,10 +210,10 @@ impl Story {
             Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),
         }
         // Engines, builders and paths have their say in these texts.
-        self.status = safe::line(&self.status);
+        self.status = text::line(&self.status);
         for line in &mut lines {
             let indent = line.text.len() - line.text.trim_start().len();
-            line.text = format!("{}{}", &"  "[..indent.min(2)], safe::line(&line.text));
+            line.text = format!("{}{}", &"  "[..indent.min(2)], text::line(&line.text));
         }
         lines
     }
@@ -323,7 +323,7 @@ mod tests {
                 let what = "bringing its build for cuda up to date".into();
                 let started = Event::SetUpStarted { engine: engine.manifest.name.clone(), what, note };
                 for line in plain(&mut Story::default(), &[started]) {
-                    assert!(safe::width(&line) <= WIDTH, "{line}");
+                    assert!(text::width(&line) <= WIDTH, "{line}");
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::cpu::{Cache, Cpu};
 use super::energy::{Listed, PERMISSION};
 use super::gpu::Unordered;
 use super::{Gpu, Machine};
-use crate::report::safe::{line, wrap};
+use crate::text::{line, wrap};
 
 /// What stands at the left.
 const LABEL: usize = 14;

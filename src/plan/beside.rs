@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::{Asked, Beside, CPU, Configuration, Model, Order, Plan, WITNESS_DTYPE};
 use crate::engines::manifest::DEFAULT_PRESET;
-use crate::stats::FIRM;
+use stats::FIRM;
 
 /// A comparison that is about one engine: what a preset changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

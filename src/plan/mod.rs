@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::engines::manifest::{self, Against};
 use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::pasteable;
-use crate::stats::Random;
+use stats::Random;
 
 /// The ordered list of what will be launched and asked.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

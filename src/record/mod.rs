@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::plan::Plan;
-use crate::stats::{Floor, StoppedBy};
+use stats::{Floor, StoppedBy};
 
 pub use beside::{Energy, GpuHeld, GpuPass, Held, Idle, Late, Limits, Overhead, Pass};
 pub use proof::{Continued, HeldOut, Kept, Opinion, Scored, Unproved};

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use super::engines::{mismatches, word};
 use super::extent::extents;
 use super::outputs::outputs;
-use super::safe::line;
 use super::seen::{Seen, sentence};
 use super::verdicts::Verdicts;
 use super::{Report, Row, notes};
@@ -15,6 +14,7 @@ use crate::analysis::effective::{self, Doubt};
 use crate::analysis::metric::limits::limits;
 use crate::plan::Plan;
 use crate::record::RunRecord;
+use crate::text::line;
 
 impl Report {
     pub fn of(record: &RunRecord) -> Self {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::factors::{FACTORS, varies};
 use super::grid::Room;
 use super::outputs;
-use super::safe::shorten;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
-use crate::stats::StoppedBy;
+use crate::text::shorten;
+use stats::StoppedBy;
 
 /// A longer model, version or device is shortened here; CSV and JSON have it whole.
 const LONGEST_MODEL: usize = 40;

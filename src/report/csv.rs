@@ -6,7 +6,7 @@ use super::{Engine, Fault, Figure, Format, Report, Resources, Row, View, WallTim
 use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::Limit;
 use crate::record::Overhead;
-use crate::stats::Summary;
+use stats::Summary;
 
 pub const FORMAT: Format = Format { name: "csv", about: "one line for each case and metric", render };
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::factors::same_device;
-use super::safe::{line, shorten};
 use super::{Asked, Engine};
 use crate::plan::{Beside, Configuration, Plan};
 use crate::record::{Launch, RunRecord};
+use crate::text::{line, shorten};
 
 /// Words that an engine states: no more of them is kept in any format.
 const LONGEST_WORD: usize = 200;

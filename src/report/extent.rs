@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::safe::line;
 use crate::record::RunRecord;
-use crate::stats::{LOOKS, StoppedBy};
+use crate::text::line;
+use stats::{LOOKS, StoppedBy};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {

@@ -2,8 +2,8 @@
 //! asked for where nothing was stated; what engines state differently on their own is a column too; the rest is said once,
 //! in the caption.
 
-use super::safe::shorten;
 use super::{Engine, Report, Row};
+use crate::text::shorten;
 
 pub struct Factor {
     pub title: &'static str,

@@ -6,12 +6,12 @@ use super::factors::{FACTORS, varies};
 use super::labels::Labels;
 use super::limits;
 use super::outputs;
-use super::safe::shorten;
 use super::verdicts::Judged;
 use super::verdicts::said::{self, Section};
 use super::{Engine, Failed, Fault, Figure, Report, Row, View};
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
+use crate::text::shorten;
 
 /// Below so many values the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;

@@ -38,7 +38,11 @@ fn no_line_is_wider_than_the_table_whatever_engines_state() {
             View { width: Some(limit), pairs: true, wall_time: true, resources: true },
         );
         for line in text.lines() {
-            assert!(safe::width(line) <= limit, "{limit}, {}: {line}\n{text}", safe::width(line));
+            assert!(
+                crate::text::width(line) <= limit,
+                "{limit}, {}: {line}\n{text}",
+                crate::text::width(line)
+            );
         }
         assert!(text.contains("9.9.9"), "{text}");
     }

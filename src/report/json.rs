@@ -15,11 +15,11 @@ use crate::analysis::metric::limits::Limit;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
-use crate::stats::{StoppedBy, Summary, Verdict};
 use comparisons::{
     ComparisonEntry, DerivedEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, derived, mean,
     noise, uncalibrated,
 };
+use stats::{StoppedBy, Summary, Verdict};
 
 pub const FORMAT: Format = Format { name: "json", about: "every summary in full", render };
 

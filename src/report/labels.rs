@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::grid::Room;
-use super::safe::{shorten_start, width};
+use crate::text::{shorten_start, width};
 
 /// However much room there is, a label in a sentence is no longer.
 const LONGEST: usize = 40;

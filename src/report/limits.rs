@@ -1,11 +1,11 @@
 //! The machine's limits that shares are of: what a table says of them, and what speaks against holding one run's shares
 //! against another's.
 
-use super::safe::line;
 use super::{Report, Row};
 use crate::analysis::metric::limits::{Key, Limit, Of};
 use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Scale, Unit, three_digits};
+use crate::text::line;
 
 /// One line for each device and number of threads: the best of each limit that some row's share is of, and the range of its
 /// memory over the probes.

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use super::extent::more_blocks;
 use super::limits;
 use super::outputs;
-use super::safe::{line, shorten};
 use super::seen::Seen;
 use super::verdicts::Verdicts;
 use super::{Output, Row};
 use crate::analysis::metric::{self, three_digits};
 use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, Role, RunRecord, Sample};
+use crate::text::{line, shorten};
 
 /// Of one kind; the others are counted.
 const MOST: usize = 5;

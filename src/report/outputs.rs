@@ -1,10 +1,10 @@
 //! What engines put out, in the words of a report: a column where it varies, a line for what is not right, and nothing twice.
 
-use super::safe::line;
 use super::seen::Seen;
 use super::{Report, Row};
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, Standing, Unasked, unasked};
+use crate::text::line;
 
 /// The title of the column.
 pub const TITLE: &str = "output";

@@ -6,11 +6,11 @@ pub mod sheet;
 use serde::Serialize;
 
 use super::Figure;
-use super::safe::line;
 use super::seen::Seen;
 use crate::analysis::metric::{self, Known, Observation, OnGpus};
 use crate::record::Sample;
-use crate::stats::median;
+use crate::text::line;
+use stats::median;
 
 /// JSON has it as it stands: add, never rename. Bytes, cores, joules, watts, per cent. Figures of the table of metrics are their estimates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::engines::{engines, word};
 use super::resources::Resources;
-use super::safe::{line, shorten};
 use super::wall_time::{Lived, WallTime};
 use super::{Case, Engine, Failed, Fault, Figure, Row};
 use crate::analysis::agreement::Agreement;
@@ -15,7 +14,8 @@ use crate::analysis::metric::{self, METRICS, Metric, Observation, Per, Surroundi
 use crate::plan::scenario::Kind;
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
-use crate::stats::{Summary, median};
+use crate::text::{line, shorten};
+use stats::{Summary, median};
 
 /// What an engine says in sentences: no more of it is kept in any format.
 const LONGEST_SENTENCE: usize = 2000;

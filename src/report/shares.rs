@@ -104,7 +104,7 @@ const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-le
 fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its_probes() {
     let record = probed(&[37.0, 36.0, 37.5, 36.9]);
     let table = rendered(&record, "table", 80);
-    assert!(table.lines().all(|line| super::safe::width(line) <= 80), "{table}");
+    assert!(table.lines().all(|line| crate::text::width(line) <= 80), "{table}");
     let said = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
 
     assert_eq!(unwrapped(&table).matches(said).count(), 1, "{table}");

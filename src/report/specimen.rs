@@ -12,7 +12,7 @@ use crate::plan::{
 use crate::record::{
     Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
 };
-use crate::stats::{Random, StoppedBy};
+use stats::{Random, StoppedBy};
 
 /// How an invented engine behaves.
 #[derive(Clone)]

@@ -4,7 +4,6 @@ use protocol::Facts;
 
 use super::specimen::*;
 use super::tests::rendered;
-use super::*;
 use crate::plan::{Asked, Model};
 use crate::record::{End, RunRecord};
 
@@ -135,7 +134,7 @@ fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
                 || configuration.model.name == "embedded";
             assert!(whole || limit < 60, "{limit}: {}\n{text}", configuration.label);
         }
-        assert!(text.lines().all(|line| safe::width(line) <= limit), "{limit}:\n{text}");
+        assert!(text.lines().all(|line| crate::text::width(line) <= limit), "{limit}:\n{text}");
     }
 }
 

@@ -10,10 +10,10 @@ use tabled::settings::{Alignment, Padding, Span};
 
 use super::grid::{Cells, Column, Explained, Grid, Line, Place, Room};
 use super::resources::sheet::Sheet;
-use super::safe::{shorten, width, wrap};
 use super::verdicts::said::{Section, loosened};
 use super::wall_time::account::Account;
 use super::{Format, Report, View};
+use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format { name: "table", about: "for a terminal", render };
 

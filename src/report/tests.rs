@@ -262,7 +262,7 @@ fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_i
     unavailable(&mut record, 0, lacks, ways);
     for record in [&record, &RunRecord { failures: Vec::new(), ..record.clone() }] {
         let text = rendered(record, "table", 80);
-        assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+        assert!(text.lines().all(|line| crate::text::width(line) <= 80), "{text}");
         let expected = "
   hint: `nvidia-smi` lists a GPU where one is; containers need `--gpus all`
   hint: BEACON_PYTHON=/a/python/that/has/it; its own guide says where the
@@ -283,7 +283,7 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
         for limit in (60..=160).step_by(4) {
             let text = rendered(&record, "table", limit);
             for line in text.lines().filter(|line| !may_be_wide(line)) {
-                assert!(safe::width(line) <= limit, "{limit}: {line}\n{text}");
+                assert!(crate::text::width(line) <= limit, "{limit}: {line}\n{text}");
             }
         }
     }
@@ -349,7 +349,7 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
     let view = View { width: Some(80), pairs: false, wall_time: true, resources: false };
     let text = seen(&default_suite(), "table", view);
-    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+    assert!(text.lines().all(|line| crate::text::width(line) <= 80), "{text}");
     let account = text.split_once("wall time from the start").unwrap().1;
     let rows: Vec<&str> =
         account.lines().skip_while(|line| !line.starts_with('─')).skip(1).take(12).collect();

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 pub use calibration::{Calibration, Lacking};
 
-use super::safe::line;
 use super::seen::Seen;
 use super::{Output, Report, Row};
 use crate::analysis::agreement::Agreement;
@@ -16,7 +15,8 @@ use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, METRICS, Metric, Unit};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::RunRecord;
-use crate::stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
+use crate::text::line;
+use stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
 
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {

@@ -14,7 +14,7 @@ use crate::record::{Entry, Role, Sample};
 use crate::run::event::Event;
 use crate::run::process::{Answer, Cause};
 use crate::run::verify::{self, Expected};
-use crate::stats::median;
+use stats::median;
 
 /// New tokens of a request that is thrown away: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::plan::{Beside, Model};
 use crate::record::{Role, RunRecord, Sample};
-use crate::stats::Random;
+use stats::Random;
 
 /// Of each configuration, where it has no more workloads.
 const SAMPLES: usize = 4;

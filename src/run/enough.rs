@@ -7,7 +7,7 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::{Closed, Entry};
 use crate::run::event::Event;
-use crate::stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
+use stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
 
 impl Run<'_> {
     /// Ends the measuring of workloads that have blocks enough.

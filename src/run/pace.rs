@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::plan::{Order, Plan};
-use crate::stats::FIRM;
+use stats::FIRM;
 
 /// Without a budget a run goes on beyond the blocks that a verdict needs only so long, and those have fewer rounds where
 /// they would take longer.

@@ -1,7 +1,7 @@
 //! When a case is warm: windows of three requests, until three windows in a row agree.
 
 use crate::record::WarmUpEnd;
-use crate::stats::median;
+use stats::median;
 
 const WINDOW: usize = 3;
 const WINDOWS: usize = 3;

@@ -12,7 +12,13 @@ use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{holm, mann_whitney, welch};
 use super::stopping::{Look, Rule, StoppedBy};
 use super::verdict::Verdict;
-use crate::analysis::metric::Better;
+
+/// Which of two values of a metric is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+}
 
 #[derive(Debug, Clone)]
 pub struct Experiment {

@@ -30,8 +30,7 @@ impl Random {
     }
 }
 
-/// What simulations draw from.
-#[cfg(test)]
+/// For simulations.
 impl Random {
     /// Above 0 and up to 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {

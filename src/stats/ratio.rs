@@ -86,7 +86,6 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-#[cfg(test)]
 impl Ratios {
     /// Blocks of one round each.
     pub fn of_blocks(blocks: &[f64]) -> Self {

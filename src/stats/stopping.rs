@@ -51,7 +51,6 @@ impl Rule {
     }
 
     /// Half the width, of an interval on log ratios, that is narrow enough.
-    #[cfg(test)]
     pub fn half_width(self) -> f64 {
         self.half_width
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::plan::Plan;
 use crate::record::{Role, RunRecord, Sample};
-use crate::report::safe::line;
+use crate::text::line;
 
 /// A text that an engine generated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@ use super::witness::Witness;
 use super::words::counted;
 use crate::plan::Case;
 use crate::record::{Role, RunRecord, Unproved};
-use crate::report::safe::line;
+use crate::text::line;
 
 /// In sentences about `it`, the gravest first; empty where nothing is missing.
 pub fn missing(

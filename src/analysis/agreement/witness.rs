@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::plan::WITNESS_DTYPE;
 use crate::record::{Continued, Kept, RunRecord, Scored};
-use crate::report::safe::line;
+use crate::text::line;
 
 /// Whom a configuration is held against.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

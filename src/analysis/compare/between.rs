@@ -19,9 +19,7 @@ use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Better, METRICS};
 use crate::plan::{Beside, Order};
 use crate::record::RunRecord;
-use crate::stats::{
-    Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Verdict, holm, levels, mann_whitney,
-};
+use stats::{Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Verdict, holm, levels, mann_whitney};
 
 /// Which comparison: the workload's label, the metric's place in the table, the configurations' places in the plans.
 pub type Key = (String, usize, (usize, usize));

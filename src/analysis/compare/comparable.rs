@@ -9,7 +9,7 @@ use super::series::workloads;
 use crate::analysis::metric::output_tokens;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{Role, RunRecord, Sample};
-use crate::report::safe::{self, shorten};
+use crate::text::{self, shorten};
 
 /// Longer values, prompts most of all, are shortened in a sentence.
 const LONGEST: usize = 60;
@@ -24,8 +24,8 @@ pub struct Difference {
 
 impl Difference {
     fn new(what: impl Into<String>, base: impl fmt::Display, new: impl fmt::Display) -> Self {
-        let safe = |text: String| shorten(&safe::line(&text), LONGEST);
-        Self { what: safe::line(&what.into()), base: safe(base.to_string()), new: safe(new.to_string()) }
+        let safe = |text: String| shorten(&text::line(&text), LONGEST);
+        Self { what: text::line(&what.into()), base: safe(base.to_string()), new: safe(new.to_string()) }
     }
 }
 

@@ -5,8 +5,8 @@ mod changes;
 use crate::analysis::metric::Metric;
 use crate::cli::exit_code::{DONE, NOT_MEASURABLE, WORSE};
 use crate::record::{End, KnownFloor, RunRecord};
-use crate::report::safe;
-use crate::stats::{Class, Thresholds, Verdict, Words};
+use crate::text;
+use stats::{Class, Thresholds, Verdict, Words};
 
 use super::between::{Found, Opened, between};
 use super::comparable::{Difference, Incomparable, differences, shared};
@@ -191,7 +191,7 @@ pub fn class_name(class: Class) -> &'static str {
 
 impl Side {
     fn of(record: &RunRecord) -> Self {
-        let (id, started) = (safe::line(&record.header.id), safe::line(&record.header.started));
+        let (id, started) = (text::line(&record.header.id), text::line(&record.header.started));
         Self { name: id.clone(), record: id, started }
     }
 }
@@ -211,7 +211,7 @@ fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Str
         let differing = differing((base, of_base), (new, of_new));
         let factors = differing.iter().map(|it| format!("{} `{}`, was `{}`", it.factor, it.new, it.base));
         let factors = factors.collect::<Vec<_>>().join("; ");
-        let label = safe::line(&new.header.plan.configurations[of_new].label);
+        let label = text::line(&new.header.plan.configurations[of_new].label);
         (!factors.is_empty()).then(|| format!("`{label}`: {factors}"))
     };
     matching.pairs.iter().filter_map(note).collect()
@@ -219,14 +219,14 @@ fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Str
 
 fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
     let labels = |record: &RunRecord, which: &[usize]| {
-        let of = |&it: &usize| format!("`{}`", safe::line(&record.header.plan.configurations[it].label));
+        let of = |&it: &usize| format!("`{}`", text::line(&record.header.plan.configurations[it].label));
         which.iter().map(of).collect::<Vec<_>>().join(", ")
     };
     let workloads = |record: &RunRecord, other: &RunRecord| {
         let others = super::series::workloads(&other.header.plan);
         let own = super::series::workloads(&record.header.plan).into_iter();
         let alone = own.filter(|it| others.iter().all(|other| other.label != it.label));
-        alone.map(|it| format!("`{}`", safe::line(&it.label))).collect::<Vec<_>>().join(", ")
+        alone.map(|it| format!("`{}`", text::line(&it.label))).collect::<Vec<_>>().join(", ")
     };
     let all = [
         ("configurations of the base alone", labels(base, &matching.only_base)),
@@ -264,7 +264,7 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
         names.into_iter().flat_map(move |name| [flag.to_string(), name])
     };
     let words: Vec<String> = flags("-e", engines).chain(flags("-s", scenarios)).collect();
-    let remedy = format!("`orchestrate calibrate {}`", safe::line(&words.join(" ")));
+    let remedy = format!("`orchestrate calibrate {}`", text::line(&words.join(" ")));
     (!words.is_empty()).then(|| {
         format!("how far two runs of one program lie apart here is guessed from these two alone; {remedy} measures it")
     })

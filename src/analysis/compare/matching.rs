@@ -2,7 +2,7 @@
 
 use crate::plan::{Configuration, Plan};
 use crate::record::RunRecord;
-use crate::report::safe;
+use crate::text;
 
 /// Configurations of two records, by their places in the plans: of the base first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, Strin
     factors.insert(1, ("version", version.unwrap_or_else(unknown)));
     let dtype = launches().find_map(|launch| launch.loaded.as_ref()?.facts.weights_dtype.clone());
     factors.push(("dtype of the weights", dtype.unwrap_or_else(unknown)));
-    factors.into_iter().map(|(name, value)| (name, safe::line(&value))).collect()
+    factors.into_iter().map(|(name, value)| (name, text::line(&value))).collect()
 }
 
 #[cfg(test)]

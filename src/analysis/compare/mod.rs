@@ -25,7 +25,7 @@ use crate::cli::{CompareArgs, JudgeArgs};
 use crate::commands::baseline::Baseline;
 use crate::commands::output;
 use crate::record::RunRecord;
-use crate::stats::Thresholds;
+use stats::Thresholds;
 
 pub use comparable::differences;
 pub use judgement::{Judgement, judge, judge_within};

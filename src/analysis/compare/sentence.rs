@@ -4,13 +4,13 @@ use super::series::workloads;
 use super::within::Compared;
 use crate::analysis::metric::{self, Does, Metric};
 use crate::plan::{Order, Plan};
-use crate::report::safe;
-use crate::stats::{Comparison, NOTHING_SEEN, Verdict, Words};
+use crate::text;
+use stats::{Comparison, NOTHING_SEEN, Verdict, Words};
 
 /// What a comparison within one record found, read aloud.
 pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     let label = |configuration: usize| match plan.configurations.get(configuration) {
-        Some(it) => format!("`{}`", safe::line(&it.label)),
+        Some(it) => format!("`{}`", text::line(&it.label)),
         None => format!("configuration {configuration}"),
     };
     let said = Said {
@@ -46,7 +46,7 @@ pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
         .map(|it| it.label.as_str())
         .collect();
     let clear = all.len() == 1 || by_it == [workload];
-    (!clear).then(|| safe::line(workload))
+    (!clear).then(|| text::line(workload))
 }
 
 fn why_no_verdict(plan: &Plan, metric: &Metric, comparison: &Comparison) -> String {

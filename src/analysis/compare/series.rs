@@ -7,7 +7,7 @@ use crate::analysis::metric::{METRICS, Metric, Observation, Per, Surroundings};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
 use crate::record::{Launch, Role, RunRecord, Sample};
-use crate::stats::{Blocks, Rounds, median};
+use stats::{Blocks, Rounds, median};
 
 /// The workloads of a plan, each once, in the order in which it first names them.
 pub fn workloads(plan: &Plan) -> Vec<&Workload> {

@@ -6,7 +6,7 @@ use serde_json::Map;
 use crate::machine::{Cpu, Machine};
 use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start};
 use crate::record::{End, Entry, Header, Launch, RECORD_VERSION, RunRecord, Sample};
-use crate::stats::Random;
+use stats::Random;
 
 pub const MS: f64 = 1e6;
 

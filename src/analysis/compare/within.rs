@@ -8,7 +8,7 @@ use crate::analysis::agreement;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::{End, RunRecord};
-use crate::stats::{Comparison, Experiment, Floor, Look, Refusal, Rule, Series, StoppedBy, Twin};
+use stats::{Comparison, Experiment, Floor, Look, Refusal, Rule, Series, StoppedBy, Twin};
 
 /// One configuration against another, by one metric of one workload.
 #[derive(Debug, Clone)]

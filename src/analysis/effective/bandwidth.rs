@@ -14,7 +14,7 @@ use crate::analysis::metric::limits::{Limit, limits};
 use crate::analysis::metric::share::bandwidth_limit;
 use crate::analysis::metric::{self, Observation, Surroundings, three_digits};
 use crate::record::{RunRecord, Sample};
-use crate::stats::median;
+use stats::median;
 
 /// The metric that says which share of the machine's bandwidth a request used; absent where no share means anything.
 const SHARE: &str = "bandwidth_share";

@@ -6,7 +6,7 @@ use crate::analysis::metric::{self, Surroundings, three_digits};
 use crate::plan::Prompt;
 use crate::plan::prompts::PAIR;
 use crate::record::{Role, Sample};
-use crate::stats::median;
+use stats::median;
 
 /// Beginnings that prompts share by chance or by design: what a tokenizer puts before every text, and a salt of four ids.
 const SHARED: u32 = 5;

@@ -4,7 +4,7 @@
 use super::{About, Doubt, Subject, elapsed_ns, time};
 use crate::plan::Mode;
 use crate::record::{Role, Sample};
-use crate::stats::{median, quantile};
+use stats::{median, quantile};
 
 /// So much of a request may be nobody's on any machine: reading it, writing the answer, a scheduler's whim.
 const WHIM_NS: f64 = 20e6;

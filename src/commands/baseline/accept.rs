@@ -8,7 +8,7 @@ use crate::analysis::compare::series::Measured;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
-use crate::stats::{LOOKS, levels};
+use stats::{LOOKS, levels};
 
 /// How far apart two blocks in succession may lie.
 const AGREEMENT: f64 = 0.10;

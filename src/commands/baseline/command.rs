@@ -9,7 +9,7 @@ use super::{Baseline, store};
 use crate::cli::BaselineCommand;
 use crate::cli::exit_code::{DONE, Usage};
 use crate::commands::output;
-use crate::report::safe::line;
+use crate::text::line;
 
 pub fn command(command: &BaselineCommand) -> Result<u8> {
     let text = match command {

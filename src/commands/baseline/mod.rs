@@ -30,7 +30,7 @@ use crate::cli::RunArgs;
 use crate::cli::exit_code::Usage;
 use crate::machine::Machine;
 use crate::record::{Header, RunRecord};
-use crate::report::safe::line;
+use crate::text::line;
 
 pub use accept::Refused;
 pub use after::{conclude, document};

@@ -7,10 +7,10 @@ use crate::analysis::compare::series::Measured;
 use crate::analysis::metric::METRICS;
 use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
 use crate::record::{KnownFloor, RunRecord};
-use crate::stats::{Floor, Ratios, levels};
+use stats::{Floor, Ratios, levels};
 
 /// Below so many blocks a floor says little: it is shown, and not kept for other runs.
-pub use crate::stats::FIRM as KEPT_FROM;
+pub use stats::FIRM as KEPT_FROM;
 /// A 95th percentile needs twenty values.
 const BLOCKS: u32 = 20;
 
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::analysis::compare::specimen::{self, asked};
     use crate::plan::Beside;
-    use crate::stats::{Epsilon, Random};
+    use stats::{Epsilon, Random};
 
     /// A calibration of two engines, of which the second is so much noisier, and both have slow blocks.
     fn calibrated(blocks: u32) -> RunRecord {

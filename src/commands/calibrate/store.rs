@@ -92,7 +92,7 @@ fn known(entry: &Value) -> Option<Known> {
 mod tests {
     use super::*;
     use crate::plan::{Mode, Prompt};
-    use crate::stats::Floor;
+    use stats::Floor;
 
     struct Folder(PathBuf);
 

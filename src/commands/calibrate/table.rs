@@ -3,8 +3,8 @@
 use super::floors::{KEPT_FROM, Known};
 use crate::analysis::metric::{self, Shown};
 use crate::record::RunRecord;
-use crate::report::safe::{line, shorten_start, width, wrap};
-use crate::stats::Floor;
+use crate::text::{line, shorten_start, width, wrap};
+use stats::Floor;
 
 const COLUMNS: [&str; 6] = ["engine", "case", "metric", "paired", "between", "blocks"];
 const WIDTH: usize = 80;

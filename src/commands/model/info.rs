@@ -8,7 +8,7 @@ use model_files::{ModelFacts, ModelFolder, size};
 use crate::cli::exit_code::{DONE, Usage};
 use crate::cli::model::InfoArgs;
 use crate::commands::output;
-use crate::report::safe;
+use crate::text;
 
 pub fn info(arguments: &InfoArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
@@ -33,7 +33,7 @@ const CONTEXTS: [u32; 5] = [512, 2048, 8192, 32_768, 131_072];
 fn page(facts: &ModelFacts) -> Result<String> {
     let mut text = String::new();
     // What a file says of itself may hold anything, also what a terminal would act on.
-    let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", safe::line(&value));
+    let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", text::line(&value));
     line("model", facts.name.clone())?;
     line("path", facts.path.display().to_string())?;
     let files = if facts.files == 1 { "1 file".into() } else { format!("{} files", facts.files) };

@@ -12,7 +12,7 @@ use tabled::settings::{Alignment, Padding, Span};
 
 use crate::cli::exit_code::DONE;
 use crate::commands::output;
-use crate::report::safe;
+use crate::text;
 
 pub fn list() -> Result<u8> {
     let mut text = table(&here()?);
@@ -29,9 +29,9 @@ pub fn can_be_made(shapes: &[(&str, &str)]) -> String {
     if shapes.is_empty() {
         return String::new();
     }
-    let name = shapes.iter().map(|(name, _)| safe::width(name)).max().unwrap_or(0);
+    let name = shapes.iter().map(|(name, _)| text::width(name)).max().unwrap_or(0);
     let lines = shapes.iter().flat_map(|(shape, summary)| {
-        safe::wrap(&format!("{shape:name$}  {summary}"), WIDTH - GAP, &" ".repeat(name + GAP))
+        text::wrap(&format!("{shape:name$}  {summary}"), WIDTH - GAP, &" ".repeat(name + GAP))
     });
     let lines: Vec<_> = lines.map(|line| format!("  {line}")).collect();
     format!(
@@ -63,7 +63,7 @@ fn here() -> Result<Vec<Here>> {
     for snapshot in Cache::from_environment()?.snapshots() {
         for (name, path, bytes) in snapshot.models() {
             let what = what(ModelFolder::open(path), &snapshot.folder);
-            models.push(Here { name: safe::line(&name), bytes, what });
+            models.push(Here { name: text::line(&name), bytes, what });
         }
     }
     Ok(models)
@@ -71,7 +71,7 @@ fn here() -> Result<Vec<Here>> {
 
 fn what(opened: Result<ModelFolder>, folder: &Path) -> Result<What, String> {
     let model = opened.map_err(|error| reason(&error, folder))?;
-    let architecture = safe::shorten(&safe::line(&model.config.architecture), ARCHITECTURE);
+    let architecture = text::shorten(&text::line(&model.config.architecture), ARCHITECTURE);
     Ok(What { format: model.format.as_str(), parameters: model.parameters(), architecture })
 }
 
@@ -80,7 +80,7 @@ fn reason(error: &anyhow::Error, folder: &Path) -> String {
     let (text, folder) = (format!("{error:#}"), folder.display().to_string());
     let text = text.replace(&format!("model `{folder}`: "), "").replace(&format!("{folder}/"), "");
     let said: Vec<_> = text.lines().filter(|line| !line.starts_with("hint: ")).collect();
-    safe::line(&said.join(" "))
+    text::line(&said.join(" "))
 }
 
 /// The narrowest of usual terminals.
@@ -104,7 +104,7 @@ fn table(models: &[Here]) -> String {
     };
     for model in models {
         let mut name = model.name.clone();
-        if safe::width(&name) > NAME {
+        if text::width(&name) > NAME {
             push_whole(&mut builder, std::mem::take(&mut name));
         }
         let bytes = size(model.bytes);
@@ -115,7 +115,7 @@ fn table(models: &[Here]) -> String {
             }
             Err(why) => {
                 builder.push_record([name, "broken".into(), String::new(), String::new(), bytes]);
-                for line in safe::wrap(why, WIDTH - REASON.len(), "") {
+                for line in text::wrap(why, WIDTH - REASON.len(), "") {
                     push_whole(&mut builder, format!("{REASON}{line}"));
                 }
             }

@@ -12,7 +12,7 @@ use crate::cli::exit_code::{DONE, Usage};
 use crate::cli::model::PullArgs;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
-use crate::report::safe;
+use crate::text;
 
 pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let repository = Repository::parse(&arguments.repo).map_err(|error| Usage(error.to_string()))?;
@@ -57,7 +57,7 @@ impl Story {
             }
             Event::FileStarted { name, .. } => {
                 if let Some(bar) = &self.bar {
-                    bar.set_message(safe::line(name));
+                    bar.set_message(text::line(name));
                 }
             }
             Event::At { bytes } => {
@@ -67,7 +67,7 @@ impl Story {
             }
             Event::FileDone { name, bytes } => {
                 if self.bar.is_none() {
-                    self.say(&format!("  {} ({})", safe::line(name), size(bytes)));
+                    self.say(&format!("  {} ({})", text::line(name), size(bytes)));
                 }
             }
             Event::Waiting { why, wait } => {
@@ -76,7 +76,7 @@ impl Story {
                 } else {
                     format!("in {} s", wait.as_secs())
                 };
-                self.say(&format!("  {}; trying again {soon}", safe::line(why)));
+                self.say(&format!("  {}; trying again {soon}", text::line(why)));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
 use crate::analysis::metric::three_digits;
-use crate::report::safe::{line, width, wrap};
+use crate::text::{line, width, wrap};
 
 const GAP: usize = 2;
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::machine::gpu::{Cuda, GpuProcess};
-use crate::report::safe::width;
+use crate::text::width;
 
 /// A machine that says all that one can say.
 fn page() -> Page {

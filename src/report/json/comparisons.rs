@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::report::Report;
 use crate::report::verdicts::{Derived, Judged, Lacking, Mean, Noise, evidence};
-use crate::stats::{Probabilities, StoppedBy, Verdict};
+use stats::{Probabilities, StoppedBy, Verdict};
 
 /// Ratios are times as good: above 1 is better, whichever way the metric points.
 #[derive(Serialize)]

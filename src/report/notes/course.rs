@@ -7,7 +7,7 @@ use crate::analysis::metric::{Better, Metric, Per, three_digits};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
-use crate::stats::{self, FIRM, median};
+use stats::{self, FIRM, median};
 
 /// A first request that takes so many times as long as the others was not warm.
 const SLOW_FIRST: f64 = 1.25;

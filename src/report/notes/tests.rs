@@ -1,9 +1,10 @@
+use super::super::Report;
 use super::super::specimen::*;
 use super::super::tests::rendered;
-use super::super::{Report, safe};
 use super::*;
 use crate::plan::{Asked, Order};
 use crate::record::{Entry, WarmUpEnd};
+use crate::text;
 
 fn decoding(names: &[&str]) -> Asked {
     Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
@@ -33,7 +34,7 @@ fn three() -> RunRecord {
 /// The one note of a record, which fits a narrow terminal.
 fn only_note(record: &RunRecord) -> String {
     let text = rendered(record, "table", 80);
-    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
     let notes = Report::of(record).notes;
     assert_eq!(notes.len(), 1, "{notes:?}");
     notes.into_iter().next().unwrap()

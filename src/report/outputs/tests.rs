@@ -1,11 +1,12 @@
 use serde_json::Value;
 
+use super::super::Report;
 use super::super::specimen::{BASELINE, BEACON, REED};
 use super::super::tests::rendered;
-use super::super::{Report, safe};
 use crate::analysis::agreement::specimen::*;
 use crate::plan::Proof;
 use crate::record::RunRecord;
+use crate::text;
 
 /// A witness, an engine that is beside it by so much, and one that nobody could ask.
 fn three(off: f64) -> RunRecord {
@@ -34,7 +35,7 @@ fn the_table_says_of_every_engine_what_its_output_is() {
     let mut record = three(0.012);
     state(&mut record, ENGINE, "bf16", "bf16");
     let text = rendered(&record, "table", 120);
-    assert!(text.lines().all(|line| safe::width(line) <= 120), "{text}");
+    assert!(text.lines().all(|line| text::width(line) <= 120), "{text}");
     for shown in [" output ", " exact ", " agrees 0.012 ", " unverified "] {
         assert!(text.contains(shown), "no `{shown}` in\n{text}");
     }

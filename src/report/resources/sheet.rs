@@ -7,8 +7,8 @@ use super::facts::{Counts, FACTS, Fact};
 use crate::analysis::metric::{Known, Scale, Unit, three_digits};
 use crate::report::grid::{Cells, Column, Line, Place, Room};
 use crate::report::labels::Labels;
-use crate::report::safe::shorten;
 use crate::report::{Report, Row};
+use crate::text::shorten;
 
 pub struct Sheet {
     pub heading: Vec<String>,

@@ -1,7 +1,8 @@
 use crate::record::{Energy, Entry, GpuHeld, GpuPass, Held, Idle, Pass, RunRecord};
 use crate::report::specimen::{BASELINE, BEACON, asked, measured};
 use crate::report::tests::seen as rendered;
-use crate::report::{Report, View, safe};
+use crate::report::{Report, View};
+use crate::text;
 
 /// The default suite with readings of memory, CPU time, energy and a GPU for the second engine.
 fn looked_at() -> RunRecord {
@@ -110,7 +111,7 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     let record = on_a_gpu(Some(3_000_000_000));
     let view = View { width: Some(80), resources: true, ..View::default() };
     let table = rendered(&record, "table", view);
-    assert!(table.lines().all(|line| safe::width(line) <= 80), "{table}");
+    assert!(table.lines().all(|line| text::width(line) <= 80), "{table}");
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     for said in [
         "GPU slowed down (sw_power_cap): beacon",
@@ -187,7 +188,7 @@ fn the_look_of_the_pass_speaks_for_the_case_in_all_its_launches() {
 fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_unknown() {
     let view = |resources| View { width: Some(80), resources, ..View::default() };
     let text = rendered(&looked_at(), "table", view(true));
-    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
     let (_, sheet) = text.split_once("what each case needed:").unwrap();
     let rows: Vec<Vec<&str>> = sheet.lines().map(|line| line.split_whitespace().collect()).collect();
     let of = |name: &str, after: usize| {

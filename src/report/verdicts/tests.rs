@@ -1,11 +1,12 @@
+use super::super::View;
 use super::super::specimen::*;
 use super::super::tests::{rendered, seen};
-use super::super::{View, safe};
 use super::*;
 use crate::engines::manifest::Against;
 use crate::plan::{Asked, Extent as Planned};
 use crate::record::{Closed, Entry, KnownFloor};
-use crate::stats::StoppedBy;
+use crate::text;
+use stats::StoppedBy;
 
 /// As fast as the baseline, and another engine.
 const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
@@ -37,7 +38,7 @@ fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
     assert!(found[3].ends_with("x?"), "{text}");
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
     assert!(text.contains("\nx?: not measurable: "), "{text}");
-    assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
     let record = measured(&Asked { reference: names[0].into(), ..asked(&names) }, &engines);
     let lines = |pairs| {
         let text = seen(&record, "table", View { width: Some(80), pairs, wall_time: true, resources: true });
-        assert!(text.lines().all(|line| safe::width(line) <= 80), "{text}");
+        assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
         text.lines().filter(|line| line.starts_with("- `")).count()
     };
     assert_eq!((lines(false), lines(true)), (9, 45));

@@ -4,8 +4,8 @@ use super::{PARTS, Part, WallTime};
 use crate::analysis::metric::{Scale, Unit};
 use crate::report::grid::{Cells, Column, Line, Place, Room};
 use crate::report::labels::Labels;
-use crate::report::safe::shorten;
 use crate::report::{Report, Row};
+use crate::text::shorten;
 
 pub struct Account {
     pub heading: Vec<String>,

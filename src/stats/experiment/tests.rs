@@ -1,5 +1,5 @@
 use super::*;
-use crate::stats::random::Random;
+use crate::random::Random;
 
 const REFERENCE: usize = 0;
 

@@ -1,11 +1,11 @@
 //! How often the interval that an experiment ends with holds the truth.
 
 use super::noise::{Machine, Noise};
-use crate::stats::interval::Design;
-use crate::stats::random::Random;
-use crate::stats::special::normal_above;
-use crate::stats::stopping::{LOOKS, Rule};
-use crate::stats::student::t_critical;
+use crate::interval::Design;
+use crate::random::Random;
+use crate::special::normal_above;
+use crate::stopping::{LOOKS, Rule};
+use crate::student::t_critical;
 
 /// The share of experiments whose interval holds zero.
 pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f64 {

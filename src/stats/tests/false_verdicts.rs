@@ -1,11 +1,11 @@
 //! How often engines that are equal are told apart, and a real difference is found.
 
 use super::noise::{ALL, Machine, Noise};
-use crate::stats::floor::{Epsilon, Floor};
-use crate::stats::interval::{CONFIDENCE, Design};
-use crate::stats::ratio::Ratios;
-use crate::stats::stopping::Rule;
-use crate::stats::verdict::Verdict;
+use crate::floor::{Epsilon, Floor};
+use crate::interval::{CONFIDENCE, Design};
+use crate::ratio::Ratios;
+use crate::stopping::Rule;
+use crate::verdict::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Known {

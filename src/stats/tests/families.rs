@@ -1,11 +1,9 @@
 //! How often a whole experiment, with all its engines and scenarios, tells any two apart that are equal.
 
 use super::noise::{Machine, Noise};
-use crate::analysis::metric::Better;
-use crate::stats::{
-    Blocks, Epsilon, Evidence, Experiment, Floor, Look, Rounds, Rule, Series, StoppedBy, Twin,
-};
-use crate::stats::{Design, LOOKS, Verdict};
+use crate::Better;
+use crate::{Blocks, Epsilon, Evidence, Experiment, Floor, Look, Rounds, Rule, Series, StoppedBy, Twin};
+use crate::{Design, LOOKS, Verdict};
 
 const ENGINES: usize = 3;
 const SCENARIOS: usize = 6;

@@ -1,10 +1,10 @@
 //! What a machine does to the blocks of two engines that are equally fast: the truth is a log ratio of zero.
 
-use crate::stats::interval::{Design, Evidence, Interval};
-use crate::stats::median;
-use crate::stats::random::Random;
-use crate::stats::ratio::Ratios;
-use crate::stats::stopping::{Look, Rule};
+use crate::interval::{Design, Evidence, Interval};
+use crate::median;
+use crate::random::Random;
+use crate::ratio::Ratios;
+use crate::stopping::{Look, Rule};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Noise {
@@ -103,7 +103,7 @@ impl Machine {
     /// A whole experiment under the very rule, with what it ended with. `shift` is what one engine really is faster by.
     pub fn experiment(&mut self, rule: Rule, design: Design, shift: f64) -> (Interval, usize) {
         let mut blocks = Vec::new();
-        let mut until = crate::stats::LOOKS[0];
+        let mut until = crate::LOOKS[0];
         loop {
             blocks.extend((blocks.len()..until).map(|_| self.block() + shift));
             let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm().unwrap();

@@ -1,6 +1,6 @@
 //! What a summary says of a sample, against numpy.
 
-use crate::stats::{Summary, golden, median};
+use crate::{Summary, golden, median};
 
 #[test]
 fn a_summary_has_the_figures_of_numpy() {

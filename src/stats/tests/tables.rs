@@ -4,8 +4,8 @@ use super::coverage::coverage;
 use super::false_verdicts::{Known, verdicts, verdicts_under};
 use super::families::{any_false_verdict, false_between_runs};
 use super::noise::{ALL, Machine, Noise};
-use crate::stats::interval::{CONFIDENCE, Design};
-use crate::stats::stopping::Rule;
+use crate::interval::{CONFIDENCE, Design};
+use crate::stopping::Rule;
 
 /// Deviations of a block, as shares of the target: from where five blocks are always enough to where twenty never are.
 const SCALES: [f64; 6] = [0.3, 0.8, 1.2, 1.7, 2.5, 5.0];

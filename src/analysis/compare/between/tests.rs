@@ -3,7 +3,7 @@ use crate::analysis::compare::matching::matching;
 use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::plan::Asked;
 use crate::record::KnownFloor;
-use crate::stats::{LOOKS, Random};
+use stats::{LOOKS, Random};
 
 /// A run of the reference, another engine and the reference's twin, in which every time of the run is so many times as long.
 fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {

@@ -2,7 +2,7 @@ use super::*;
 use crate::analysis::compare::matching::matching;
 use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::Asked;
-use crate::stats::FIRM;
+use stats::FIRM;
 
 fn record() -> RunRecord {
     of(&asked(&["a"], &["decode"]))

@@ -10,8 +10,8 @@ use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::{Order, Workload};
 use crate::record::{Failure, RunRecord};
-use crate::report::safe;
-use crate::stats::{Class, Thresholds, Words, geometric_mean, median};
+use crate::text;
+use stats::{Class, Thresholds, Words, geometric_mean, median};
 
 /// How many times as good one configuration is as it was, over all its workloads.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +118,7 @@ impl About<'_> {
         };
         let (before, configuration) = self.labels();
         Some(Change {
-            workload: safe::line(&self.workload.label),
+            workload: text::line(&self.workload.label),
             metric: self.metric,
             sentence: self.sentence(&outcome, &before, &configuration),
             before,
@@ -169,7 +169,7 @@ impl About<'_> {
     }
 
     fn labels(&self) -> (String, String) {
-        let label = |record: &RunRecord, it: usize| safe::line(&record.header.plan.configurations[it].label);
+        let label = |record: &RunRecord, it: usize| text::line(&record.header.plan.configurations[it].label);
         (label(self.base.record, self.pair.0), label(self.new.record, self.pair.1))
     }
 
@@ -213,7 +213,7 @@ fn figure(opened: &Opened, workload: &Workload, metric: usize, configuration: us
 /// What an engine that computes something else takes for it says nothing.
 fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(&'static str, String)> {
     let why = opened.wrong(configuration)?;
-    Some((WRONG_OUTPUT, safe::line(&format!("wrong output in {name}: {why}"))))
+    Some((WRONG_OUTPUT, text::line(&format!("wrong output in {name}: {why}"))))
 }
 
 /// How a case failed, by its kind and in one line.
@@ -231,5 +231,5 @@ fn failure<'a>(
         |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|case| own.contains(&case));
     let failure = record.failures.iter().find(about)?;
     let when = if failure.when.is_empty() { String::new() } else { format!(" at {}", failure.when) };
-    Some((&failure.kind, safe::line(&format!("{}{when}: {}", failure.kind, failure.message))))
+    Some((&failure.kind, text::line(&format!("{}{when}: {}", failure.kind, failure.message))))
 }

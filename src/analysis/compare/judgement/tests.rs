@@ -3,7 +3,7 @@ use crate::analysis::agreement::specimen;
 use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::{Asked, Beside};
 use crate::record::{Failure, Header, KnownFloor};
-use crate::stats::{Floor, Random};
+use stats::{Floor, Random};
 
 fn alone() -> Asked {
     asked(&["a"], &["decode"])

@@ -4,9 +4,7 @@ use crate::analysis::compare::within::within;
 use crate::analysis::metric::named;
 use crate::plan::Asked;
 use crate::record::RunRecord;
-use crate::stats::{
-    Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy,
-};
+use stats::{Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy};
 
 /// Blocks that lie so far apart on both sides of a ratio.
 fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Compared {
@@ -146,9 +144,8 @@ fn every_metric_makes_a_sentence_of_every_verdict() {
 #[test]
 fn a_floor_is_what_would_count() {
     let ratios = Ratios::of_blocks(&[0.01, 0.02, 0.03, 0.02, 0.01]);
-    let evidence = Evidence::of(&ratios, crate::stats::Design::Fixed);
+    let evidence = Evidence::of(&ratios, stats::Design::Fixed);
     let epsilon = Epsilon::over(Floor::of(&[0.05; 20]));
-    let said =
-        Words::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, crate::stats::Quality::Speed);
+    let said = Words::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
     assert!(said.bounds.ends_with("5.2 % would count)"), "{said}");
 }

@@ -2,8 +2,8 @@
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
 use crate::analysis::metric::{Scale, three_digits};
-use crate::report::safe::line;
-use crate::stats::{Class, Verdict};
+use crate::text::line;
+use stats::{Class, Verdict};
 
 /// Stands before a headline metric.
 pub const HEADLINE: &str = "* ";

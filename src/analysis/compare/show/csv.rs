@@ -3,7 +3,7 @@
 use super::Format;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, class_name, verdict_name};
 use crate::report::csv::{text, write};
-use crate::stats::Evidence;
+use stats::Evidence;
 
 pub const FORMAT: Format = Format { name: "csv", render };
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Format, cells};
 use crate::analysis::compare::between::Found;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
-use crate::stats::Class;
+use stats::Class;
 
 pub const FORMAT: Format = Format { name: "json", render };
 

@@ -8,7 +8,7 @@ use tabled::settings::{Alignment, Padding};
 use super::cells::HEADER;
 use super::{Format, cells};
 use crate::analysis::compare::judgement::Judgement;
-use crate::report::safe::{shorten, width, wrap};
+use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format { name: "table", render };
 

@@ -3,8 +3,8 @@ use crate::analysis::compare::judgement::judge;
 use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::Asked;
 use crate::record::{End, Failure, RunRecord};
-use crate::report::safe::width;
-use crate::stats::{Random, Thresholds};
+use crate::text::width;
+use stats::{Random, Thresholds};
 
 fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);

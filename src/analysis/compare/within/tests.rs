@@ -2,7 +2,7 @@ use super::*;
 use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::plan::{Asked, Configuration};
 use crate::record::{Closed, KnownFloor};
-use crate::stats::Verdict;
+use stats::Verdict;
 
 /// `reference`, `other` and the reference's twin; a token of the other takes so many milliseconds where theirs takes ten.
 fn record(token_ms: f64, deviation: f64, blocks: u32) -> RunRecord {

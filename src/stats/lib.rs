@@ -33,7 +33,7 @@ mod golden;
 mod tests;
 
 pub use class::{Class, Thresholds};
-pub use experiment::{Comparison, Experiment, Probabilities, Series, Twin, levels};
+pub use experiment::{Better, Comparison, Experiment, Probabilities, Series, Twin, levels};
 pub use floor::{Epsilon, Floor};
 pub use geometric::geometric_mean;
 pub use interval::{Design, Evidence, FIRM};
