@@ -24,7 +24,7 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
     let show = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     assert!(
         found == expected,
-        "`{name}` has changed; if that is right: UPDATE_SNAPSHOTS=1 cargo test --test cli\nexpected:\n{}found:\n{}",
+        "`{name}` has changed; if that is right: UPDATE_SNAPSHOTS=1 cargo test --test program --test models\nexpected:\n{}found:\n{}",
         show(&expected),
         show(&found)
     );

@@ -1,0 +1,157 @@
+//! Whether a run knows right from wrong: real engines, on models that they read rightly and on ones with a mistake in them.
+//!
+//! Needs the engines built in release and set up, which `scripts/check --full` does first; so this is behind the feature
+//! `full`. `scripts/agreement/calibrate` prints the distances that these standings rest on.
+
+use std::path::{Path, PathBuf};
+
+use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
+use serde_json::Value;
+
+use crate::support::engine::{alone, assert_is_ready, at_home, binary};
+use crate::support::mistaken::{Copy, loads_another};
+use crate::support::{Outcome, Scratch, finish, root};
+
+const ENGINE: &str = "candle";
+const WITNESS: &str = "pytorch-baseline";
+
+/// What a run says of an engine's output, and its exit status.
+struct Said {
+    output: Value,
+    code: Option<i32>,
+    report: Value,
+}
+
+impl Said {
+    fn standing(&self) -> &str {
+        self.output["standing"].as_str().unwrap()
+    }
+
+    #[track_caller]
+    fn assert_right(&self, what: &str) {
+        assert!(["exact", "agrees"].contains(&self.standing()), "{what}: {}", self.output);
+        // Not by its tokens alone: the text was long enough for errors that grow with the position.
+        assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{what}: {}", self.output);
+        assert_eq!(self.code, Some(0), "{what}: {}", self.output);
+    }
+
+    #[track_caller]
+    fn assert_wrong(&self, what: &str) {
+        assert_eq!(self.standing(), "wrong", "{what}: {}", self.output);
+        assert_eq!(self.code, Some(4), "{what}: {}", self.output);
+        assert_eq!(self.report["cases"][0]["output"], "wrong");
+        assert_eq!(self.report["cases"][0]["times_reference"], Value::Null);
+    }
+}
+
+/// Measures one engine, given by its name or path, beside the witness.
+fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) -> Said {
+    assert_is_ready(ENGINE);
+    let (outcome, report) = ran(scratch, &[engine], model, dtype);
+    let output = report["outputs"][0].clone();
+    assert!(output.is_object(), "{outcome:?}");
+    Said { output, code: outcome.code, report }
+}
+
+/// A run of these rows, beside the witness, and what it reports.
+fn ran(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
+    assert_is_ready(WITNESS);
+    let mut command = at_home(scratch.orchestrate());
+    command.args(rows.iter().flat_map(|row| ["-e", row]));
+    command.args(["--witness", WITNESS, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
+    command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
+    command.args(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
+    command.arg("--results").arg(scratch.results()).current_dir(root());
+    let outcome = finish(&mut command);
+    let report = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    (outcome, report)
+}
+
+fn quantised(scratch: &Scratch, model: &Path, name: &str, dtype: &str) -> PathBuf {
+    let out = scratch.join(&format!("{name}-{dtype}.gguf"));
+    let goal = Goal { format: Format::Gguf, dtype: Dtype::named(dtype).unwrap(), out: out.clone() };
+    convert(&ModelFolder::open(model).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    out
+}
+
+fn wrong_engine(scratch: &Scratch, model: &Path) -> String {
+    loads_another(scratch, "mistaken", &binary(ENGINE), model).to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let model = embedded::folder().unwrap();
+    let f32 = measured(&scratch, ENGINE, &model, Some("f32"));
+    f32.assert_right("f32");
+    assert_eq!(f32.standing(), "exact", "{}", f32.output);
+    for dtype in ["bf16", "f16"] {
+        measured(&scratch, ENGINE, &model, Some(dtype)).assert_right(dtype);
+    }
+}
+
+#[test]
+fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    for dtype in ["q8_0", "q4_0", "q4_k"] {
+        let model = quantised(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
+        measured(&scratch, ENGINE, &model, None).assert_right(dtype);
+    }
+}
+
+#[test]
+fn presets_that_choose_f32_are_exact_and_those_that_choose_fewer_bits_are_never_called_wrong() {
+    let _alone = alone();
+    ["lmrs", "llama-cpp"].into_iter().for_each(assert_is_ready);
+    let exact = ["lmrs:exact", "llama-cpp:f32"];
+    let lmrs = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
+    let llama_cpp = ["llama-cpp", "llama-cpp:q8_0", "llama-cpp:q4_0", "llama-cpp:q4_k"];
+    let rows = [&exact[..], &lmrs, &llama_cpp].concat();
+    let (outcome, report) = ran(&Scratch::new(), &rows, &embedded::folder().unwrap(), None);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outputs = report["outputs"].as_array().unwrap();
+    for row in rows {
+        let output = outputs.iter().find(|output| output["engine"] == row);
+        let output = output.unwrap_or_else(|| panic!("no `{row}` in {outputs:?}"));
+        let right = if exact.contains(&row) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
+        assert!(right.contains(&output["standing"].as_str().unwrap()), "{row}: {output}");
+        assert!(output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{row}: {output}");
+    }
+}
+
+#[test]
+fn a_model_with_one_layer_permuted_is_called_wrong() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let model = embedded::folder().unwrap();
+    for layer in 0..4 {
+        let permuted =
+            Copy::of(&model).with_layer_permuted(layer).write(&scratch.join(&format!("layer-{layer}")));
+        let dtype = if layer % 2 == 0 { "f32" } else { "bf16" };
+        let engine = wrong_engine(&scratch, &permuted);
+        measured(&scratch, &engine, &model, Some(dtype)).assert_wrong(&format!("layer {layer}, {dtype}"));
+    }
+    let permuted = quantised(&scratch, &scratch.join("layer-2"), "permuted", "q4_0");
+    let engine = wrong_engine(&scratch, &permuted);
+    let model = quantised(&scratch, &model, "embedded", "q4_0");
+    measured(&scratch, &engine, &model, None).assert_wrong("layer 2, q4_0");
+}
+
+#[test]
+fn an_engine_that_ignores_rope_scaling_is_called_wrong_at_a_thousand_tokens() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let ignorant = embedded::folder().unwrap();
+    for original in [256, 1024] {
+        let scaled = Copy::of(&ignorant).with_rope_scaling(original);
+        let scaled = scaled.write(&scratch.join(&format!("scaled-{original}")));
+        for dtype in ["f32", "bf16"] {
+            let engine = wrong_engine(&scratch, &ignorant);
+            let what = format!("scaled from {original}, {dtype}");
+            measured(&scratch, &engine, &scaled, Some(dtype)).assert_wrong(&what);
+            measured(&scratch, ENGINE, &scaled, Some(dtype)).assert_right(&what);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The real engines, side by side: they agree, they keep the protocol, they can all be measured in one table.
+//!
+//! Needs them built in release and set up, which `scripts/check --full` does first; so this is behind the feature `full`.
+
+use std::process::Command;
+
+use model_files::{ModelFolder, embedded};
+use protocol::{FailureKind, Generate};
+use serde_json::Value;
+
+use crate::support::agreement::{assert_agree, least_precise, of_floats};
+use crate::support::engine::{Engine, alone, assert_is_ready, at_home, binary, in_tree, needs_driver};
+use crate::support::record::Record;
+use crate::support::{Outcome, Scratch, finish, root};
+
+const CANDLE: &str = "candle";
+const PYTORCH: &str = "pytorch-baseline";
+/// What engines in f32 may differ by in a log-probability (natural logarithm).
+const TOLERANCE: f64 = 1e-3;
+
+// They agree.
+
+#[test]
+fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_and_reads_its_text() {
+    let _alone = alone();
+    let prompts = [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)];
+    let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
+    let passage = heldout(20_000, 300);
+    let mut engines = on_processors().into_iter().map(|name| {
+        // One at a time: each has the memory to itself.
+        let mut engine = Engine::start(&name);
+        let loaded = engine.load(&embedded::folder().unwrap(), Some("f32"));
+        let facts = loaded.unwrap_or_else(|failed| panic!("{name}: {failed:?}")).facts;
+        assert_eq!(facts.compute_dtype.as_deref(), Some("f32"), "{name}");
+        let chosen = prompts.each_ref().map(|prompt| engine.generate(prompt));
+        let read = texts.map(|text| {
+            engine.tokens(Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() })
+        });
+        // Some keep keys and values in fewer bits than they compute in.
+        let bounds = of_floats(least_precise(&facts));
+        (name, chosen, read, engine.score(&passage), bounds)
+    });
+    let (_, expected, expected_read, expected_scores, _) = engines.next().unwrap();
+    assert!(expected.iter().all(|ids| ids.len() == 48) && expected_scores.len() == passage.len() - 1);
+    // Agreement on nonsense would be no agreement: the model has learned this kind of text.
+    let mean = expected_scores.iter().flatten().sum::<f64>() / expected_scores.len() as f64;
+    assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
+    for (name, chosen, read, scores, bounds) in engines {
+        for (prompt, (chosen, expected)) in prompts.iter().zip(chosen.iter().zip(&expected)) {
+            assert_eq!(chosen, expected, "{name} after a prompt of {} tokens", prompt.len());
+        }
+        assert_eq!(read, expected_read, "{name}");
+        assert_agree(&expected_scores, &scores, bounds, &name);
+    }
+}
+
+#[test]
+fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
+    let _alone = alone();
+    [CANDLE, PYTORCH].into_iter().for_each(assert_is_ready);
+    let arguments =
+        "-s decode --blocks 1 --iterations 1 --warmup 1 --max-new-tokens 2 --dtype f32 --no-setup";
+    let arguments: Vec<&str> =
+        ["-e", CANDLE, "-e", PYTORCH].into_iter().chain(arguments.split(' ')).collect();
+    let (outcome, record) = measure(&arguments, |command| {
+        command.env_remove("ORCHESTRATE_WITNESS");
+    });
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // It was made for these weights and this text, or it would not be here.
+    let [kept] = record.entries("kept")[..] else {
+        panic!("cargo run --release -- model witness embedded --force")
+    };
+    for name in [CANDLE, PYTORCH] {
+        let of_it = |it: &&Value| it["configuration"] == record.configuration(name);
+        let scored: Vec<&Value> = record.entries("scored").into_iter().filter(of_it).collect();
+        assert_eq!(scored.len(), kept["logprobs"].as_array().unwrap().len(), "{name}");
+        for scored in scored {
+            let then = kept["logprobs"][scored["sequence"].as_u64().unwrap() as usize].as_array().unwrap();
+            let now = scored["logprobs"].as_array().unwrap();
+            let apart =
+                now.iter().zip(then).map(|(now, then)| now.as_f64().unwrap() - then.as_f64().unwrap());
+            let most = apart.map(f64::abs).fold(0.0, f64::max);
+            assert!(now.len() == then.len() && most <= TOLERANCE, "{name}: {most}");
+        }
+        let continued: Vec<&Value> = record.entries("continued").into_iter().filter(of_it).collect();
+        assert_eq!(continued.len(), 1);
+        assert_eq!(continued[0]["ids"], kept["continued"], "{name}");
+    }
+    assert!(record.entries("opinion").iter().all(|it| it["own"] == it["theirs"]), "{record:?}");
+}
+
+// From a shell.
+
+#[test]
+fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summary() {
+    let _alone = alone();
+    for name in on_processors() {
+        let scratch = Scratch::new();
+        let lines = scratch.join("lines");
+        std::fs::write(&lines, "{\"prompt\":\"Hello\",\"iterations\":50}\n").unwrap();
+        let mut command = at_home(scratch.marked(binary(&name)));
+        command.env("ORCHESTRATE_THREADS", "1");
+        let outcome = finish(command.stdin(std::fs::File::open(lines).unwrap()));
+        assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(0), 1), "{name}: {outcome:?}");
+        let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(
+            (&answer["type"], answer["iterations"].as_array().unwrap().len()),
+            (&"generated".into(), 50)
+        );
+        assert!(answer["summary"].is_object(), "{name}: {answer}");
+        scratch.assert_nothing_lives();
+    }
+}
+
+#[test]
+fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
+    let _alone = alone();
+    let a = vec![b'a'; 20_000_000];
+    let noise: Vec<u8> = (0..4096_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .filter(|&byte| byte != b'\n')
+        .collect();
+    let broken: [&[u8]; 10] = [
+        b"<\"prompt\":\"Hello\",\"iterations\":50}",
+        b"",
+        &a,
+        &noise,
+        b"{\"prompt\":\"Hello\",\"iterations\":-1}",
+        b"{\"prompt\":\"Hello\",\"iterations\":1e300}",
+        b"{\"prompt\":\"Hello\",\"max_new_tokens\":99999999999999999999999999}",
+        b"{\"prompt\":\"Hello\"",
+        b"[]",
+        b"{\"type\":\"dance\"}",
+    ];
+    for name in on_processors() {
+        let mut engine = Engine::start(&name);
+        for line in broken {
+            let start = String::from_utf8_lossy(&line[..line.len().min(60)]);
+            let failed = engine.refusal(line);
+            assert_eq!(failed.kind, FailureKind::BadRequest, "{name}, `{start}`: {failed:?}");
+            assert!(failed.message.len() > 8, "{name}, `{start}`: {failed:?}");
+        }
+        assert!(engine.refusal(broken[4]).message.contains("iterations"));
+        assert!(engine.refusal(broken[6]).message.contains("max_new_tokens"));
+        let request = Generate { prompt: Some("Hello".into()), max_new_tokens: 2, ..Generate::default() };
+        assert_eq!(engine.generated(request).iterations.len(), 1, "{name}");
+    }
+}
+
+// They keep the protocol.
+
+#[test]
+fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
+    let _alone = alone();
+    for engine in on_processors().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
+        assert_is_ready(engine);
+        let scratch = Scratch::new();
+        let outcome = finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root()));
+        assert_eq!(outcome.code, Some(0), "orchestrate check {engine}\n{}{}", outcome.stdout, outcome.stderr);
+        assert!(outcome.stdout.contains("passed"), "{outcome:?}");
+        scratch.assert_nothing_lives();
+    }
+}
+
+#[test]
+fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
+    for engine in in_tree().iter().filter(|name| needs_driver(name)) {
+        let scratch = Scratch::new();
+        let mut check = scratch.orchestrate();
+        check.args(["check", engine]).current_dir(root());
+        let outcome = finish(check.env("LD_LIBRARY_PATH", crate::support::driver::absent(&scratch)));
+        assert_eq!(outcome.code, Some(4), "{outcome:?}");
+        for said in ["no NVIDIA driver found", "\nhint: "] {
+            assert!(outcome.stderr.contains(said), "{outcome:?}");
+        }
+    }
+}
+
+// They are measured together.
+
+#[test]
+fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
+    let _alone = alone();
+    let names = on_processors();
+    names.iter().for_each(|name| assert_is_ready(name));
+    let (outcome, record) = measure(&["--all", "--no-setup", "--blocks", "1", "--iterations", "2"], |_| {});
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for name in &names {
+        assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{}", outcome.stdout);
+        assert_eq!(record.failures_of(name), Vec::<&Value>::new(), "{name}");
+        // One cold start, then two samples of each of three prompt lengths, of prefill and of decode.
+        assert_eq!(record.samples_of(name).len(), 11, "{name}");
+    }
+    assert_narrow(&outcome.stdout);
+}
+
+#[test]
+fn the_baseline_is_what_others_are_measured_against() {
+    let _alone = alone();
+    let (outcome, _) = measure(
+        &["-e", CANDLE, "-e", PYTORCH, "-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"],
+        |_| {},
+    );
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["reference"], PYTORCH, "{}", outcome.stderr);
+}
+
+#[test]
+fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes() {
+    let _alone = alone();
+    let (outcome, record) =
+        measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], nowhere);
+    assert_explained(&outcome, &record);
+}
+
+#[test]
+fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
+    let _alone = alone();
+    let (outcome, record) =
+        measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
+            nowhere(command);
+            let cache = root().join("target/tmp/no-such-cache");
+            // Whatever uv or pip could reach, and whatever they have kept.
+            command
+                .env("UV_OFFLINE", "1")
+                .env("UV_CACHE_DIR", cache)
+                .env("PIP_NO_INDEX", "1")
+                .env_remove("PIP_FIND_LINKS");
+            command.env("PIP_NO_CACHE_DIR", "1").env_remove("UV_FIND_LINKS");
+        });
+    assert_explained(&outcome, &record);
+    let message = record.failures_of(PYTORCH)[0]["message"].as_str().unwrap();
+    // The cause, and not whatever the tool said first. A disk without room is said before anything is asked of a network.
+    let causes = [
+        " are needed",
+        "Could not find a version",
+        "No matching distribution",
+        "offline",
+        "Failed to fetch",
+        "not found in the",
+    ];
+    assert!(causes.iter().any(|cause| message.contains(cause)), "{message}");
+}
+
+#[test]
+fn the_baseline_can_be_measured_one_process_for_each_request() {
+    let _alone = alone();
+    let (outcome, record) = measure(
+        &["-e", PYTORCH, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
+        |_| {},
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let launches: Vec<_> = record.samples_of(PYTORCH).iter().map(|sample| sample["launch"].clone()).collect();
+    assert_eq!(launches, [0, 1]);
+}
+
+#[test]
+fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
+    let _alone = alone();
+    let (outcome, record) = measure(
+        &["-e", "tests/smallest-engine.py", "-e", CANDLE, "--blocks", "1", "--iterations", "2"],
+        |_| {},
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(CANDLE).len()), (11, 11));
+    assert_narrow(&outcome.stdout);
+}
+
+/// The engines in the tree that compute on the processor, the reference first.
+fn on_processors() -> Vec<String> {
+    in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
+}
+
+fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, Record) {
+    let scratch = Scratch::new();
+    let mut command = at_home(scratch.orchestrate());
+    // A second thread of PyTorch's waits for the first in a loop, which on a busy machine takes for ever.
+    command
+        .args(arguments)
+        .args(["--threads", "1"])
+        .arg("--results")
+        .arg(scratch.results())
+        .current_dir(root());
+    change(&mut command);
+    let outcome = finish(&mut command);
+    scratch.assert_nothing_lives();
+    let record = Record::only_one_in(&scratch.results());
+    (outcome, record)
+}
+
+/// A data directory with nothing in it.
+fn nowhere(command: &mut Command) {
+    let folder = root().join("target/tmp").join(format!("empty-home-{}", std::process::id()));
+    // What an earlier test has half made there.
+    let _ = std::fs::remove_dir_all(&folder);
+    command.env("ORCHESTRATE_HOME", folder);
+}
+
+fn assert_explained(outcome: &Outcome, record: &Record) {
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(record.samples_of(CANDLE).len(), 1);
+    let [failure] = record.failures_of(PYTORCH)[..] else { panic!("expected one failure: {record:?}") };
+    assert_eq!(failure["kind"], "unavailable", "{failure}");
+    assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
+    assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {PYTORCH}")), "{failure}");
+    for shown in ["unavailable: ", &format!("setup {PYTORCH}"), CANDLE] {
+        assert!(outcome.stdout.contains(shown), "no `{shown}` in\n{}", outcome.stdout);
+    }
+    assert_narrow(&outcome.stdout);
+}
+
+fn assert_narrow(table: &str) {
+    assert!(table.lines().count() > 5, "{table}");
+    for line in table.lines() {
+        assert!(line.chars().count() <= 100, "{} columns: {line}\n{table}", line.chars().count());
+    }
+}
+
+/// Ids of so many tokens of the text that the model was not trained on, from a place in it.
+fn heldout(start: usize, tokens: usize) -> Vec<u32> {
+    let folder = ModelFolder::open(embedded::folder().unwrap()).unwrap();
+    let tokenizer = folder.tokenizer().unwrap();
+    let bos = tokenizer.encode("").unwrap();
+    let ids = tokenizer.encode(&embedded::heldout_text().unwrap()).unwrap().split_off(bos.len());
+    let window = ids.iter().cycle().skip(start).take(tokens - bos.len());
+    bos.iter().chain(window).copied().collect()
+}

@@ -1,0 +1,10 @@
+//! The real engines, each built and set up: `scripts/check --full`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agreement;
+mod conformance;
+mod models;

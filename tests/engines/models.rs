@@ -1,0 +1,301 @@
+//! Every engine in the tree before a small model of every architecture, in every form that it reads: it loads what it
+//! claims, and computes what the others compute.
+//!
+//! Engines are the folders with a manifest, what they claim is in their `hello`, shapes and architectures are tables of
+//! `model-files`: a new one of either is held to all of this, and none is named here.
+//!
+//! Needs the engines built in release and set up, which `scripts/check --full` does first; so this is behind the feature
+//! `full`.
+
+use std::path::{Path, PathBuf};
+
+use model_files::{ARCHITECTURES, Dtype, Format, Shape};
+use protocol::{Failed, FailureKind, Generate};
+
+use crate::support::agreement::{Difference, QUANTISED, assert_agree, least_precise, of_floats};
+use crate::support::engine::{Engine, alone, at_home};
+use crate::support::forms::{Forms, architecture_of, tiny};
+use crate::support::record::Record;
+use crate::support::{Scratch, finish, root};
+
+// They compute the same.
+
+#[test]
+fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
+    let _alone = alone();
+    let engines = Engine::all();
+    for name in ARCHITECTURES.iter().map(|architecture| architecture.name) {
+        assert!(tiny().iter().any(|shape| architecture_of(shape).name == name), "no `tiny-*` is a `{name}`");
+        assert!(engines.iter().any(|engine| engine.claims(name)), "no engine claims `{name}`");
+    }
+}
+
+#[test]
+fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_ids() {
+    let _alone = alone();
+    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    engines.retain(|engine| engine.reads(Format::Safetensors));
+    for shape in tiny() {
+        let model = Forms::of(&shape, &scratch);
+        let (ids, safetensors) = (model.ids(200), model.safetensors("f32"));
+        let architecture = architecture_of(&shape).name;
+        let mut claiming: Vec<_> = engines.iter_mut().filter(|engine| engine.claims(architecture)).collect();
+        for engine in &mut claiming {
+            let who = format!("{} claims the architecture of {}", engine.name, shape.name);
+            let loaded = engine.load(&safetensors, Some("f32"));
+            let loaded = loaded.unwrap_or_else(|refused| panic!("{who}: {refused:?}"));
+            assert_eq!(loaded.facts.compute_dtype.as_deref(), Some("f32"), "{who}");
+        }
+        let Some((first, others)) = claiming.split_first_mut() else { continue };
+        assert!(
+            first.scores() && first.speaks_ids(),
+            "{} has nothing to hold the others against",
+            first.name
+        );
+        let (expected, chosen) = (first.score(&ids), first.generate(&ids[..100]));
+        assert_varied(&chosen, &shape);
+        for engine in others {
+            let who = format!("{} and {} on {}", first.name, engine.name, shape.name);
+            if engine.scores() {
+                assert_agree(&expected, &engine.score(&ids), of_floats("f32"), &who);
+            }
+            if engine.speaks_ids() {
+                let found = engine.generate(&ids[..100]);
+                let parting = (0..48).find(|&place| chosen[place] != found[place]);
+                let lead = parting.map(|place| {
+                    let after = [&ids[..100], &chosen[..place]].concat();
+                    (place, first.lead(&after, chosen[place], found[place]))
+                });
+                assert_eq!(
+                    lead, None,
+                    "{who}: the place where they part, and how near the two ids were there"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
+    let _alone = alone();
+    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    let (mut reference, mut engines) = (engines.remove(0), engines);
+    // One that does not tell which architectures it computes is held to its own library by its own tests.
+    let tells = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
+    engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.speaks_ids() && tells(it));
+    let mut computed = vec![0; engines.len()];
+    for shape in &tiny() {
+        if !reference.claims(architecture_of(shape).name) {
+            continue;
+        }
+        let (model, architecture) = (Forms::of(shape, &scratch), architecture_of(shape).gguf);
+        let ids = model.ids(200);
+        for dtype in ["f32", "bf16", "q8_0", "q4_0", "q4_k"] {
+            let is_float = Dtype::named(dtype).unwrap().is_float();
+            let same = if is_float { model.safetensors(dtype) } else { model.widened(dtype) };
+            reference.load(&same, Some("f32")).unwrap();
+            let expected = reference.score(&ids);
+            for (engine, computed) in engines.iter_mut().zip(&mut computed) {
+                let who = format!("{} on {} in {dtype}", engine.name, shape.name);
+                if !engine.claims(architecture) {
+                    continue;
+                }
+                let loaded = match engine.load(&model.gguf(dtype), None) {
+                    Ok(loaded) => loaded,
+                    Err(refused) => {
+                        assert_says_what_it_lacks(&refused, architecture, &who);
+                        continue;
+                    }
+                };
+                let bounds = if is_float { of_floats(least_precise(&loaded.facts)) } else { QUANTISED };
+                let found = engine.score(&ids);
+                if loaded.says_that_it_drifts() {
+                    // Where it does not, the engine's note is one to take away.
+                    let difference = Difference::of(&expected, &found);
+                    assert!(!is_float || !difference.is_within(bounds), "{who}: {difference:?}");
+                    continue;
+                }
+                assert_agree(&expected, &found, bounds, &who);
+                // The ids of a prompt go through other kernels together than one by one.
+                for prompt in [&ids[..20], &ids[..100], &ids] {
+                    let [best, chosen] = [&mut reference, &mut *engine].map(|engine| engine.next(prompt));
+                    let lead = reference.lead(prompt, best, chosen);
+                    // Each of the two may be off by what is allowed.
+                    assert!(lead <= 2.0 * bounds.most, "{who}, {} ids: {lead} less likely", prompt.len());
+                }
+                *computed += 1;
+            }
+        }
+    }
+    for (engine, computed) in engines.iter().zip(computed) {
+        assert!(computed > 0, "{} computes no GGUF that was made here", engine.name);
+    }
+}
+
+#[test]
+fn an_engine_in_narrower_floats_scores_nearly_as_it_does_in_f32() {
+    let _alone = alone();
+    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    engines.retain(|engine| engine.reads(Format::Safetensors) && engine.scores());
+    for shape in tiny() {
+        let (model, architecture) = (Forms::of(&shape, &scratch), architecture_of(&shape).name);
+        let ids = model.ids(200);
+        for engine in engines.iter_mut().filter(|engine| engine.claims(architecture)) {
+            let dtypes = engine.hello.capabilities.dtypes.clone();
+            for dtype in ["bf16", "f16"].into_iter().filter(|it| dtypes.iter().any(|dtype| dtype == it)) {
+                let who = format!("{} on {} in {dtype}", engine.name, shape.name);
+                engine.load(&model.safetensors("f32"), Some("f32")).unwrap();
+                let expected = engine.score(&ids);
+                let loaded = match engine.load(&model.safetensors(dtype), Some(dtype)) {
+                    Ok(loaded) => loaded,
+                    Err(refused) => {
+                        assert_says_what_it_lacks(&refused, architecture, &who);
+                        continue;
+                    }
+                };
+                assert_eq!(loaded.facts.weights_dtype.as_deref(), Some(dtype), "{who}");
+                assert_agree(&expected, &engine.score(&ids), of_floats(dtype), &who);
+            }
+        }
+    }
+}
+
+// They read the same text.
+
+#[test]
+fn a_text_is_the_same_tokens_to_every_engine_from_either_format() {
+    let _alone = alone();
+    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    engines.retain(Engine::speaks_ids);
+    let short = || Generate { max_new_tokens: 4, ignore_eos: true, ..Generate::default() };
+    for shape in tiny() {
+        let (model, architecture) = (Forms::of(&shape, &scratch), architecture_of(&shape));
+        let tokenizer = model.tokenizer();
+        let special = shape.tokenizer.specials.last().map_or("", |special| &special.content);
+        let special = format!("before {special} after");
+        let forms = [
+            (Format::Safetensors, architecture.name, model.safetensors("f32")),
+            (Format::Gguf, architecture.gguf, model.gguf("f32")),
+        ];
+        for (format, name, path) in forms {
+            for engine in engines.iter_mut().filter(|engine| engine.reads(format) && engine.claims(name)) {
+                let who = format!("{} on {} in {}", engine.name, shape.name, format.as_str());
+                if let Err(refused) = engine.load(&path, None) {
+                    assert_says_what_it_lacks(&refused, name, &who);
+                    continue;
+                }
+                for text in TEXTS.into_iter().chain([special.as_str()]) {
+                    let ids = tokenizer.encode(text).unwrap();
+                    let by_text = engine.tokens(Generate { prompt: Some(text.into()), ..short() });
+                    let by_ids = engine.tokens(Generate { prompt_ids: Some(ids), ..short() });
+                    assert_eq!(by_text, by_ids, "{who}: {text:?}");
+                }
+            }
+        }
+    }
+}
+
+const TEXTS: [&str; 7] = [
+    "Hello",
+    "The old  keeper; naïve, 47 times.\n",
+    "   before, after   ",
+    "tabs\tand\r\n\n\nlines",
+    "1234567890 12 345",
+    "they'LL say it's DON'T",
+    "日本語 und Ωmega, e\u{301} 🙂",
+];
+
+// They are measured on one model.
+
+#[test]
+fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_record_says_so() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let shapes = tiny();
+    let (model, engines) = most_loved(&shapes, &scratch);
+    let home = home_without_conversions(&scratch);
+    let mut seen = Vec::new();
+    for (format, path) in
+        [(Format::Gguf, model.gguf("bf16")), (Format::Safetensors, model.safetensors("bf16"))]
+    {
+        let results = scratch.join(format.as_str());
+        let mut command = at_home(scratch.orchestrate());
+        command.env("ORCHESTRATE_HOME", &home).current_dir(root());
+        command.arg("-m").arg(&path).arg("--results").arg(&results);
+        command.args(["-s", "ttft", "--no-setup", "--blocks", "1", "--iterations", "2", "--threads", "1"]);
+        command.args(engines.iter().flat_map(|engine| ["-e", &engine.name]));
+        let outcome = finish(&mut command);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let record = Record::only_one_in(&results);
+        for Engine { name, hello, .. } in &engines {
+            let who = format!("{name} on {}", path.display());
+            assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{who}:\n{}", outcome.stdout);
+            assert_eq!(record.failures_of(name), Vec::<&serde_json::Value>::new(), "{who}");
+            // Two of each of three lengths.
+            assert_eq!(record.samples_of(name).len(), 6, "{who}");
+            let [launch] = record.launches_of(name)[..] else { panic!("{who}: not one launch") };
+            let reads = hello.capabilities.formats.iter().any(|it| it == format.as_str());
+            match launch.get("converted") {
+                None => assert!(reads, "{who}: {launch}"),
+                Some(converted) => {
+                    assert!(!reads, "{who}: {launch}");
+                    // No number of the model is another one for it.
+                    assert_eq!(converted["dtype"], "bf16", "{who}");
+                    let path = Path::new(converted["path"].as_str().unwrap());
+                    assert!(path.starts_with(&home), "{who}: {}", path.display());
+                }
+            }
+            seen.push(reads);
+        }
+    }
+    assert!(seen.contains(&true) && seen.contains(&false), "nothing was to be converted: {seen:?}");
+}
+
+/// The model that most engines load, from a GGUF or from safetensors, and those engines.
+fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Engine>) {
+    let mut engines = Engine::all();
+    let loads = |engine: &mut Engine, shape: &Shape, model: &Forms| {
+        let (architecture, gguf) = (architecture_of(shape), engine.reads(Format::Gguf));
+        engine.claims(architecture.name)
+            && (!gguf || engine.load(&model.gguf("bf16"), None).is_ok_and(|it| !it.says_that_it_drifts()))
+    };
+    let mut most = (0, &shapes[0]);
+    for shape in shapes {
+        let model = Forms::of(shape, scratch);
+        let loading = engines.iter_mut().filter_map(|engine| loads(engine, shape, &model).then_some(()));
+        most = std::cmp::max_by_key(most, (loading.count(), shape), |(count, _)| *count);
+    }
+    let model = Forms::of(most.1, scratch);
+    engines.retain_mut(|engine| loads(engine, most.1, &model));
+    (model, engines)
+}
+
+/// What set-up has made, and nothing that runs have left.
+fn home_without_conversions(scratch: &Scratch) -> PathBuf {
+    let home = scratch.join("own-home");
+    std::fs::create_dir_all(&home).unwrap();
+    for entry in std::fs::read_dir(places::data_dir().unwrap()).unwrap().flatten() {
+        if entry.file_name() != "conversions" {
+            std::os::unix::fs::symlink(entry.path(), home.join(entry.file_name())).unwrap();
+        }
+    }
+    home
+}
+
+/// An engine may lack a part of what its lists, which have no room for it, seem to claim; then it has to say so in words
+/// that help.
+#[track_caller]
+fn assert_says_what_it_lacks(refused: &Failed, architecture: &str, who: &str) {
+    assert_eq!(refused.kind, FailureKind::Unsupported, "{who}: {refused:?}");
+    assert!(refused.message.contains(architecture), "{who}: {refused:?}");
+    assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("load")), "{who}: {refused:?}");
+}
+
+/// An engine that answers the same token whatever it is asked would agree with itself.
+#[track_caller]
+fn assert_varied(ids: &[u32], shape: &Shape) {
+    let mut distinct = ids.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert!(distinct.len() >= 10, "{}: {} distinct ids: {ids:?}", shape.name, distinct.len());
+}

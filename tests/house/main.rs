@@ -1,0 +1,8 @@
+//! The tree itself: what no compiler holds.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod tidy;

@@ -1,0 +1,342 @@
+//! The boundaries that no compiler holds: who may depend on whom, what each room may touch, how files are kept.
+//! Each message says what to do; `src/README.md` says why.
+
+use std::collections::BTreeSet;
+
+use crate::support::root;
+use crate::support::tree::{
+    Source, engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
+};
+use crate::support::workspace::Workspace;
+
+/// Beginnings of the names of crates that compute with tensors.
+const TENSOR_FRAMEWORKS: &[&str] = &[
+    "candle-",
+    "burn",
+    "tch",
+    "torch-sys",
+    "ort",
+    "tract-",
+    "dfdx",
+    "cudarc",
+    "gemm",
+    "mistralrs",
+    "llama-cpp",
+];
+const LINES: usize = 500;
+
+// Who depends on whom.
+
+#[test]
+fn the_protocol_is_types_and_framing_and_depends_on_serde_alone() {
+    let allowed = ["serde", "serde_json", "serde_path_to_error", "schemars"];
+    for dependency in Workspace::read().dependencies("protocol") {
+        assert!(
+            allowed.contains(&dependency.as_str()),
+            "`protocol` depends on `{dependency}`: it has no clock, process, I/O or async; put what needs that elsewhere"
+        );
+    }
+}
+
+#[test]
+fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
+    let workspace = Workspace::read();
+    let reached = workspace.reached("orchestrate");
+    assert!(reached.contains("tokio"), "the lock file is not read as it should be: {reached:?}");
+    assert_no_tensors("orchestrate", &reached);
+    for forbidden in workspace.engines().into_iter().chain(["engine-kit".to_string()]) {
+        assert!(
+            !reached.contains(&forbidden),
+            "`orchestrate` depends on `{forbidden}`: talk to it through the protocol"
+        );
+    }
+}
+
+#[test]
+fn what_engines_share_brings_neither_a_tensor_framework_nor_tokio() {
+    let workspace = Workspace::read();
+    for shared in ["engine-kit", "model-files", "places", "protocol"] {
+        let reached = workspace.reached(shared);
+        assert_no_tensors(shared, &reached);
+        assert!(
+            !reached.contains("tokio"),
+            "`{shared}` depends on tokio: use threads, any engine may sit on this crate"
+        );
+    }
+}
+
+#[test]
+fn no_engine_depends_on_another() {
+    let workspace = Workspace::read();
+    let engines = workspace.engines();
+    assert!(engines.len() > 1, "no engines found: {engines:?}");
+    for engine in &engines {
+        let reached = workspace.reached(engine);
+        let others: Vec<_> =
+            engines.iter().filter(|other| *other != engine && reached.contains(*other)).collect();
+        assert!(
+            others.is_empty(),
+            "`{engine}` depends on {others:?}: share through engines/kit or models/files instead"
+        );
+    }
+}
+
+#[test]
+fn a_plain_cargo_build_builds_nothing_heavy() {
+    let workspace = Workspace::read();
+    assert!(
+        workspace.default_members.contains(&"orchestrate".to_string()),
+        "{:?}",
+        workspace.default_members
+    );
+    for member in &workspace.default_members {
+        assert_no_tensors(member, &workspace.reached(member));
+    }
+}
+
+#[test]
+fn every_crate_keeps_the_lints_of_the_workspace() {
+    for manifest in tracked().iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let manifest_text = text(manifest).unwrap();
+        let keeps = manifest_text.contains("[lints]\nworkspace = true");
+        assert!(keeps, "`{manifest}`: add `[lints]` with `workspace = true`");
+    }
+}
+
+// What each room may touch.
+
+#[test]
+fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
+    let forbidden =
+        ["tokio", "std::process", "std::fs", "std::env", "Instant", "SystemTime", "duct", "nix::"];
+    let rooms =
+        ["analysis", "stats", "plan", "report", "machine/page", "machine/gpu/looks", "machine/gpu/trouble"];
+    for room in rooms {
+        let in_room = |it: &&Source| {
+            it.path == format!("src/{room}.rs") || it.path.starts_with(&format!("src/{room}/"))
+        };
+        let sources = sources("src/");
+        let files: Vec<_> = sources.iter().filter(in_room).collect();
+        assert!(
+            !files.is_empty() || room == "compare",
+            "the room `{room}` has moved: tell this test where to"
+        );
+        for file in files {
+            for word in forbidden {
+                file.refuse(
+                    word,
+                    "this room is pure: pass the value in, so that any report can be made again years later",
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_engine_room_spawns_engines_and_only_few_ask_questions_of_programs() {
+    for file in sources("src/") {
+        if !file.path.starts_with("src/run/process/") {
+            file.refuse("Command::new", "only src/run/process/ spawns; ask questions with duct");
+            file.refuse("process::Command", "only src/run/process/ spawns; ask questions with duct");
+        }
+        if !file.path.starts_with("src/machine/")
+            && !["src/engines/registry.rs", "src/engines/setup.rs"].contains(&&*file.path)
+        {
+            file.refuse("duct::", "only machine/, registry and set-up run one-shot commands");
+        }
+    }
+    for file in sources("engines/kit/src/") {
+        file.refuse("Command::new", "the kit's hosts spawn with duct");
+        if !["python.rs", "server.rs"].iter().any(|host| file.path.ends_with(host)) {
+            file.refuse("duct::", "in the kit only the Python worker host and the server host spawn");
+        }
+    }
+}
+
+#[test]
+fn only_record_writes_results_and_only_output_and_set_up_write_anything_else() {
+    let rooms = [
+        "src/record/mod.rs",
+        "src/commands/output.rs",
+        "src/engines/setup/environment.rs",
+        "src/commands/baseline/store.rs",
+        "src/commands/calibrate/store.rs",
+    ];
+    for file in sources("src/").iter().filter(|file| !rooms.contains(&&*file.path)) {
+        for writes in [
+            "fs::write",
+            "File::create",
+            "OpenOptions",
+            "fs::create_dir",
+            "fs::remove",
+            "fs::rename",
+            "fs::copy",
+        ] {
+            file.refuse(
+                writes,
+                "files are written by record/ (results), commands/output.rs (--json), engines/setup/environment.rs, commands/baseline/store.rs and commands/calibrate/store.rs",
+            );
+        }
+    }
+}
+
+#[test]
+fn stdout_has_one_writer() {
+    for file in sources("src/").iter().filter(|file| file.path != "src/commands/output.rs") {
+        for writes in ["io::stdout", "println!", "print!"] {
+            file.refuse_word(writes, "stdout is for what was asked for: hand the bytes to output::print");
+        }
+    }
+}
+
+#[test]
+fn nothing_sleeps_in_order_to_be_right() {
+    for file in sources("src/").iter().filter(|file| file.path != "src/run/process/keeper.rs") {
+        for waits in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
+            file.refuse(waits, "wait for the event itself, with a deadline");
+        }
+    }
+}
+
+#[test]
+fn no_engine_is_named_in_the_orchestrator() {
+    let programs = |(_, manifest): (String, toml::Table)| {
+        let devices = devices(&manifest);
+        let others = devices.filter_map(|(_, device)| Some(device.get("binary")?.as_str()?.to_string()));
+        let own = ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string());
+        own.into_iter().chain(others).collect::<Vec<_>>()
+    };
+    let names: BTreeSet<String> = manifests().flat_map(programs).collect();
+    assert!(!names.is_empty());
+    // Tests too: theirs are invented names.
+    for path in tracked().iter().filter(|path| path.starts_with("src/") && path.ends_with(".rs")) {
+        let whole = text(path).unwrap();
+        for (number, line) in whole.lines().enumerate() {
+            let named = names.iter().find(|name| has_word(line, name));
+            let number = number + 1;
+            assert!(
+                named.is_none(),
+                "`{path}` line {number} names an engine: say it in that one's manifest\n{line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_code_map_knows_every_room() {
+    let map = text("src/README.md").unwrap();
+    for path in tracked().iter().filter_map(|path| path.strip_prefix("src/")) {
+        let room = path.split('/').next().unwrap();
+        let written = if path.contains('/') { format!("{room}/") } else { room.to_string() };
+        let known = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", room));
+        assert!(
+            known || room == "README.md",
+            "src/README.md does not say what `{written}` is for: add it to the table"
+        );
+    }
+}
+
+// How engines and files are kept.
+
+#[test]
+fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_its_decisions() {
+    for folder in engine_folders() {
+        let manifest = text(&format!("engines/{folder}/engine.toml"));
+        let manifest =
+            manifest.unwrap_or_else(|| panic!("engines/{folder}: add engine.toml (see engines/README.md)"));
+        let manifest: toml::Table = manifest.parse().unwrap();
+        assert_eq!(
+            manifest["name"].as_str(),
+            Some(&*folder),
+            "engines/{folder}/engine.toml: `name` is the folder's name"
+        );
+        let readme = text(&format!("engines/{folder}/README.md"));
+        let readme =
+            readme.unwrap_or_else(|| panic!("engines/{folder}: add README.md, ending with `## Decisions`"));
+        let last = readme.lines().rfind(|line| line.starts_with("## "));
+        assert_eq!(
+            last,
+            Some("## Decisions"),
+            "engines/{folder}/README.md: its last section says what was decided"
+        );
+    }
+}
+
+#[test]
+fn what_a_manifest_builds_with_is_in_the_tree() {
+    let workspace = Workspace::read();
+    for (folder, manifest) in manifests() {
+        let own = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
+        let of_devices = devices(&manifest).filter_map(|(name, device)| {
+            Some((format!("devices.{name}.build"), device.get("build")?.clone()))
+        });
+        for (table, build) in own.into_iter().chain(of_devices) {
+            let place = format!("engines/{folder}/engine.toml: `{table}`");
+            if let Some(package) = build.get("package").and_then(toml::Value::as_str) {
+                assert!(workspace.direct.contains_key(package), "{place}: no package `{package}`");
+            }
+            let command = build.get("command").and_then(|it| it.as_array()?.first()?.as_str());
+            if let Some(program) = command.filter(|program| program.contains('/')) {
+                assert!(root().join(program).is_file(), "{place}: no `{program}` in the checkout");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_is_too_long_to_be_read() {
+    let code = |path: &&String| [".rs", ".py"].iter().any(|end| path.ends_with(end)) && !is_test(path);
+    for path in tracked().iter().filter(code) {
+        let lines = text(path).unwrap().lines().count();
+        assert!(lines <= LINES, "`{path}` has {lines} lines: split it by what its parts are for");
+    }
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
+        // Put together, so that this line is none.
+        let switched_off = ["#[", "ignore"].concat();
+        let found = text(path).unwrap().contains(&switched_off);
+        assert!(!found, "`{path}` switches a test off: make it pass, put it behind a feature, or delete it");
+    }
+}
+
+#[test]
+fn no_file_knows_the_machine_that_it_was_written_on() {
+    let folders = ["work", "root"].map(|name| format!("/{name}/"));
+    for path in tracked() {
+        // What is no text has no paths to speak of.
+        let Some(text) = text(&path) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            let found = folders.iter().find(|folder| has_path(line, folder));
+            assert!(
+                found.is_none(),
+                "`{path}` line {}: a path of one machine; make it relative\n{line}",
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
+    assert!(has_word("the `toy` engine", "toy") && has_word("toy-core", "toy") && !has_word("toys", "toy"));
+    assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
+    let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
+    assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
+}
+
+fn devices(manifest: &toml::Table) -> impl Iterator<Item = (String, toml::Value)> {
+    let table = manifest.get("devices").and_then(toml::Value::as_table).cloned();
+    table.unwrap_or_default().into_iter()
+}
+
+fn assert_no_tensors(package: &str, reached: &BTreeSet<String>) {
+    let is_one = |name: &&String| TENSOR_FRAMEWORKS.iter().any(|framework| name.starts_with(framework));
+    let found: Vec<_> = reached.iter().filter(is_one).collect();
+    assert!(
+        found.is_empty(),
+        "`{package}` reaches {found:?}: tensors belong to an engine, and no default member is one"
+    );
+}

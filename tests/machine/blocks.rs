@@ -1,0 +1,321 @@
+//! How a run is laid out in time: blocks that launch every engine, rounds in which they take turns, one awake and the others
+//! stopped; and what ends it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
+
+/// The fake engine under a name of its own, with settings.
+fn engine(scratch: &Scratch, name: &str, settings: &str) -> PathBuf {
+    scratch.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
+}
+
+fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
+    let mut command = scratch.orchestrate();
+    command.args(["-s", "decode", "--json", "-"]).args(options).arg("--results").arg(scratch.results());
+    engines.iter().for_each(|engine| {
+        command.arg("-e").arg(engine);
+    });
+    command
+}
+
+fn run(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> (Outcome, Record) {
+    let outcome = finish(&mut decode(scratch, engines, options));
+    scratch.assert_nothing_lives();
+    (outcome, Record::only_one_in(&scratch.results()))
+}
+
+fn two(scratch: &Scratch) -> Vec<PathBuf> {
+    vec![engine(scratch, "one", ""), engine(scratch, "other", "")]
+}
+
+/// Of each sample in the record's order: configuration, role, round.
+fn told(record: &Record) -> Vec<(u64, &str, u64)> {
+    let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
+    let configuration =
+        |sample: &Value| cases[sample["case"].as_u64().unwrap() as usize]["configuration"].as_u64().unwrap();
+    let samples = record.entries("sample").into_iter();
+    samples
+        .map(|it| (configuration(it), it["role"].as_str().unwrap(), it["index"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn engines_take_turns_round_by_round_and_each_turn_begins_with_a_request_that_does_not_count() {
+    let scratch = Scratch::new();
+    // Three, so that not even a busy machine makes most of them so long that a rest would not show.
+    let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
+    let (outcome, record) = run(&scratch, &two(&scratch), &options);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let told = told(&record);
+    let roles = |from: usize| -> Vec<&str> { told[from..from + 10].iter().map(|it| it.1).collect() };
+    // The first turn after the warm-ups: the engine that warmed up last is awake, if the turn is its own.
+    let block = roles(0);
+    assert_eq!(block[..2], ["warmup", "warmup"], "{told:?}");
+    let measured: Vec<_> = told.iter().filter(|it| it.1 == "measured").collect();
+    assert_eq!(measured.len(), 8, "{told:?}");
+    for pair in measured.chunks(2) {
+        assert!(pair[0].0 != pair[1].0 && pair[0].2 == pair[1].2, "no turns in {told:?}");
+    }
+    for (at, sample) in told.iter().enumerate().filter(|(_, sample)| sample.1 == "measured") {
+        let (before, changed) = (told[at - 1], told[at - 1].0 != sample.0);
+        assert!(!changed, "configuration {} was woken for a sample that counts: {told:?}", sample.0);
+        let also_awake = before.1 == "warmup" || before.1 == "measured";
+        assert!(before.1 == "discarded" || also_awake, "{told:?}");
+    }
+    let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].0).collect();
+    // Neither by round nor by block is one engine always first.
+    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {told:?}");
+}
+
+#[test]
+fn an_engine_that_is_measured_alone_is_never_stopped_and_nothing_is_thrown_away() {
+    let scratch = Scratch::new();
+    let alone = [engine(&scratch, "one", "")];
+    let (outcome, record) = run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(told(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
+}
+
+#[test]
+fn without_warm_up_a_request_is_thrown_away_only_where_one_before_it_was_short() {
+    let scratch = Scratch::new();
+    let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
+    let (outcome, record) = run(&scratch, &two(&scratch), &options);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // Nobody knew what the first ones take, and they may take minutes.
+    let roles: Vec<_> = told(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
+    assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
+    assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
+}
+
+/// The processes of a run at the moment at which `other` hangs in a request, while `one` rests.
+fn while_one_rests(scratch: &Scratch) -> (Running, Record) {
+    let engines = [engine(scratch, "one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
+    let options = ["--blocks", "1", "--warmup", "1", "--debug"];
+    let mut running = Running::start(&mut decode(scratch, &engines, &options));
+    running.wait_for("fake: hangs in generate");
+    (running, Record::only_one_in(&scratch.results()))
+}
+
+/// `T` is stopped, `S` asleep, `R` running.
+fn state(record: &Record, label: &str) -> char {
+    let pid = record.launches_of(label)[0]["pid"].as_u64().unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.trim_start().chars().next().unwrap()
+}
+
+#[test]
+fn while_one_engine_is_measured_the_processes_of_the_other_are_stopped() {
+    let scratch = Scratch::new();
+    let (running, record) = while_one_rests(&scratch);
+    // It was told to stop long ago; on a busy machine it has to get a core for that.
+    let begun = Instant::now();
+    while state(&record, "one") != 'T' {
+        assert!(begun.elapsed() < BOUND, "it goes on beside the other one");
+        std::thread::yield_now();
+    }
+    assert_ne!(state(&record, "hangs_in_generate"), 'T');
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.finish().code, Some(130));
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn processes_that_are_stopped_end_with_an_orchestrator_that_is_killed() {
+    let scratch = Scratch::new();
+    let (running, _) = while_one_rests(&scratch);
+    running.signal(Signal::SIGKILL);
+    running.finish();
+    scratch.wait_until_nothing_lives();
+}
+
+#[test]
+fn a_warm_up_goes_on_until_three_windows_agree_and_later_launches_need_no_more_than_the_first_did() {
+    let scratch = Scratch::new();
+    // Long enough that what a busy machine adds to a request is little of it.
+    let steady = [engine(&scratch, "steady", "--per-token-ns 1000000")];
+    let (outcome, record) = run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let warm_ups = record.entries("warm_up");
+    let ended: Vec<&str> = warm_ups.iter().map(|it| it["ended_by"].as_str().unwrap()).collect();
+    let requests: Vec<u64> = warm_ups.iter().map(|it| it["requests"].as_u64().unwrap()).collect();
+    assert_eq!(ended, ["steady", "as_before"], "{warm_ups:?}");
+    assert!(requests[0] >= 9 && requests[1] <= requests[0] && requests[1] >= 3, "{requests:?}");
+}
+
+#[test]
+fn as_many_warm_up_requests_as_the_user_asks_for_are_made() {
+    let scratch = Scratch::new();
+    let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
+    let warm_ups = record.entries("warm_up");
+    assert!(warm_ups.len() == 2 && warm_ups.iter().all(|it| it["requests"] == 4), "{warm_ups:?}");
+    assert_eq!(told(&record).iter().filter(|it| it.1 == "warmup").count(), 8);
+}
+
+#[test]
+fn every_measured_prompt_is_another_one_and_all_engines_get_the_same() {
+    let scratch = Scratch::new();
+    let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "2", "--iterations", "3", "--warmup", "2"]);
+    let hashes = |label: &str| -> Vec<String> {
+        let samples = record.samples_of(label).into_iter();
+        samples.map(|sample| sample["prompt_hash"].as_str().unwrap().to_string()).collect()
+    };
+    let one: BTreeSet<String> = hashes("one").into_iter().collect();
+    assert_eq!(one.len(), 6, "{one:?}");
+    assert_eq!(one, hashes("other").into_iter().collect());
+    let warm_ups =
+        record.entries("sample").into_iter().filter(|it| it["role"] == "warmup" && it["launch"] == 0);
+    let pair: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
+    assert_eq!(pair.len(), 1, "what is to be answered twice alike is asked twice alike: {pair:?}");
+}
+
+#[test]
+fn a_case_of_which_a_request_takes_too_long_is_a_row_and_the_others_are_measured() {
+    let scratch = Scratch::new();
+    // For a machine to take so long over the other one's it would have to stand still.
+    let engines = [engine(&scratch, "one", ""), engine(&scratch, "slow", "--per-token-ns 500000000")];
+    let (outcome, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let [failure] = record.failures_of("slow")[..] else { panic!("{record:?}") };
+    let said = (&failure["kind"], &failure["message"], &failure["hint"]);
+    let expected = ("too_slow".into(), "too slow (> 10 s)".into(), "--case-cap 50s".into());
+    assert_eq!(said, (&expected.0, &expected.1, &expected.2));
+    assert_eq!(record.samples_of("one").len(), 3);
+}
+
+#[test]
+fn a_cap_is_kept_however_high_it_is_and_however_an_engine_loads() {
+    let scratch = Scratch::new();
+    let slow = |name: &str, more: &str| engine(&scratch, name, &format!("--per-token-ns 500000000 {more}"));
+    let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
+    // Not less, or a busy machine may not have said `hello` by then.
+    let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
+    // The first request of an engine without `load` has the time of a load.
+    for (label, kind) in [("minimal", "timeout"), ("whole", "too_slow")] {
+        assert_eq!(record.failures_of(label)[0]["kind"], kind, "{record:?}");
+    }
+    let scratch = Scratch::new();
+    let whole = [engine(&scratch, "whole", "--per-token-ns 50000000")];
+    let (_, record) = run(&scratch, &whole, &["--mode", "one-shot", "--blocks", "1", "--case-cap", "1s"]);
+    assert_eq!(record.failures_of("whole")[0]["kind"], "too_slow", "{record:?}");
+}
+
+#[test]
+fn a_budget_ends_the_run_with_fewer_rounds_and_says_that_the_time_did() {
+    let scratch = Scratch::new();
+    let engines = [
+        engine(&scratch, "one", "--per-token-ns 1000000 --noise-percent 9"),
+        engine(&scratch, "other", "--per-token-ns 1000000 --noise-percent 9"),
+    ];
+    let options = ["--budget", "3s", "--iterations", "1000", "--target", "0.001%"];
+    let (outcome, record) = run(&scratch, &engines, &options);
+    // A busy machine may use it up before anything is measured, and then a row says that.
+    let failures = record.entries("failure");
+    assert!(failures.iter().all(|it| it["kind"] == "no_time"), "{failures:?}");
+    assert_eq!(outcome.code, Some(if failures.is_empty() { 0 } else { 4 }), "{outcome:?}");
+    let closed = record.entries("closed");
+    assert!(closed.len() == 1 && closed[0]["by"] == "time", "{closed:?}");
+    assert!(record.samples_of("one").len() < 200, "{} samples", record.samples_of("one").len());
+}
+
+#[test]
+fn a_block_has_no_more_rounds_than_a_budget_has_room_for_in_five() {
+    let scratch = Scratch::new();
+    // Two engines and a twin, whose requests take 70 ms: ten rounds of a block would take more than a fifth of the budget, and
+    // on a busy machine they take longer.
+    let engines = [
+        engine(&scratch, "one", "--per-token-ns 1000000"),
+        engine(&scratch, "other", "--per-token-ns 1000000"),
+    ];
+    let (_, record) =
+        run(&scratch, &engines, &["--budget", "8s", "--iterations", "10", "--target", "0.001%"]);
+    let launches = record.launches_of("other");
+    let first = launches.iter().find(|it| it["block"] == 0).map(|it| &it["launch"]);
+    let rounds = record.samples_of("other").iter().filter(|it| Some(&it["launch"]) == first).count();
+    assert!(rounds < 10, "{rounds}");
+}
+
+#[test]
+fn one_engine_by_itself_is_measured_until_its_own_figure_is_known() {
+    let blocks = |name: &str, settings: &str| {
+        let scratch = Scratch::new();
+        let one = [engine(&scratch, name, settings)];
+        let (_, record) = run(&scratch, &one, &["--iterations", "1", "--warmup", "1"]);
+        let closed = record.entries("closed")[0].clone();
+        (closed["blocks"].as_u64().unwrap(), closed["by"].as_str().unwrap().to_string())
+    };
+    assert_eq!(blocks("steady", "--real-sleep false"), (5, "width".into()));
+    let (many, by) = blocks("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
+    assert!(many > 5 && by != "asked", "{many} {by}");
+}
+
+#[test]
+fn a_case_that_the_budget_left_nothing_for_is_a_row_that_says_so() {
+    let scratch = Scratch::new();
+    let engines = [engine(&scratch, "one", "--load-ns 1500000000"), engine(&scratch, "other", "")];
+    let (outcome, record) = run(&scratch, &engines, &["--budget", "1s"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let failures = record.failures_of("one");
+    assert_eq!(failures[0]["kind"], "no_time", "{failures:?}");
+    assert_eq!(failures[0]["hint"], "--budget 4s");
+}
+
+#[test]
+fn a_quick_run_is_one_block_without_a_twin() {
+    let scratch = Scratch::new();
+    let (outcome, record) = run(&scratch, &two(&scratch), &["--quick"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(record.0[0]["plan"]["configurations"].as_array().unwrap().len(), 2);
+    assert_eq!(record.entries("launch").len(), 2);
+    let closed = record.entries("closed");
+    assert_eq!((&closed[0]["blocks"], &closed[0]["by"]), (&1.into(), &"asked".into()));
+}
+
+#[test]
+fn five_blocks_and_a_twin_of_the_reference_are_what_a_comparison_gets_unless_told_otherwise() {
+    let scratch = Scratch::new();
+    let (outcome, record) = run(&scratch, &two(&scratch), &["--iterations", "1", "--target", "99%"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for label in ["one", "other", "one (twin)"] {
+        let blocks: Vec<u64> =
+            record.launches_of(label).iter().map(|it| it["block"].as_u64().unwrap()).collect();
+        assert_eq!(blocks, [0, 1, 2, 3, 4], "{label}");
+    }
+    assert!(outcome.stdout.contains("\"one\"") && outcome.code == Some(0));
+}
+
+#[test]
+fn sequential_order_measures_one_engine_to_its_end_before_the_next_begins() {
+    let scratch = Scratch::new();
+    let options = ["--order", "sequential", "--blocks", "3", "--iterations", "1", "--warmup", "1"];
+    let (outcome, record) = run(&scratch, &two(&scratch), &options);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let configurations: Vec<u64> =
+        record.entries("launch").iter().map(|it| it["configuration"].as_u64().unwrap()).collect();
+    assert_eq!(configurations, [0, 0, 0, 1, 1, 1]);
+    assert!(told(&record).iter().all(|it| it.1 != "discarded"));
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_measure_and_starts_nothing() {
+    let scratch = Scratch::new();
+    let loud = scratch.script("loud", "echo started >&2; exit 1");
+    let outcome = finish(
+        decode(&scratch, &[loud, engine(&scratch, "one", "")], &["--dry-run"])
+            .stdin(std::process::Stdio::null()),
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!outcome.stderr.contains("started"), "{outcome:?}");
+    for words in ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"] {
+        assert!(outcome.stdout.contains(words), "no `{words}` in {}", outcome.stdout);
+    }
+    assert_eq!(crate::support::record::files(&scratch.results()), Vec::<PathBuf>::new());
+}

@@ -1,0 +1,310 @@
+//! What a GPU can do at most, asked as a run asks it: of a driver and a cuBLAS that are stand-ins. Nothing here has seen a GPU.
+
+#![cfg(target_os = "linux")]
+
+use std::path::{Path, PathBuf};
+
+use machine_limits::{GpuLimits, Limits};
+use serde_json::{Value, json};
+
+use crate::support::record::Record;
+use crate::support::{Scratch, command, fake_engine, finish, root};
+
+const GIB: u64 = 1 << 30;
+const UNITS: [&str; 4] = ["cublas_bf16", "cublas_f16", "cublas_tf32", "cublas_f32"];
+
+struct Pretence {
+    scratch: Scratch,
+}
+
+impl Pretence {
+    /// A driver where the loader looks, and a cuBLAS in a folder where it may not.
+    fn new(cublas: Option<&str>) -> Self {
+        let it = Self { scratch: Scratch::new() };
+        compile("stand-in-cuda.c", &it.driver().join("libcuda.so.1"));
+        if let Some(folder) = cublas {
+            compile("stand-in-cublas.c", &it.scratch.join(folder).join("libcublas.so.12"));
+        }
+        it
+    }
+
+    fn whole() -> Self {
+        Self::new(Some("driver"))
+    }
+
+    fn driver(&self) -> PathBuf {
+        self.scratch.join("driver")
+    }
+
+    fn asked(&self, devices: &[&str], variables: &[(&str, &str)]) -> Limits {
+        let mut command = self.scratch.orchestrate();
+        command.arg("probe-gpu").args(devices).env("LD_LIBRARY_PATH", self.driver());
+        command.env("STAND_IN_LOG", self.scratch.join("log")).envs(variables.iter().copied());
+        let outcome = finish(&mut command);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+        serde_json::from_str(&outcome.stdout).unwrap()
+    }
+
+    /// What was asked of the driver, one run after the other.
+    fn log(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.scratch.join("log")).unwrap();
+        text.lines().map(String::from).collect()
+    }
+
+    fn assert_all_given_back(&self) {
+        let log = self.log();
+        let is_end = |line: &&String| line.starts_with("left:") || line.starts_with("release");
+        let ends: Vec<_> = log.iter().filter(is_end).collect();
+        assert!(!ends.is_empty(), "{log:?}");
+        for end in ends {
+            assert!(end.ends_with(" 0 memory, 0 events, 0 handles"), "{end}");
+            assert!(end.starts_with("release") || end.starts_with("left: 0 contexts,"), "{end}");
+        }
+    }
+}
+
+fn compile(source: &str, library: &Path) {
+    std::fs::create_dir_all(library.parent().unwrap()).unwrap();
+    let mut cc = command("cc");
+    cc.args(["-shared", "-fPIC", "-o"])
+        .arg(library)
+        .arg(root().join("tests/support").join(source))
+        .arg("-ldl");
+    assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
+}
+
+fn units(gpu: &GpuLimits) -> Vec<&str> {
+    gpu.matrix.iter().map(|it| it.unit.as_str()).collect()
+}
+
+#[test]
+fn what_a_planted_time_gives_is_bytes_read_and_written_and_two_operations_for_each_product() {
+    let pretence = Pretence::whole();
+    let limits = pretence.asked(&[], &[("STAND_IN_MS", "5,0.5,2")]);
+    assert_eq!(limits.absent, [""; 0]);
+    let [gpu] = limits.gpus.as_slice() else { panic!("{limits:?}") };
+    assert_eq!((gpu.index, gpu.name.as_str(), gpu.l2_bytes), (0, "Pretence 9000", Some(50 << 20)));
+    assert_eq!(gpu.uuid.as_deref(), Some("eeeeeeee-eeee-eeee-eeee-eeeeeeeeee00"));
+    // The best pass counts: 2 GiB in half a millisecond.
+    let copies = gpu.copies.unwrap();
+    assert_eq!((copies.bytes, copies.ns), (2 * GIB, 500_000));
+    assert_eq!(copies.bytes_per_second(), Some(2.0 * GIB as f64 / 0.0005));
+    assert_eq!(units(gpu), UNITS);
+    for unit in &gpu.matrix {
+        assert_eq!((unit.operations, unit.ns), (2 * 8192_u64.pow(3), 500_000), "{unit:?}");
+    }
+    pretence.assert_all_given_back();
+}
+
+#[test]
+fn every_pass_lies_between_two_events_of_which_the_later_is_waited_for() {
+    let pretence = Pretence::whole();
+    pretence.asked(&[], &[]);
+    let log = pretence.log();
+    assert_eq!(log[1], "retain 0");
+    let is_pass = |line: &str| line.starts_with("copy") || line.starts_with("product");
+    let mut timed = std::collections::BTreeMap::<&str, usize>::new();
+    for at in 1..log.len() {
+        if is_pass(&log[at]) && log[at - 1] == "record" {
+            assert_eq!(
+                [log[at + 1].as_str(), log[at + 2].as_str()],
+                ["record", "wait"],
+                "line {at}: {log:?}"
+            );
+            *timed.entry(&log[at]).or_default() += 1;
+        }
+    }
+    let kinds: Vec<&str> = timed.keys().copied().collect();
+    let copy = format!("copy {GIB}");
+    let products = [
+        "product 8192 of 0 by 68",
+        "product 8192 of 0 by 77",
+        "product 8192 of 14 by 68",
+        "product 8192 of 2 by 68",
+    ];
+    assert_eq!(kinds, [[copy.as_str()].as_slice(), &products].concat());
+    for (kind, &passes) in &timed {
+        let all = log.iter().filter(|line| line == kind).count();
+        assert_eq!(all, passes + 1, "one of `{kind}` goes before those that count");
+        assert!(passes >= 2, "{kind}");
+    }
+}
+
+#[test]
+fn only_what_is_asked_for_is_touched_and_one_that_is_not_there_is_named() {
+    let pretence = Pretence::whole();
+    let limits = pretence.asked(&["1", "7"], &[("STAND_IN_GPUS", "3")]);
+    assert_eq!(
+        limits.gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str())).collect::<Vec<_>>(),
+        [(1, "Pretence 9001")]
+    );
+    assert_eq!(limits.absent, ["GPU 7: the driver knows 3 that this process may see"]);
+    let log = pretence.log();
+    assert!(log.contains(&"retain 1".into()) && !log.iter().any(|line| line == "retain 0"), "{log:?}");
+    pretence.assert_all_given_back();
+}
+
+#[test]
+fn a_gpu_with_little_free_memory_has_smaller_buffers_and_one_with_none_is_absent() {
+    let pretence = Pretence::whole();
+    let some = pretence.asked(&[], &[("STAND_IN_FREE_MIB", "1100")]);
+    assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
+    // Three matrices of 8192 numbers squared are 384 MiB of bf16 and 768 MiB of f32, of a half of what is free.
+    let sides = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
+    let of = |side: u64| 2 * side.pow(3);
+    assert_eq!(sides, [of(8192), of(8192), of(4096), of(4096)]);
+    let none = pretence.asked(&[], &[("STAND_IN_FREE_MIB", "40")]);
+    assert_eq!((none.gpus[0].copies, none.gpus[0].matrix.len()), (None, 0));
+    assert_eq!(none.absent.len(), 1 + UNITS.len());
+    for reason in &none.absent {
+        assert!(reason.ends_with("only 40 MiB of its memory are free"), "{reason}");
+    }
+    pretence.assert_all_given_back();
+}
+
+#[test]
+fn what_a_driver_refuses_is_absent_with_its_word_and_what_was_taken_is_given_back() {
+    let pretence = Pretence::whole();
+    for (refused, gpus, reason) in [
+        ("cuInit=100", 0, "`cuInit` refused: CUDA_ERROR_NO_DEVICE (100)"),
+        ("cuDeviceGetCount=999", 0, "`cuDeviceGetCount` refused: an unknown error (999)"),
+        ("cuDeviceGet=46", 0, "GPU 0: `cuDeviceGet` refused: CUDA_ERROR_DEVICE_UNAVAILABLE (46)"),
+        (
+            "cuDevicePrimaryCtxRetain=2",
+            1,
+            "GPU 0: `cuDevicePrimaryCtxRetain` refused: CUDA_ERROR_OUT_OF_MEMORY (2)",
+        ),
+        ("cuCtxSetCurrent=46", 1, "GPU 0: `cuCtxSetCurrent` refused: CUDA_ERROR_DEVICE_UNAVAILABLE (46)"),
+        ("cuMemGetInfo_v2=700", 1, "GPU 0: copies: `cuMemGetInfo` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+        ("cuMemAlloc_v2=2", 1, "GPU 0: copies: `cuMemAlloc` refused: CUDA_ERROR_OUT_OF_MEMORY (2)"),
+        ("cuMemsetD8_v2=700", 1, "GPU 0: copies: `cuMemsetD8` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+        (
+            "cuMemcpyDtoDAsync_v2=700",
+            1,
+            "GPU 0: copies: `cuMemcpyDtoDAsync` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+        ),
+        ("cuEventCreate=2", 1, "GPU 0: copies: `cuEventCreate` refused: CUDA_ERROR_OUT_OF_MEMORY (2)"),
+        ("cuEventRecord=700", 1, "GPU 0: copies: `cuEventRecord` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+        (
+            "cuEventSynchronize=700",
+            1,
+            "GPU 0: copies: `cuEventSynchronize` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+        ),
+        (
+            "cuEventElapsedTime=700",
+            1,
+            "GPU 0: copies: `cuEventElapsedTime` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+        ),
+        (
+            "cuMemcpyHtoD_v2=700",
+            1,
+            "GPU 0: cublas_bf16: `cuMemcpyHtoD` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+        ),
+        (
+            "cublasCreate_v2=1",
+            1,
+            "GPU 0: products: `cublasCreate` refused: CUBLAS_STATUS_NOT_INITIALIZED (1)",
+        ),
+        (
+            "cublasGemmEx:14:68=15",
+            1,
+            "GPU 0: cublas_bf16: `cublasGemmEx` refused: CUBLAS_STATUS_NOT_SUPPORTED (15)",
+        ),
+    ] {
+        let limits = pretence.asked(&[], &[("STAND_IN_REFUSES", refused)]);
+        assert_eq!(limits.gpus.len(), gpus, "{refused}: {limits:?}");
+        assert_eq!(limits.absent.first().map(String::as_str), Some(reason), "{refused}: {limits:?}");
+        let copies = limits.gpus.first().is_some_and(|gpu| gpu.copies.is_some());
+        assert_eq!(copies, ["cublas", "cuMemcpyHtoD"].iter().any(|it| refused.starts_with(it)), "{refused}");
+    }
+    // One kind of number that a GPU does not know leaves the others.
+    let limits = pretence.asked(&[], &[("STAND_IN_REFUSES", "cublasGemmEx:14:68=15")]);
+    assert_eq!(units(&limits.gpus[0]), UNITS[1..]);
+    pretence.assert_all_given_back();
+}
+
+#[test]
+fn no_driver_no_gpu_and_times_that_are_none_are_absent_with_a_reason() {
+    let bare = Scratch::new();
+    let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
+    let limits: Limits = serde_json::from_str(&outcome.stdout).unwrap();
+    // Where there is a real driver it answers instead.
+    if limits.gpus.is_empty() {
+        assert_eq!(limits.absent.len(), 1, "{outcome:?}");
+    }
+    std::fs::write(bare.join("libcuda.so.1"), "no library").unwrap();
+    let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+
+    let pretence = Pretence::whole();
+    let limits = pretence.asked(&[], &[("STAND_IN_GPUS", "0")]);
+    assert_eq!(limits.absent, ["the driver knows no GPU that this process may see"]);
+    let limits = pretence.asked(&[], &[("STAND_IN_MS", "nan,0,-1,inf")]);
+    assert_eq!((limits.gpus[0].copies, limits.gpus[0].matrix.len()), (None, 0));
+    assert_eq!(limits.absent[0], "GPU 0: copies: the device's clock gave no pass any time");
+}
+
+#[test]
+fn without_cublas_a_gpu_has_copies_alone_and_an_old_one_is_none() {
+    let pretence = Pretence::new(None);
+    let limits = pretence.asked(&[], &[]);
+    // Where a real one is installed it meets a driver that knows no kernels.
+    assert!(limits.gpus[0].copies.is_some() && limits.gpus[0].matrix.is_empty(), "{limits:?}");
+    assert!(limits.absent[0].starts_with("GPU 0: products: "), "{limits:?}");
+    let limits = Pretence::whole().asked(&[], &[("STAND_IN_CUBLAS", "10020")]);
+    assert_eq!(limits.absent, ["GPU 0: products: cuBLAS is too old (10020): 11 and later are known"]);
+}
+
+#[test]
+fn cublas_is_found_where_an_engines_environment_has_it() {
+    let wheel = "home/environments/toy-0123456789abcdef/lib/python3.11/site-packages/nvidia/cublas/lib";
+    let pretence = Pretence::new(Some(wheel));
+    let limits = pretence.asked(&[], &[]);
+    assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
+}
+
+#[test]
+fn cublas_is_found_beside_a_python_of_the_users_own_and_one_that_this_driver_refuses_is_passed_over() {
+    let pretence = Pretence::new(Some("venv/lib/python3.12/site-packages/nvidia/cu13/lib"));
+    let python = pretence.scratch.join("venv/bin/python3");
+    let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
+    assert_eq!(units(&pretence.asked(&[], &own).gpus[0]), UNITS);
+    // The loader's own comes first, and is another that the driver is too old for.
+    let loaders = pretence.driver().join("libcublas.so.13");
+    compile("stand-in-cublas.c", &loaders);
+    let refusing = [own[0], ("STAND_IN_REFUSES_FROM", loaders.to_str().unwrap())];
+    let limits = pretence.asked(&[], &refusing);
+    assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
+}
+
+#[test]
+fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a_gpu() {
+    let pretence = Pretence::whole();
+    let measure = |device: &str, crashes: &str| {
+        let results = pretence.scratch.join(&format!("results-{device}-{crashes}"));
+        let mut command = pretence.scratch.orchestrate();
+        command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
+        command
+            .args(["--device", device])
+            .env("LD_LIBRARY_PATH", pretence.driver())
+            .arg("--results")
+            .arg(&results);
+        command.env("STAND_IN_LOG", pretence.scratch.join("log")).env("STAND_IN_CRASHES", crashes);
+        let outcome = finish(command.current_dir(&pretence.scratch.path));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        Record::only_one_in(&results).entries("limits").into_iter().cloned().collect::<Vec<Value>>()
+    };
+    let limits = measure("cuda", "");
+    assert_eq!(limits.len(), 1, "{limits:?}");
+    assert_eq!((&limits[0]["block"], &limits[0]["gpus"][0]["name"]), (&json!(0), &json!("Pretence 9000")));
+    let retained = pretence.log().iter().filter(|line| line.starts_with("retain")).count();
+    assert_eq!(retained, 1);
+    assert_eq!(pretence.log()[0], "order PCI_BUS_ID", "it is to count as engines do");
+    // A driver that ends its process takes no run with it.
+    let limits = measure("cuda", "cuMemAlloc_v2");
+    assert_eq!(limits.len(), 1, "{limits:?}");
+    let reason = limits[0]["absent"][0].as_str().unwrap();
+    assert!(reason.starts_with("GPUs: what asks about them ended without an answer: signal"), "{reason}");
+    assert_eq!(measure("cpu", ""), [Value::Null; 0]);
+    assert_eq!(pretence.log().iter().filter(|line| line.starts_with("retain")).count(), 2);
+}

@@ -1,0 +1,245 @@
+//! Engines that lie about themselves, each caught by name, beside honest ones that are not.
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::{Scratch, fake_engine, finish};
+
+/// A run of some seconds of requests that are long enough to be judged: a prompt of 512 tokens and 64 new ones.
+struct Trial {
+    scratch: Scratch,
+    report: Value,
+}
+
+/// An engine by its name, with a fault (or none) and settings.
+type Accused = (&'static str, &'static str, &'static [&'static str]);
+
+/// What every one of them states: two threads, which the honest one keeps busy.
+const HONEST: Accused = ("honest", "", &["--busy-threads", "2"]);
+
+impl Trial {
+    fn of(engines: &[Accused], options: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let mut command = scratch.orchestrate();
+        for (name, fault, settings) in engines {
+            let settings: Vec<String> = settings.iter().map(|setting| format!("'{setting}'")).collect();
+            let fake = fake_engine().display();
+            let text = format!("exec '{fake}' --fault '{fault}' --engine '{name}' {}", settings.join(" "));
+            command.arg("-e").arg(scratch.script(name, &text));
+        }
+        command.args(["--threads", "2", "--timeout", "60", "--json", "-"]).args(options);
+        if !options.contains(&"--blocks") {
+            command.args(["--blocks", "1"]);
+        }
+        let outcome = finish(command.arg("--results").arg(scratch.results()));
+        scratch.assert_nothing_lives();
+        let report = serde_json::from_str(&outcome.stdout);
+        let report = report.unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+        Self { scratch, report }
+    }
+
+    /// What is said of an engine by name.
+    fn said_of(&self, name: &str) -> Vec<&str> {
+        let warnings = self.report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+        warnings.filter(|warning| warning.starts_with(&format!("{name}: "))).collect()
+    }
+
+    fn doubts_of(&self, name: &str) -> Vec<&Value> {
+        self.report["doubts"].as_array().unwrap().iter().filter(|doubt| doubt["engine"] == name).collect()
+    }
+
+    fn says(&self, name: &str, words: &[&str]) -> &Self {
+        let said = self.said_of(name);
+        let found = said.iter().any(|warning| words.iter().all(|words| warning.contains(words)));
+        assert!(found, "nothing says {words:?} of `{name}`: {said:?}\n{}", self.report["warnings"]);
+        self
+    }
+
+    fn doubted(&self, name: &str, doubted: bool) -> &Self {
+        let cases = self.report["cases"].as_array().unwrap();
+        let case = cases.iter().find(|case| case["engine"]["label"] == name).unwrap();
+        assert_eq!(case["doubted"], doubted, "{:?}", self.said_of(name));
+        self
+    }
+
+    /// But for threads: on a machine with other work none keeps both cores to itself.
+    fn honest(&self, name: &str) -> &Self {
+        let doubts = self.doubts_of(name).into_iter().filter(|doubt| doubt["about"] != "threads");
+        assert_eq!(doubts.collect::<Vec<_>>(), Vec::<&Value>::new());
+        self
+    }
+}
+
+/// 64 tokens in about 200 ms.
+const DECODE: &[&str] = &["--scenario", "decode", "--iterations", "3", "--warmup", "2"];
+const SLOWLY: &str = "3000000";
+
+#[test]
+fn an_engine_that_echoes_a_dtype_whose_weights_it_does_not_hold_is_named() {
+    const SETTINGS: &[&str] = &["--loaded", r#"{"weights_dtype":"f32","weights_bytes":800000000}"#];
+    let trial = Trial::of(&[("thin", "", SETTINGS), HONEST], DECODE);
+    trial
+        .says("thin", &["states `f32` weights of 800 MB", "never held more than", "resident"])
+        .doubted("thin", true);
+    trial.honest("honest").doubted("honest", false);
+}
+
+#[test]
+fn an_engine_that_holds_the_weights_that_it_states_is_believed() {
+    const STATED: &str = r#"{"weights_dtype":"f32","weights_bytes":100000000}"#;
+    const SETTINGS: &[&str] = &["--loaded", STATED, "--resident-bytes", "100000000"];
+    let trial = Trial::of(&[("solid", "", SETTINGS)], DECODE);
+    trial.honest("solid").doubted("solid", false);
+}
+
+/// It takes that `held` is measured.
+#[test]
+fn an_engine_that_echoes_a_narrow_dtype_and_holds_f32_is_named() {
+    const STATED: &str = r#"{"weights_dtype":"q4_0","weights_bytes":90000000}"#;
+    const SETTINGS: &[&str] = &["--loaded", STATED, "--resident-bytes", "700000000"];
+    let trial = Trial::of(&[("fat", "", SETTINGS), HONEST], DECODE);
+    trial.says("fat", &["states `q4_0` weights of 90.0 MB", "as much as f32 needs"]).doubted("fat", true);
+    trial.honest("honest").doubted("honest", false);
+}
+
+#[test]
+fn an_engine_that_claims_two_threads_and_uses_one_is_named_with_both() {
+    let one: &[&str] = &["--busy-threads", "1", "--per-token-ns", SLOWLY];
+    let both: &[&str] = &["--busy-threads", "2", "--per-token-ns", SLOWLY];
+    let trial = Trial::of(&[("idle", "", one), ("busy", "", both)], DECODE);
+    let Cores { busy, waited } = Cores::of(&trial, "idle");
+    assert!(busy > 0.0 && busy < 1.2, "{busy}");
+    // Where other programs had the cores, nobody can tell what it would have done with them.
+    match waited < 0.1 {
+        true => {
+            trial.says("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
+        }
+        false => assert_eq!(cores(&trial, "idle"), None),
+    }
+    let both = Cores::of(&trial, "busy");
+    assert_eq!(cores(&trial, "busy").is_some(), both.busy < 1.2 && both.waited < 0.1, "{both:?}");
+}
+
+/// As the record has it, over the measured requests.
+#[derive(Debug)]
+struct Cores {
+    busy: f64,
+    waited: f64,
+}
+
+impl Cores {
+    fn of(trial: &Trial, name: &str) -> Self {
+        let record = Record::only_one_in(&trial.scratch.results());
+        let sum = |field: &str| -> f64 {
+            record.samples_of(name).iter().map(|it| it[field].as_u64().unwrap_or(0) as f64).sum()
+        };
+        let passed = sum("answered_ns") - sum("sent_ns");
+        assert!(passed > 5e8, "{passed} ns");
+        Self { busy: sum("cpu_ns") / passed, waited: sum("waited_ns") / passed }
+    }
+}
+
+/// As the doubt about its threads says it.
+fn cores(trial: &Trial, name: &str) -> Option<f64> {
+    let doubt = trial.doubts_of(name).into_iter().find(|doubt| doubt["about"] == "threads")?;
+    doubt["seen"].as_str()?.split(' ').next()?.parse().ok()
+}
+
+#[test]
+fn an_engine_that_states_one_thread_and_uses_two_is_never_first() {
+    let settings: &[&str] =
+        &["--loaded", r#"{"threads":1}"#, "--busy-threads", "4", "--per-token-ns", SLOWLY];
+    let trial = Trial::of(&[("greedy", "", settings)], DECODE);
+    // How many cores it could take is the machine's doing; that it is told when it took more is not.
+    let Cores { busy, .. } = Cores::of(&trial, "greedy");
+    match busy > 1.3 {
+        true => {
+            trial.says("greedy", &["states 1 thread", "it computes with more than it states"]);
+            trial.doubted("greedy", true);
+        }
+        false => assert_eq!(cores(&trial, "greedy"), None, "{busy}"),
+    }
+}
+
+#[test]
+fn an_engine_that_serves_from_a_prefix_cache_is_named() {
+    let options = &["--scenario", "prefill", "--iterations", "2", "--warmup", "4"];
+    let settings: &[&str] = &["--first-token-ns", "60000000"];
+    let trial = Trial::of(&[("parrot", "repeats_at_once", settings), ("learner", "", settings)], options);
+    trial.says("parrot", &["states no prefix cache", "answers a repeated prompt", "times as fast"]);
+    trial.doubted("parrot", true).honest("learner").doubted("learner", false);
+}
+
+#[test]
+fn an_engine_whose_times_are_half_of_the_truth_is_named_wherever_its_end_is() {
+    let slow: &[&str] = &["--per-token-ns", SLOWLY];
+    let engines = [("hasty", "early_times", slow), ("hurried", "early_tokens", slow), ("true", "", slow)];
+    // One request of each block is streamed, and what befell a single one says nothing.
+    let trial = Trial::of(&engines, &[DECODE, &["--blocks", "3"]].concat());
+    trial.says("hasty", &["its clock leaves out", "from `start_ns` to `end_ns`"]).doubted("hasty", true);
+    trial.says("hurried", &["its last token has its time", "before `end_ns`"]).doubted("hurried", true);
+    // The streamed pass shows it too, token by token.
+    trial.says("hasty", &["tokens arrive", "after their stamps"]);
+    trial.says("hurried", &["tokens arrive", "after their stamps"]);
+    trial.honest("true").doubted("true", false);
+}
+
+/// No clock inside the request shows it: it takes as long as it says.
+#[test]
+fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
+    let slow: &[&str] = &["--per-token-ns", SLOWLY];
+    let trial = Trial::of(&[("stuffer", "bunched_times", slow), ("true", "", slow)], DECODE);
+    trial.says(
+        "stuffer",
+        &["stamps its tokens in `decode` within", "longer than one for the first of them alone"],
+    );
+    trial.doubted("stuffer", true).honest("true").doubted("true", false);
+}
+
+#[test]
+fn an_engine_that_states_f32_and_rounds_is_named() {
+    let engines = [("rounder", "", &["--score-noise", "0.004"] as &[&str]), ("true", "", &[])];
+    let witness = fake_engine().display().to_string();
+    // What the model is on disk is what it computes on: the embedded one is in bf16, and f32 holds that as it is.
+    let options = [DECODE, &["--witness", &witness]].concat();
+    let trial = Trial::of(&engines, &options);
+    trial
+        .says("rounder", &["states that it computes in `f32`", "from those of f32"])
+        .doubted("rounder", true);
+    trial.honest("true").doubted("true", false);
+}
+
+#[test]
+fn a_rate_without_facts_is_refused_by_name() {
+    let trial = Trial::of(&[("boaster", "rate_without_facts", &[]), HONEST], DECODE);
+    let cases = trial.report["cases"].as_array().unwrap();
+    let failure = &cases.iter().find(|case| case["engine"]["label"] == "boaster").unwrap()["failure"];
+    assert_eq!(failure["kind"], "protocol", "{failure}");
+    assert_eq!(failure["message"], "a `summary` without the facts that it is made of: `iterations` is empty");
+    // Nowhere is its rate told.
+    let record =
+        std::fs::read_to_string(&crate::support::record::files(&trial.scratch.results())[0]).unwrap();
+    assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));
+    trial.doubted("honest", false);
+}
+
+/// Right when it is asked for proof, and in the first half of what is measured.
+#[test]
+fn an_engine_whose_tokens_are_wrong_from_the_thirtieth_on_is_called_wrong() {
+    let scratch = Scratch::new();
+    let fake = fake_engine().display();
+    let engine = |name: &str, settings: &str| {
+        scratch.script(name, &format!("exec '{fake}' --engine {name} {settings}"))
+    };
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(engine("forger", "--wrong-from 30 --at 2")).arg("-e").arg(engine("honest", ""));
+    command.arg("--witness").arg(engine("witness", ""));
+    command.args(["--blocks", "1", "--format", "markdown"]).args(DECODE);
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let row = |name: &str| {
+        let mut rows = outcome.stdout.lines().filter(|line| line.starts_with('|') && line.contains(name));
+        rows.next().unwrap_or_else(|| panic!("{outcome:?}")).to_string()
+    };
+    assert!(row("forger").contains("wrong"), "{}", outcome.stdout);
+    assert!(!row("honest").contains("wrong") && !row("honest").contains("unverified"), "{}", outcome.stdout);
+}

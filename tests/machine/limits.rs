@@ -1,0 +1,66 @@
+//! What the machine can do at most stands in the record beside what was measured, and costs nothing where it says nothing.
+
+use serde_json::{Value, json};
+
+use crate::support::models::sparse_model;
+use crate::support::record::Record;
+use crate::support::{Outcome, Scratch, fake_engine, finish};
+
+fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
+    command.args(["--threads", "1"]).args(words).arg("--results").arg(scratch.results());
+    let outcome = finish(command.current_dir(&scratch.path));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    (outcome, record)
+}
+
+#[test]
+fn limits_are_probed_before_each_block_and_after_the_last_while_no_engine_lives() {
+    let scratch = Scratch::new();
+    let config = json!({
+        "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
+        "intermediate_size": 8192, "vocab_size": 2048, "max_position_embeddings": 512, "tie_word_embeddings": true
+    });
+    sparse_model(&scratch.join("large"), &config);
+    let small = scratch.synth("tiny-llama", "bf16", "small");
+    std::fs::copy(small.join("tokenizer.json"), scratch.join("large/tokenizer.json")).unwrap();
+    let (_, record) = run(&scratch, &["-m", "large"]);
+    let header = &record.0[0];
+    let weights =
+        4 * header["plan"]["configurations"][0]["model"]["sizes"]["read_per_token"].as_u64().unwrap();
+    let caches = header["machine"]["cpu"]["caches"].as_array().unwrap();
+    // One thread is beside one of them. Some machines hold more in their caches than a test should make them read.
+    let cache = caches.iter().map(|cache| cache["size_bytes"].as_u64().unwrap()).max().unwrap_or(256 << 20);
+    let limits = record.entries("limits");
+    let blocks: Vec<u64> = limits.iter().map(|it| it["block"].as_u64().unwrap()).collect();
+    assert_eq!(blocks, if weights >= 4 * cache { vec![0, 1, 2] } else { vec![] });
+    for probed in limits {
+        let units = probed["units"].as_array().unwrap();
+        assert!(
+            units.iter().any(|unit| unit["unit"] == "f32_fma" && unit["ns"].as_u64() > Some(0)),
+            "{probed}"
+        );
+        assert!(units.iter().all(|unit| unit["threads"] == 1), "{probed}");
+    }
+    let kinds = |it: &Value| match it["entry"].as_str() {
+        Some("limits") => Some(format!("limits {}", it["block"])),
+        Some("launch") => Some(format!("launch {}", it["block"])),
+        Some("end") => Some("end".into()),
+        _ => None,
+    };
+    let order: Vec<String> = record.0.iter().filter_map(kinds).collect();
+    let expected = ["limits 0", "launch 0", "limits 1", "launch 1", "limits 2", "end"];
+    let expected = expected.into_iter().filter(|it| weights >= 4 * cache || !it.starts_with("limits"));
+    assert_eq!(order, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_model_that_caches_hold_is_measured_without_probing_anything_and_one_line_says_so() {
+    let scratch = Scratch::new();
+    let (outcome, record) = run(&scratch, &[]);
+    assert!(record.entries("limits").is_empty());
+    let said = outcome.stdout.lines().filter(|line| line.contains("of limit")).collect::<Vec<_>>();
+    assert!(said.len() == 1 && said[0].starts_with("of limit: n/a, weights under "), "{}", outcome.stdout);
+}

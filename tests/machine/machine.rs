@@ -1,0 +1,367 @@
+//! What the machine is, and what samplers see beside a run: on this machine, and on one with a GPU whose driver is a stand-in.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::{Scratch, fake_engine, finish};
+
+const QUICK: [&str; 7] = ["-s", "decode", "--iterations", "2", "--warmup", "2", "--json"];
+
+fn json(command: &mut Command) -> Value {
+    let outcome = finish(command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+fn measure(scratch: &Scratch, engine: &PathBuf, options: &[&str]) -> Command {
+    let mut command = scratch.orchestrate();
+    command.args(QUICK).arg("-").args(options).arg("-e").arg(engine).arg("--results").arg(scratch.results());
+    command
+}
+
+fn gibibytes(count: u64) -> Value {
+    ((count << 30) as f64).into()
+}
+
+fn record_in(scratch: &Scratch) -> PathBuf {
+    let mut records = std::fs::read_dir(scratch.results()).unwrap().map(|entry| entry.unwrap().path());
+    records.find(|path| path.extension().is_some_and(|it| it == "jsonl")).unwrap()
+}
+
+#[test]
+fn the_machine_fits_eighty_columns_and_names_what_a_person_would_look_for() {
+    let outcome = finish(Scratch::new().orchestrate().args(["machine", "--no-probe"]));
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
+    for label in [
+        "machine ",
+        "CPU ",
+        "cores ",
+        "SIMD ",
+        "memory ",
+        "kernel ",
+        "container ",
+        "load ",
+        "energy ",
+        "GPU",
+        "versions ",
+    ] {
+        assert!(outcome.stdout.lines().any(|line| line.starts_with(label)), "{label}: {}", outcome.stdout);
+    }
+}
+
+#[test]
+fn a_record_says_of_the_machine_what_the_machine_says_of_itself() {
+    let scratch = Scratch::new();
+    let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
+    let record = Record::only_one_in(&scratch.results());
+    let (mut here, mut recorded) = (page["machine"].clone(), record.0[0]["machine"].clone());
+    for of_the_moment in ["load_average", "steal_share"] {
+        for machine in [&mut here, &mut recorded] {
+            machine.as_object_mut().unwrap().remove(of_the_moment);
+        }
+    }
+    for machine in [&mut here, &mut recorded] {
+        machine["cpu"].as_object_mut().unwrap().remove("mhz");
+    }
+    assert_eq!(here, recorded);
+    assert_eq!(page["limits"], Value::Null);
+    assert!(page["fingerprint"].as_str().is_some_and(|it| it.len() >= 8), "{page}");
+    assert_eq!(page["fingerprint"], record.0[0]["fingerprint"]);
+    assert_eq!(page["orchestrate_version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
+    let scratch = Scratch::new();
+    let outcome = finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "2"]));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    let passes = record.entries("pass");
+    assert_eq!(passes.len(), 1, "{passes:?}");
+    assert_eq!(passes[0]["launch"], 0);
+    let held = &passes[0]["held"];
+    let bytes = |name: &str| held[name].as_u64().unwrap();
+    assert!(bytes("resident_bytes") > 100_000 && bytes("pss_bytes") <= bytes("resident_bytes"), "{held}");
+    assert!(passes[0]["requests"].as_u64() >= Some(1) && passes[0]["new_tokens"].as_u64() > Some(0));
+    assert_eq!(record.entries("sample").len(), 2 * 4, "two blocks of two warm-ups and two rounds");
+    let samples = record.entries("sample");
+    let measured = samples.iter().filter(|it| it["role"] == "measured" && it["index"] == 0);
+    assert!(
+        measured.clone().count() == 2 && measured.clone().all(|it| it["held"].is_object()),
+        "{samples:?}"
+    );
+    let first = &samples[0]["held"];
+    assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
+    // Peak memory of one process is what the kernel counted of it, whoever else maps its program.
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let resources = &report["cases"][0]["resources"];
+    let peak = samples.iter().filter_map(|it| it["peak_resident_bytes"].as_u64()).max().unwrap() as f64;
+    assert!((resources["peak_bytes"].as_f64().unwrap() - peak).abs() < 0.2 * peak, "{resources} {peak}");
+    assert!(
+        resources["weights_bytes"] == 4_000_000.0 && resources["device_bytes"] == Value::Null,
+        "{resources}"
+    );
+}
+
+#[test]
+fn an_engine_that_dies_while_samplers_look_on_is_a_row_and_keeps_its_samples() {
+    let scratch = Scratch::new();
+    let engine = scratch
+        .script("exits", &format!("exec '{}' --fault exits_at_sample --at 4", fake_engine().display()));
+    let outcome = finish(&mut measure(&scratch, &engine, &["--blocks", "1"]));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    let failures = record.entries("failure");
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!((&failures[0]["when"], &failures[0]["kind"]), (&"the sampled pass".into(), &"exited".into()));
+    assert_eq!((record.entries("sample").len(), record.entries("pass").len()), (4, 0));
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn a_gpu_stands_on_the_page_with_what_speaks_against_measuring_on_it() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    let mut asked = scratch.orchestrate();
+    let page =
+        json(asked.args(["machine", "--no-probe", "--format", "json"]).env("LD_LIBRARY_PATH", &driver));
+    let gpu = &page["machine"]["gpus"][0];
+    assert_eq!(
+        (&gpu["name"], &gpu["driver"], &gpu["cuda"]),
+        (&"Pretence 9000".into(), &"570.86.10".into(), &"12.8".into())
+    );
+    assert_eq!(
+        (gpu["memory_bytes"].as_u64(), gpu["memory_used_bytes"].as_u64()),
+        (Some(80 << 30), Some(2 << 30))
+    );
+    assert_eq!((gpu["clock_mhz"].as_u64(), gpu["max_memory_clock_mhz"].as_u64()), (Some(1500), Some(2619)));
+    assert_eq!(
+        (&gpu["compute_capability"], &gpu["ecc"], &gpu["mig"]),
+        (&"9.0".into(), &true.into(), &Value::Null)
+    );
+    assert_eq!(gpu["processes"][0]["bytes"].as_u64(), Some(1 << 30));
+    assert!(page["energy"].as_array().unwrap().iter().any(|it| it["name"] == "gpu-0"), "{page}");
+    let warned = page["warnings"].to_string();
+    assert!(warned.contains("other programs use GPU 0 (process 4194303)"), "{warned}");
+    assert!(
+        warned.contains("GPU 0 may draw 350 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700"),
+        "{warned}"
+    );
+    let without = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    assert_ne!(without["fingerprint"], page["fingerprint"]);
+}
+
+#[test]
+fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    let engine = fake_engine().to_path_buf();
+    let mut asked = measure(&scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
+    let report = json(asked.env("LD_LIBRARY_PATH", &driver));
+    let record = Record::only_one_in(&scratch.results());
+    let header = &record.0[0];
+    assert_eq!(header["machine"]["energy_counters"][0]["name"], "gpu-0");
+    assert_eq!(header["fingerprint"], report["fingerprint"]);
+    let idle = record.entries("idle");
+    let counted = |entry: &Value| {
+        let energy = entry["energy"].as_array().unwrap().iter();
+        energy
+            .filter(|it| it["counter"] == "gpu-0")
+            .map(|it| it["microjoules"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!((idle.len(), counted(idle[0])), (1, 1_500_000));
+    let passes = record.entries("pass");
+    assert_eq!(passes.len(), 1);
+    assert!(counted(passes[0]) >= 1_000_000_000, "{passes:?}");
+    assert!(passes[0]["requests"].as_u64() > Some(1), "it is to last: {passes:?}");
+    let gpu = &passes[0]["gpus"][0];
+    assert_eq!(
+        (&gpu["utilisation_percent"], &gpu["throttled_by"]),
+        (&83.into(), &serde_json::json!(["sw_power_cap"]))
+    );
+    let resources = &report["cases"][0]["resources"];
+    assert_eq!(resources["gpu_percent"], 83.0);
+    assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
+    assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
+    // None of the processes that the driver names is the engine's.
+    assert_eq!(resources["device_bytes"], Value::Null);
+}
+
+/// Two GPUs of which the second is the only one that engines see, and compute on.
+fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
+    let driver = crate::support::driver::present(scratch);
+    let told = scratch.join("told");
+    let script = format!(
+        "echo \"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\" > '{}'; exec '{}' --memory-bytes 500000000",
+        told.display(),
+        fake_engine().display()
+    );
+    let engine = scratch.script("on-a-gpu", &script);
+    let mut asked = measure(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
+    asked.env("LD_LIBRARY_PATH", &driver).env("CUDA_VISIBLE_DEVICES", "1").env_remove("CUDA_DEVICE_ORDER");
+    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more.iter().copied());
+    let report = json(&mut asked);
+    assert_eq!(std::fs::read_to_string(told).unwrap(), "PCI_BUS_ID 1\n");
+    report
+}
+
+#[test]
+fn cuda_0_is_the_gpu_that_engines_see_first_and_memory_is_what_the_driver_counts_of_their_processes() {
+    let scratch = Scratch::new();
+    let report = on_the_second(&scratch, &[("STAND_IN_PROCESSES", "own")]);
+    let resources = &report["cases"][0]["resources"];
+    assert_eq!(resources["gpus"], serde_json::json!([1]));
+    assert_eq!(
+        (&resources["device_bytes"], &resources["device_bytes_from"]),
+        (&gibibytes(2), &"processes".into())
+    );
+    // What the engine states stays beside it, and what the whole device grew by too.
+    assert_eq!(resources["device_stated_bytes"], 1e9);
+    assert_eq!(resources["device_growth_bytes"], gibibytes(3));
+    assert_eq!((&resources["gpu_watts"], &resources["gpu_percent"]), (&70.0.into(), &83.0.into()));
+    assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
+    let record = Record::only_one_in(&scratch.results());
+    let machine = &record.0[0]["machine"];
+    assert_eq!(machine["cuda"], serde_json::json!({"device_order": "PCI_BUS_ID", "visible_devices": "1"}));
+    assert_eq!(machine["gpus"][1]["pci"], "00000000:1C:00.0");
+}
+
+#[test]
+fn a_driver_that_counts_by_a_hosts_numbers_leaves_what_the_whole_device_grew_by() {
+    let scratch = Scratch::new();
+    let report = on_the_second(&scratch, &[("STAND_IN_ENERGY", "none")]);
+    let resources = &report["cases"][0]["resources"];
+    assert_eq!(
+        (&resources["device_bytes"], &resources["device_bytes_from"]),
+        (&gibibytes(3), &"growth".into())
+    );
+    assert_eq!(
+        (&resources["gpus"], &resources["device_process_bytes"]),
+        (&serde_json::json!([1]), &Value::Null)
+    );
+    // Without a counter of energy there is none, and power all the same.
+    assert_eq!((&resources["joules_per_token"], &resources["gpu_watts"]), (&Value::Null, &70.0.into()));
+    let record = Record::only_one_in(&scratch.results());
+    let launch = record.entries("launch").last().copied().unwrap().clone();
+    assert_eq!(launch["gpus_before"][1], serde_json::json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
+    let table = finish(scratch.orchestrate().arg("report").arg(record_in(&scratch)).arg("--resources"));
+    let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("as the whole device grew since before the launch"), "{table:?}");
+}
+
+#[test]
+fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_each() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_DEVICE_ORDER");
+    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_VISIBLE_DEVICES", "MIG-2234")]);
+    let outcome = finish(&mut asked);
+    assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "MIG 1g.10gb + 1g.10gb",
+        "`--device cuda:0`",
+        "no engine sees it",
+        "412 of 350 W",
+        "memory clock 2600 of 2619 MHz",
+    ] {
+        assert!(words.contains(said), "{said}: {}", outcome.stdout);
+    }
+    // Who chose an order has it, and then nobody knows which is which.
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
+    asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
+    let outcome = finish(&mut asked);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
+    // Counted as the slots lie, a part is still the first or the only one that is shown.
+    let mut asked = scratch.orchestrate();
+    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
+    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
+    let outcome = finish(&mut asked);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("name one: CUDA_VISIBLE_DEVICES=MIG-"), "{}", outcome.stdout);
+    assert!(!words.contains("CUDA_DEVICE_ORDER"), "{}", outcome.stdout);
+}
+
+#[test]
+fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    let engine = fake_engine().to_path_buf();
+    let report = json(measure(&scratch, &engine, &["--blocks", "1"]).env("LD_LIBRARY_PATH", &driver));
+    let resources = &report["cases"][0]["resources"];
+    for name in ["gpu_percent", "device_bytes"] {
+        assert_eq!(resources[name], Value::Null, "{resources}");
+    }
+    // The machine that this runs on may count what its processors draw.
+    let package =
+        report["machine"]["energy_counters"].as_array().unwrap().iter().any(|it| it["name"] != "gpu-0");
+    assert!(package || resources["joules_per_token"].is_null(), "{resources}");
+}
+
+#[test]
+fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_the_remedy() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
+    // Of a budget the pass has a part, and no machine is so busy that it uses this one up.
+    let report = json(asked.args(["--budget", "300s"]).env("LD_LIBRARY_PATH", &driver));
+    let warnings = report["warnings"].to_string();
+    let slowed =
+        "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";
+    assert!(warnings.contains(slowed), "{warnings}");
+    assert!(warnings.contains("other programs use GPU 0"), "{warnings}");
+    // None of the processes that the driver names is the engine's.
+    assert_eq!(report["cases"][0]["resources"]["device_bytes"], Value::Null);
+}
+
+#[test]
+fn gpus_that_no_engine_of_the_plan_can_use_are_not_warned_of() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    for (device, visible, expected) in
+        [("cuda", "-1", &[][..]), ("cuda:1", "3,2", &["GPU 2"]), ("cpu,cuda", "3", &["GPU 3"])]
+    {
+        let results = scratch.join(&format!("of {visible}"));
+        let mut asked = scratch.orchestrate();
+        asked.args(QUICK).args(["-", "--blocks", "1", "--device", device, "-e"]).arg(fake_engine());
+        asked.arg("--results").arg(&results).env("LD_LIBRARY_PATH", &driver);
+        asked
+            .envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)])
+            .env_remove("CUDA_DEVICE_ORDER");
+        finish(&mut asked);
+        let record = Record::only_one_in(&results);
+        let warned: Vec<String> = record
+            .entries("warning")
+            .iter()
+            .map(|it| it["message"].as_str().unwrap().to_string())
+            .filter(|it| it.starts_with("machine: ") && it.contains("GPU"))
+            .collect();
+        // Two of each: who else is on it, and what it may draw.
+        assert_eq!(warned.len(), 2 * expected.len(), "{device} {visible}: {warned:?}");
+        assert!(expected.iter().all(|gpu| warned.iter().all(|it| it.contains(gpu))), "{warned:?}");
+    }
+}
+
+#[test]
+fn without_a_counter_of_energy_nobody_waits_and_nothing_is_zero() {
+    let scratch = Scratch::new();
+    let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
+    let report = json(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
+    let record = Record::only_one_in(&scratch.results());
+    // On a machine that has one this shows that there is no second look.
+    assert_eq!(record.entries("idle").len(), usize::from(readable > 0));
+    if readable == 0 {
+        assert_eq!(report["cases"][0]["resources"]["joules_per_token"], Value::Null);
+        assert_eq!(record.entries("pass")[0]["requests"], 1);
+    }
+}

@@ -1,0 +1,372 @@
+//! `orchestrate model convert`: the same model in another form, to the last bit where the form allows it.
+
+use std::path::{Path, PathBuf};
+
+use model_files::{ModelFacts, ModelFolder};
+use serde_json::{Map, Value, json};
+
+use crate::support::Scratch;
+use crate::support::models::{
+    ARCHITECTURES, assert_refused, contents, numbers, pulled, replaced, sparse_model,
+};
+use crate::support::snapshot::assert_snapshot;
+
+fn convert(scratch: &Scratch, model: &Path, to: &str, dtype: Option<&str>, out: &str) -> PathBuf {
+    let mut words = vec!["convert", model.to_str().unwrap(), "--to", to, "--out", out];
+    words.extend(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
+    scratch.made(&words)
+}
+
+/// As `model info --identity` prints it.
+fn identity(scratch: &Scratch, model: &Path) -> String {
+    let outcome = scratch.model(&["info", model.to_str().unwrap(), "--identity", "--json"]);
+    let facts: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    let identity = facts["identity"].as_str().unwrap();
+    assert!(identity.len() == 32 && identity.chars().all(|digit| digit.is_ascii_hexdigit()), "{identity}");
+    identity.into()
+}
+
+// There and back.
+
+#[test]
+fn every_architecture_goes_to_gguf_and_comes_back_the_same_in_f32() {
+    ARCHITECTURES.iter().for_each(|architecture| there_and_back(architecture, "f32"));
+}
+
+#[test]
+fn every_architecture_goes_to_gguf_and_comes_back_the_same_in_bf16() {
+    ARCHITECTURES.iter().for_each(|architecture| there_and_back(architecture, "bf16"));
+}
+
+fn there_and_back(architecture: &str, dtype: &str) {
+    let scratch = Scratch::new();
+    let here = scratch.synth(&format!("tiny-{architecture}"), dtype, "here");
+    let there = convert(&scratch, &here, "gguf", None, "there.gguf");
+    let back = convert(&scratch, &there, "safetensors", None, "back");
+    let same = std::fs::read(here.join("model.safetensors")).unwrap()
+        == std::fs::read(back.join("model.safetensors")).unwrap();
+    assert!(same, "{architecture}: the weights have changed");
+
+    let [one, other] = [&here, &back].map(|path| ModelFolder::open(path).unwrap());
+    let mut expected = one.config.clone();
+    expected.raw = other.config.raw.clone();
+    if architecture == "mistral" {
+        // GGUF has one name for both, and they are the same network.
+        expected.architecture = "llama".into();
+    }
+    // GPT-2's config leaves it unsaid where it is four times the hidden size.
+    expected.intermediate_size = expected.intermediate_size.or(Some(4 * expected.hidden_size));
+    assert_eq!(other.config, expected);
+    assert_eq!(
+        other.config.raw.get("mlp_bias").is_some(),
+        architecture == "llama" || architecture == "mistral"
+    );
+    // What a config says beyond the fields that are common to all, or its absence means.
+    let window = if architecture == "phi3" { "sliding_window" } else { "no window" };
+    for key in ["rope_scaling", "rms_norm_eps", "layer_norm_epsilon", window] {
+        let [one, other] =
+            [&one, &other].map(|model| model.config.raw.get(key).filter(|value| !value.is_null()));
+        assert_eq!(one, other, "{architecture}: `{key}`");
+    }
+    for text in ["", "The keeper's lamp, 1 234 567 candles — naïve?\n\n  yes", "<s></s><|endoftext|>"] {
+        let [one, other] = [&one, &other].map(|model| model.tokenizer().unwrap().encode(text).unwrap());
+        assert_eq!(one, other, "{architecture}: {text:?}");
+    }
+    let names: Vec<_> = [&here, &there, &back].map(|path| identity(&scratch, path)).into();
+    assert!(names.iter().all(|name| *name == names[0]), "{architecture}: {names:?}");
+}
+
+#[test]
+fn the_embedded_model_goes_to_gguf_and_comes_back_the_same() {
+    let scratch = Scratch::new();
+    let here = model_files::resolve(None).unwrap();
+    let there = scratch.made(&["convert", "embedded", "--to", "gguf", "--out", "there.gguf"]);
+    let back = convert(&scratch, &there, "safetensors", None, "back");
+    assert!(numbers(&here) == numbers(&back));
+    let tokenizer = |path: &Path| ModelFolder::open(path).unwrap().tokenizer().unwrap();
+    let text = model_files::embedded::heldout_text().unwrap();
+    assert_eq!(tokenizer(&here).encode(&text).unwrap(), tokenizer(&back).encode(&text).unwrap());
+    assert_eq!(identity(&scratch, &here), identity(&scratch, &there));
+}
+
+// The name of the weights.
+
+#[test]
+fn the_identity_names_the_weights_and_nothing_else() {
+    let scratch = Scratch::new();
+    let one = scratch.synth("tiny-qwen2", "bf16", "one");
+    let name = identity(&scratch, &one);
+    assert_eq!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "bf16", "elsewhere")));
+    // The same numbers in another dtype are other weights to an engine.
+    assert_ne!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "f32", "wider")));
+    let seeded = scratch.made(&["synth", "tiny-qwen2", "--seed", "7", "--out", "seeded"]);
+    assert_ne!(name, identity(&scratch, &seeded));
+    // One bit, in the last tensor but one.
+    let weights = one.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let place = bytes.len() - 4096;
+    bytes[place] ^= 1;
+    std::fs::write(&weights, &bytes).unwrap();
+    assert_ne!(name, identity(&scratch, &one));
+}
+
+#[test]
+fn the_identity_is_known_once_it_was_computed() {
+    let scratch = Scratch::new();
+    let model = scratch.synth("tiny-qwen2", "bf16", "model");
+    let told = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
+    assert!(told(&[]).contains("identity       not computed yet"), "{}", told(&[]));
+    let name = identity(&scratch, &model);
+    assert!(told(&[]).contains(&format!("identity       {name}")), "{}", told(&[]));
+}
+
+// Other dtypes.
+
+#[test]
+fn blocks_keep_the_numbers_as_near_as_their_bits_allow() {
+    let scratch = Scratch::new();
+    let exact = scratch.synth("tiny-llama", "f32", "exact");
+    let exact_numbers = numbers(&exact);
+    for (dtype, bound) in [("q8_0", 0.007), ("q6_k", 0.025), ("q4_k", 0.085), ("q4_0", 0.1)] {
+        let narrowed = convert(&scratch, &exact, "gguf", Some(dtype), &format!("{dtype}.gguf"));
+        let widened = convert(&scratch, &narrowed, "safetensors", Some("f32"), &format!("{dtype}-again"));
+        let again = convert(&scratch, &widened, "gguf", Some("f32"), &format!("{dtype}-again.gguf"));
+        assert!(numbers(&again) == numbers(&narrowed), "{dtype}: f32 holds what the blocks hold");
+        for (name, values) in &numbers(&widened) {
+            let exact = &exact_numbers[name];
+            let square =
+                |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+            let apart = values.iter().zip(exact).map(|(one, other)| f64::from(one - other));
+            let error = (square(&mut apart.into_iter())
+                / square(&mut exact.iter().map(|value| f64::from(*value))))
+            .sqrt();
+            let is_norm = name.ends_with("norm.weight");
+            assert!(error <= if is_norm { 0.0 } else { bound }, "{dtype}, `{name}`: {error}");
+            assert!(is_norm || error > bound / 4.0, "{dtype}, `{name}`: {error} is better than its bits");
+        }
+    }
+}
+
+#[test]
+fn the_same_format_in_another_dtype_is_a_conversion_too() {
+    let scratch = Scratch::new();
+    let wide = scratch.synth("tiny-phi3", "f32", "wide");
+    let narrow = convert(&scratch, &wide, "safetensors", Some("bf16"), "narrow");
+    let synthesised = scratch.synth("tiny-phi3", "bf16", "synthesised");
+    assert!(contents(&narrow) == contents(&synthesised));
+    let blocks = scratch.synth("tiny-phi3", "q8_0", "q8_0.gguf");
+    let smaller = convert(&scratch, &blocks, "gguf", Some("q4_0"), "q4_0.gguf");
+    assert!(smaller.metadata().unwrap().len() < blocks.metadata().unwrap().len() * 6 / 10);
+}
+
+#[test]
+fn without_a_place_the_conversion_lies_beside_the_model() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-gpt2", "bf16", "models/mine");
+    let made = scratch.made(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
+    assert_eq!(made.canonicalize().unwrap(), scratch.join("models/mine-q8_0.gguf").canonicalize().unwrap());
+    let back = scratch.made(&["convert", "models/mine-q8_0.gguf", "--to", "safetensors", "--dtype", "f16"]);
+    assert_eq!(back.canonicalize().unwrap(), scratch.join("models/mine-q8_0-f16").canonicalize().unwrap());
+}
+
+#[test]
+fn a_model_that_was_named_and_not_pointed_at_is_converted_into_this_folder() {
+    let scratch = Scratch::new();
+    pulled(&scratch, "someone/tiny");
+    for (named, file) in [("embedded", "embedded-q8_0.gguf"), ("someone/tiny", "tiny-q8_0.gguf")] {
+        let mut command = scratch.orchestrate();
+        command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE").current_dir(&scratch.path);
+        let outcome = crate::support::finish(
+            command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]),
+        );
+        assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{file}\n")), "{}", outcome.stderr);
+    }
+    assert_eq!(scratch.everything(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
+}
+
+// What folders look like in the wild.
+
+/// One file becomes three, with an index, the way large models come.
+fn sharded(whole: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for (name, bytes) in contents(whole).into_iter().filter(|(name, _)| name != "model.safetensors") {
+        std::fs::write(to.join(name), bytes).unwrap();
+    }
+    let model = ModelFolder::open(whole).unwrap();
+    let bytes = std::fs::read(whole.join("model.safetensors")).unwrap();
+    let mut map = Map::new();
+    for shard in 0..3 {
+        let name = format!("model-0000{}-of-00003.safetensors", shard + 1);
+        let (mut header, mut data) = (Map::new(), Vec::new());
+        // Dealt out like cards, and backwards, so that no order is taken for granted.
+        for tensor in model.tensors.iter().rev().skip(shard).step_by(3) {
+            let (from, length) = (tensor.offset as usize, tensor.bytes as usize);
+            let offsets = [data.len(), data.len() + length];
+            data.extend(&bytes[from..from + length]);
+            header.insert(
+                tensor.name.clone(),
+                json!({ "dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": offsets }),
+            );
+            map.insert(tensor.name.clone(), name.clone().into());
+        }
+        let header = Value::Object(header).to_string();
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+        std::fs::write(to.join(name), file).unwrap();
+    }
+    let index = json!({ "metadata": {}, "weight_map": map });
+    std::fs::write(to.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn a_model_in_shards_converts_as_the_whole_one_does() {
+    let scratch = Scratch::new();
+    let whole = scratch.synth("tiny-gemma", "bf16", "one/model");
+    std::fs::create_dir(scratch.join("other")).unwrap();
+    sharded(&whole, &scratch.join("other/model"));
+    let shards = scratch.join("other/model");
+    assert_eq!(ModelFolder::open(&shards).unwrap().weights.len(), 3);
+    assert_eq!(identity(&scratch, &whole), identity(&scratch, &shards));
+    for (to, dtype) in [("gguf", "q8_0"), ("safetensors", "f32")] {
+        let one = convert(&scratch, &whole, to, Some(dtype), &format!("one.{to}"));
+        let other = convert(&scratch, &shards, to, Some(dtype), &format!("other.{to}"));
+        assert!(contents(&one) == contents(&other), "{to}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_gpt2_with_longer_names_is_the_same_model() {
+    let scratch = Scratch::new();
+    let plain = scratch.synth("tiny-gpt2", "f32", "one/model");
+    let long = scratch.synth("tiny-gpt2", "f32", "other/model");
+    let path = long.join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let renamed = header.into_iter().map(|(name, entry)| match name.starts_with("__") {
+        true => (name, entry),
+        false => (format!("transformer.{name}"), entry),
+    });
+    let header = Value::Object(renamed.collect()).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[8 + length..]].concat();
+    std::fs::write(&path, file).unwrap();
+    assert_eq!(identity(&scratch, &plain), identity(&scratch, &long));
+    let [one, other] = [(&plain, "one.gguf"), (&long, "other.gguf")]
+        .map(|(model, out)| std::fs::read(convert(&scratch, model, "gguf", None, out)).unwrap());
+    assert!(one == other);
+}
+
+#[test]
+fn what_the_network_has_no_place_for_is_named_and_not_silently_lost() {
+    let scratch = Scratch::new();
+    let model = scratch.synth("tiny-llama", "bf16", "model");
+    let path = model.join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let end = bytes.len() - 8 - length;
+    for (place, name) in ["adapter.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"].iter().enumerate()
+    {
+        let begin = end + 8 * place;
+        header.insert(
+            (*name).into(),
+            json!({ "dtype": "F32", "shape": [2], "data_offsets": [begin, begin + 8] }),
+        );
+    }
+    let header = Value::Object(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[8 + length..], &[0; 16]]
+        .concat();
+    std::fs::write(&path, file).unwrap();
+    let outcome = scratch.model(&["convert", "model", "--to", "gguf"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let note = "note: left out: 1 tensor that the config does not ask for, such as `adapter.weight`";
+    assert!(outcome.stderr.lines().any(|line| line == note), "{}", outcome.stderr);
+}
+
+// What is refused.
+
+#[test]
+fn a_piece_of_a_gguf_is_refused_with_how_pieces_become_one() {
+    let scratch = Scratch::new();
+    let path = scratch.synth("tiny-gpt2", "q8_0", "model-00001-of-00003.gguf");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let values = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 2;
+    bytes[16..24].copy_from_slice(&values.to_le_bytes());
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    // Two values of 64 bytes together, so that the tensors stay where they are aligned.
+    let count = [&text("split.count")[..], &2_u32.to_le_bytes(), &3_u16.to_le_bytes()].concat();
+    let filler = [&text("a.key.of.twenty.six.bytes.")[..], &0_u32.to_le_bytes(), &[0]].concat();
+    bytes.splice(24..24, [count, filler].concat());
+    std::fs::write(&path, bytes).unwrap();
+    for words in [&["info"][..], &["convert", "--to", "safetensors", "--dtype", "f32"]] {
+        let outcome = scratch.model(&[words, &["model-00001-of-00003.gguf"]].concat());
+        assert_refused(&outcome, 5, &["one of the 3 pieces", "hint: llama-gguf-split --merge"]);
+    }
+}
+
+#[test]
+fn conversions_that_make_no_sense_are_refused_with_what_does() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-llama", "bf16", "model");
+    let before = scratch.everything();
+    let convert = |name: &str, words: &[&str]| {
+        let mut command = scratch.orchestrate();
+        assert_snapshot(
+            name,
+            &scratch,
+            command.args(["model", "convert"]).args(words).current_dir(&scratch.path),
+        );
+        assert_eq!(scratch.everything(), before);
+    };
+    convert("model-convert-same", &["model", "--to", "safetensors"]);
+    convert("model-convert-quantised-safetensors", &["model", "--to", "safetensors", "--dtype", "q8_0"]);
+    convert("model-convert-unknown-format", &["model", "--to", "onnx"]);
+    convert("model-convert-no-model", &["no-such-model", "--to", "gguf"]);
+    convert("model-convert-taken", &["model", "--to", "safetensors", "--dtype", "f32", "--out", "model"]);
+}
+
+#[test]
+fn blocks_go_to_safetensors_only_when_a_dtype_for_them_is_named() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-llama", "q4_0", "model.gguf");
+    let outcome = scratch.model(&["convert", "model.gguf", "--to", "safetensors"]);
+    assert_refused(&outcome, 2, &["`q4_0` in safetensors", "hint: ", "--dtype bf16"]);
+}
+
+#[test]
+fn a_gguf_of_an_architecture_that_nobody_knows_here_is_refused_by_its_name_and_told_of_by_info() {
+    let scratch = Scratch::new();
+    let known = scratch.synth("tiny-llama", "bf16", "model.gguf");
+    let bytes = std::fs::read(&known).unwrap();
+    let value = |name: &[u8]| [&8_u32.to_le_bytes()[..], &5_u64.to_le_bytes(), name].concat();
+    let bytes = replaced(&replaced(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));
+    std::fs::write(&known, bytes).unwrap();
+    let outcome = scratch.model(&["convert", "model.gguf", "--to", "safetensors"]);
+    assert_refused(&outcome, 5, &["model `model`", "architecture `falco` is not one of `llama`"]);
+    let info = scratch.model(&["info", "model.gguf"]);
+    assert!(info.code == Some(0) && info.stdout.contains("architecture   falco"), "{info:?}");
+    let facts = ModelFacts::of(&ModelFolder::open(&known).unwrap()).unwrap();
+    assert!(facts.places.is_empty() && facts.parameters > 2_000_000, "{facts:?}");
+}
+
+#[test]
+fn an_interrupt_of_a_conversion_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    // Sparse: half a gigabyte of zeros that take no room, and a while to be made into blocks.
+    let config = json!({
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
+        "intermediate_size": 8192, "vocab_size": 1024, "max_position_embeddings": 128, "tie_word_embeddings": true
+    });
+    sparse_model(&scratch.join("model"), &config);
+    let before = scratch.everything();
+    let mut command = scratch.orchestrate();
+    command.args(["model", "convert", "model", "--to", "gguf", "--dtype", "q4_k", "--out", "new/model.gguf"]);
+    let running = crate::support::Running::start(command.current_dir(&scratch.path));
+    let begun = std::time::Instant::now();
+    while !scratch.everything().iter().any(|name| name.ends_with("/model.gguf")) {
+        assert!(begun.elapsed() < crate::support::BOUND, "it never began to write: {:?}", running.finish());
+        std::thread::yield_now();
+    }
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    assert_refused(&running.finish(), 130, &["interrupted"]);
+    assert_eq!(scratch.everything(), before);
+}

@@ -1,0 +1,295 @@
+//! `orchestrate model info`, `list` and `cache`: what a model is, and what is wrong with one that is none.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::models::{ARCHITECTURES, assert_refused, edit_json};
+use crate::support::snapshot::assert_snapshot;
+use crate::support::{Outcome, Scratch};
+
+fn info(scratch: &Scratch, words: &[&str]) -> Outcome {
+    scratch.model(&[&["info"], words].concat())
+}
+
+fn facts(scratch: &Scratch, model: &str) -> Value {
+    let outcome = info(scratch, &[model, "--json"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+// What it says.
+
+#[test]
+fn the_page_of_a_model() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-llama", "bf16", "tiny-llama");
+    let mut command = scratch.orchestrate();
+    command.args(["model", "info", "tiny-llama", "--identity"]);
+    assert_snapshot("model-info", &scratch, command.current_dir(&scratch.path));
+    scratch.synth("tiny-gpt2", "q4_k", "tiny-gpt2.gguf");
+    let mut command = scratch.orchestrate();
+    command.args(["model", "info", "tiny-gpt2.gguf"]);
+    assert_snapshot("model-info-gguf", &scratch, command.current_dir(&scratch.path));
+}
+
+#[test]
+fn every_page_is_read_at_eighty_columns() {
+    let scratch = Scratch::new();
+    for architecture in ARCHITECTURES {
+        for (dtype, end) in [("bf16", ""), ("q4_k", ".gguf")] {
+            let name = format!("tiny-{architecture}{end}");
+            scratch.synth(&format!("tiny-{architecture}"), dtype, &name);
+            let page = info(&scratch, &[&name, "--identity"]).stdout;
+            // A path is as long as it is, and must be there in one piece to be copied.
+            let wide = page.lines().find(|line| line.chars().count() > 80 && !line.starts_with("path "));
+            assert!(wide.is_none() && page.lines().count() > 15, "{name}: {wide:?}\n{page}");
+        }
+    }
+}
+
+#[test]
+fn both_formats_say_the_same_of_the_same_model() {
+    let scratch = Scratch::new();
+    for architecture in ARCHITECTURES {
+        let shape = format!("tiny-{architecture}");
+        scratch.synth(&shape, "f32", "folder");
+        scratch.synth(&shape, "f32", "file.gguf");
+        let (mut folder, mut file) = (facts(&scratch, "folder"), facts(&scratch, "file.gguf"));
+        for differing in ["name", "path", "format", "architecture_from"] {
+            assert_ne!(folder[differing].take(), file[differing].take(), "{architecture}: {differing}");
+        }
+        assert_ne!(folder["tokenizer"]["source"].take(), file["tokenizer"]["source"].take());
+        if architecture == "mistral" {
+            assert_eq!(file["architecture"], "llama");
+            file["architecture"] = "mistral".into();
+        }
+        // Factors of rotation are a tensor in one and a rule in the other.
+        let held = |facts: &mut Value| facts["weights_bytes"].take().as_u64().unwrap();
+        let (one, other) = (held(&mut folder), held(&mut file));
+        assert!(
+            other - one == if architecture == "llama" { 128 } else { 0 },
+            "{architecture}: {one} and {other}"
+        );
+        let (mut one, mut other) = (folder["dtypes"].take(), file["dtypes"].take());
+        assert!(one.as_object_mut().unwrap().len() == 1 && other.as_object_mut().unwrap().len() == 1);
+        assert_eq!(folder, file, "{architecture}");
+        std::fs::remove_dir_all(scratch.join("folder")).unwrap();
+        std::fs::remove_file(scratch.join("file.gguf")).unwrap();
+    }
+}
+
+#[test]
+fn parts_add_up_to_the_whole_and_a_token_reads_all_but_the_rows_that_are_looked_up() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-llama", "bf16", "untied");
+    scratch.synth("tiny-gemma", "bf16", "tied");
+    for (name, looked_up) in [("untied", 2048 * 256 * 2 - 256 * 2), ("tied", 0)] {
+        let facts = facts(&scratch, name);
+        let sum = |field: &str| {
+            facts["places"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|place| place[field].as_u64().unwrap())
+                .sum::<u64>()
+        };
+        assert_eq!(sum("parameters"), facts["parameters"].as_u64().unwrap(), "{name}");
+        assert_eq!(sum("bytes"), facts["weights_bytes"].as_u64().unwrap(), "{name}");
+        assert_eq!(facts["weight_bytes_per_token"].as_u64().unwrap(), sum("bytes") - looked_up, "{name}");
+    }
+    // Two layers, two heads of 64, keys and values, two bytes each.
+    assert_eq!(facts(&scratch, "untied")["kv_bytes_per_position"], 2 * 2 * 64 * 2 * 2);
+}
+
+#[test]
+fn a_model_that_is_not_named_is_the_embedded_one() {
+    let scratch = Scratch::new();
+    let outcome = info(&scratch, &["--json"]);
+    let facts: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert!(facts["parameters"].as_u64().unwrap() > 1_000_000, "{outcome:?}");
+    assert_eq!(facts["architecture"], "llama");
+}
+
+#[test]
+fn names_that_a_terminal_would_act_on_are_shown_and_not_obeyed() {
+    let scratch = Scratch::new();
+    let model = scratch.synth("tiny-llama", "bf16", "a\u{1b}[31mred\nname");
+    let outcome = info(&scratch, &[model.file_name().unwrap().to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!outcome.stdout.contains('\u{1b}'), "{outcome:?}");
+    assert_eq!(outcome.stdout.lines().next().unwrap().split_whitespace().next(), Some("model"));
+}
+
+#[test]
+fn shapes_that_can_be_made_are_listed() {
+    let outcome = Scratch::new().model(&["list"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for (name, _) in model_files::SHAPES {
+        assert!(
+            outcome.stdout.lines().any(|line| line.starts_with(&format!("  {name} "))),
+            "{name}: {outcome:?}"
+        );
+    }
+    assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
+}
+
+// What a model is taken for.
+
+#[test]
+fn a_model_of_another_architecture_than_expected_is_refused_at_once() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-llama", "bf16", "folder");
+    scratch.synth("tiny-mistral", "bf16", "file.gguf");
+    let outcome = info(&scratch, &["folder", "--model-type", "gpt2"]);
+    assert_refused(&outcome, 2, &["model type mismatch: expected `gpt2`, found `llama`"]);
+    let outcome = info(&scratch, &["file.gguf", "--model-type", "qwen2"]);
+    assert_refused(&outcome, 2, &["model type mismatch: expected `qwen2`, found `llama`"]);
+    for (model, is) in [("folder", "llama"), ("file.gguf", "llama"), ("file.gguf", "mistral")] {
+        assert_eq!(info(&scratch, &[model, "--model-type", is]).code, Some(0), "{model} {is}");
+    }
+}
+
+/// A folder whose config was changed.
+fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Scratch {
+    let scratch = Scratch::new();
+    let model = scratch.synth(&format!("tiny-{architecture}"), "bf16", "model");
+    edit_json(&model.join("config.json"), edit);
+    scratch
+}
+
+#[test]
+fn a_config_that_says_another_architecture_than_the_tensors_is_a_mismatch() {
+    let scratch = with_config("llama", |config| drop(config.insert("model_type".into(), "gpt2".into())));
+    let said = ["model type mismatch: `model/config.json` says `gpt2`, and its tensors are those of `llama`"];
+    assert_refused(&info(&scratch, &["model"]), 5, &said);
+    let scratch = with_config("qwen2", |config| drop(config.insert("model_type".into(), "phi3".into())));
+    let said = ["model type mismatch: `model/config.json` says `phi3`, and its tensors are those of `qwen2`"];
+    assert_refused(&info(&scratch, &["model"]), 5, &said);
+}
+
+#[test]
+fn a_config_that_does_not_say_what_it_is_is_told_by_its_class_or_its_tensors() {
+    for architecture in ARCHITECTURES {
+        let scratch = with_config(architecture, |config| drop(config.remove("model_type")));
+        let by_class = facts(&scratch, "model");
+        assert_eq!(by_class["architecture"], architecture);
+        assert_eq!(by_class["architecture_from"], "`architectures` of config.json");
+        edit_json(&scratch.join("model/config.json"), |config| drop(config.remove("architectures")));
+        std::fs::rename(scratch.join("model"), scratch.join(&format!("some-{architecture}-1b"))).unwrap();
+        let by_names = facts(&scratch, &format!("some-{architecture}-1b"));
+        assert_eq!(by_names["architecture"], architecture);
+        assert!(
+            by_names["architecture_from"].as_str().unwrap().contains("the names of its tensors"),
+            "{by_names}"
+        );
+    }
+}
+
+// What is wrong with a model.
+
+#[test]
+fn a_config_that_lacks_a_key_or_has_nonsense_in_it_is_refused_with_the_file_and_the_key() {
+    let keys = ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"];
+    let nonsense =
+        [json!(null), json!(0), json!(-1), json!(1.5), json!("x"), json!([1]), json!({}), json!(1e300)];
+    let scratch = with_config("llama", |_| ());
+    let path = scratch.join("model/config.json");
+    let whole = std::fs::read(&path).unwrap();
+    for key in keys {
+        for value in &nonsense {
+            std::fs::write(&path, &whole).unwrap();
+            edit_json(&path, |config| drop(config.insert(key.into(), value.clone())));
+            assert_refused(&info(&scratch, &["model"]), 5, &["`model/config.json`", &format!("`{key}`")]);
+        }
+    }
+    // Sizes that are sizes, and not those of the tensors.
+    for (key, value, tensor) in [
+        ("hidden_size", 128, "model.embed_tokens.weight"),
+        ("vocab_size", 4096, "model.embed_tokens.weight"),
+        ("intermediate_size", 513, "model.layers.0.mlp.gate_proj.weight"),
+        ("num_key_value_heads", 1, "model.layers.0.self_attn.k_proj.weight"),
+        ("num_hidden_layers", 3, "model.layers.2.input_layernorm.weight"),
+        ("num_hidden_layers", 1_000_000_000, "1000000000 layers"),
+    ] {
+        std::fs::write(&path, &whole).unwrap();
+        edit_json(&path, |config| drop(config.insert(key.into(), value.into())));
+        assert_refused(&info(&scratch, &["model"]), 5, &["model/config.json`", tensor]);
+    }
+}
+
+#[test]
+fn a_tokenizer_of_another_vocabulary_is_refused_with_its_file() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-gpt2", "bf16", "model");
+    edit_json(&scratch.join("model/tokenizer.json"), |tokenizer| {
+        let mut more = tokenizer["added_tokens"][0].clone();
+        (more["id"], more["content"]) = (2048.into(), "<one-too-many>".into());
+        tokenizer["added_tokens"].as_array_mut().unwrap().push(more);
+    });
+    let said = ["`model/tokenizer.json`", "another vocabulary"];
+    assert_refused(&info(&scratch, &["model"]), 5, &said);
+    assert_refused(&scratch.model(&["convert", "model", "--to", "gguf"]), 5, &said);
+    assert!(!scratch.join("model-bf16.gguf").exists());
+}
+
+#[test]
+fn a_model_without_a_tokenizer_is_a_model() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-gpt2", "bf16", "model");
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::remove_file(scratch.join("model").join(name)).unwrap();
+    }
+    let page = info(&scratch, &["model"]).stdout;
+    assert!(page.contains("tokenizer      none"), "{page}");
+    let made = scratch.made(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
+    assert!(facts(&scratch, made.to_str().unwrap())["tokenizer"].is_null());
+}
+
+#[test]
+fn what_is_no_model_is_refused_with_what_would_be_one() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("empty")).unwrap();
+    std::fs::write(scratch.join("notes.txt"), "x").unwrap();
+    assert_refused(
+        &info(&scratch, &["empty"]),
+        5,
+        &["model `empty`: neither `*.safetensors` nor a `.gguf` file"],
+    );
+    assert_refused(
+        &info(&scratch, &["notes.txt"]),
+        5,
+        &["model `notes.txt`: expected a folder or a `.gguf` file"],
+    );
+    assert_refused(&info(&scratch, &["nowhere"]), 2, &["no model at `nowhere`", "hint: "]);
+    assert_refused(
+        &info(&scratch, &["meta-llama/Llama-3.2-1B"]),
+        2,
+        &["orchestrate model pull meta-llama/Llama-3.2-1B"],
+    );
+    for name in ["a.gguf", "b.gguf"] {
+        scratch.synth("tiny-gpt2", "q8_0", &format!("both/{name}"));
+    }
+    assert_refused(
+        &info(&scratch, &["both"]),
+        5,
+        &["2 `.gguf` files", "hint: name one of them: `both/a.gguf`"],
+    );
+}
+
+// The cache, while nothing is in it.
+
+#[test]
+fn an_empty_cache_says_so_and_what_is_no_size_is_refused() {
+    let scratch = Scratch::new();
+    let cache = |words: &[&str]| scratch.model(&[&["cache"], words].concat());
+    assert_eq!(cache(&[]).stdout, "0 B in 0 conversions, of 20.0 GB that may be kept\n");
+    assert_eq!(cache(&["--clear"]).stdout, "removed 0 B\n");
+    for size in ["", "much", "-1GB", "20 apples"] {
+        assert_refused(&cache(&[&format!("--limit={size}")]), 2, &["`20GB`"]);
+    }
+    assert_eq!(cache(&["--limit", "1.5GB"]).stdout, "conversions are kept up to 1.50 GB; removed 0 B\n");
+    assert_eq!(cache(&["--list"]).stdout, "0 B in 0 conversions, of 1.50 GB that may be kept\n");
+    assert_eq!(cache(&["--list", "--clear"]).code, Some(2));
+    assert!(Path::new(&scratch.join("home/conversions/limit")).is_file());
+}

@@ -1,0 +1,483 @@
+//! `orchestrate model pull` and `model list` against a hub of the test's own: what comes, what is kept, what is refused.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use model_files::ModelFolder;
+use nix::sys::signal::Signal;
+
+use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, part};
+use crate::support::{Outcome, Running, Scratch, command, finish, root};
+
+const TINY: &str = "someone/tiny-model";
+const WEIGHTS: &str = "model.safetensors";
+const TOKEN: &str = "hf_aSecretThatNobodyShouldSee";
+
+/// A hub that has the embedded model under another name.
+fn hub() -> FakeHub {
+    FakeHub::of_folder(TINY, &root().join("models/embedded"))
+}
+
+fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
+    let mut command = scratch.orchestrate();
+    for name in [
+        "HF_TOKEN",
+        "HF_TOKEN_PATH",
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "HF_HUB_OFFLINE",
+        "HF_HUB_DOWNLOAD_TIMEOUT",
+    ] {
+        command.env_remove(name);
+    }
+    for name in ["http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(name).env_remove(name.to_uppercase());
+    }
+    command.env("HF_ENDPOINT", hub.endpoint()).env("HF_HOME", home(scratch)).args(words);
+    command
+}
+
+fn pull(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Outcome {
+    finish(&mut orchestrate(scratch, hub, &[&["model", "pull"], words].concat()))
+}
+
+fn home(scratch: &Scratch) -> PathBuf {
+    scratch.join("hf")
+}
+
+fn cached(scratch: &Scratch) -> PathBuf {
+    home(scratch).join("hub/models--someone--tiny-model")
+}
+
+fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
+    let snapshot = cached(scratch).join("snapshots").join(COMMIT);
+    assert_eq!(outcome.stdout, format!("{}\n", snapshot.display()), "{outcome:?}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let (pulled, own) = (std::fs::read(snapshot.join(WEIGHTS)), root().join("models/embedded").join(WEIGHTS));
+    assert!(pulled.unwrap() == std::fs::read(own).unwrap(), "the weights are not those of the hub");
+}
+
+#[track_caller]
+fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{outcome:?}");
+    for word in words {
+        assert!(outcome.stderr.contains(word), "expected `{word}`:\n{}", outcome.stderr);
+    }
+}
+
+/// Every file and link under a folder, by its path in it.
+fn everything_in(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(everything_in(&entry.path()).iter().map(|it| format!("{name}/{it}"))),
+            false => found.push(name),
+        }
+    }
+    found.sort();
+    found
+}
+
+// What comes.
+
+#[test]
+fn a_model_is_pulled_whole_and_opens_and_is_found_by_its_name() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let outcome = pull(&scratch, &hub, &[TINY]);
+    assert_pulled(&outcome, &scratch);
+    let model = ModelFolder::open(outcome.stdout.trim()).unwrap();
+    assert_eq!((model.name.as_str(), model.config.architecture.as_str()), (TINY, "llama"));
+    assert!(model.tokenizer().is_ok() && !model.config.eos_ids.is_empty());
+    // Texts that no engine reads stay there.
+    assert!(!everything_in(&model.path).contains(&"heldout.txt".to_string()));
+    assert!(
+        outcome.stderr.contains("5 files (") && outcome.stderr.contains("  model.safetensors ("),
+        "{outcome:?}"
+    );
+
+    let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
+    let row = list.stdout.lines().find(|line| line.starts_with(TINY)).unwrap_or_default();
+    assert!(row.contains("safetensors") && row.contains("llama"), "{list:?}");
+    let mut request = orchestrate(&scratch, &hub, &["request", "sh", "ttft", "-m", TINY]);
+    let request = finish(&mut request);
+    assert!(request.code == Some(0) && request.stdout.contains(COMMIT), "{request:?}");
+}
+
+#[test]
+fn other_programs_find_what_was_pulled() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    assert_pulled(&pull(&scratch, &hub, &[&format!("{TINY}@v1.0")]), &scratch);
+    let cache = hf_hub::Cache::new(home(&scratch).join("hub"));
+    let repository = hf_hub::Repo::with_revision(TINY.into(), hf_hub::RepoType::Model, "v1.0".into());
+    let found = cache.repo(repository).get("config.json").unwrap();
+    assert!(found.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{found:?}");
+    // A tag is not the usual revision, and does not pass for it.
+    assert_eq!(cache.model(TINY.into()).get("config.json"), None);
+    let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
+    assert!(list.stdout.contains(&format!("{TINY}@v1.0 ")), "{list:?}");
+}
+
+#[test]
+fn a_second_pull_fetches_nothing() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+    hub.requests();
+    let again = pull(&scratch, &hub, &[TINY]);
+    assert_pulled(&again, &scratch);
+    assert!(again.stderr.contains("all here already"), "{again:?}");
+    let paths: Vec<_> = hub.requests().into_iter().map(|it| it.path).collect();
+    assert_eq!(paths, [format!("/api/models/{TINY}/revision/main?blobs=true")]);
+}
+
+#[test]
+fn patterns_say_which_files() {
+    let files = ["a-q4.gguf", "a-q8.gguf", "config.json", "pytorch_model.bin", "deep/b.gguf"];
+    let hub = FakeHub::start(TINY, files.map(|name| File::new(name, name)).into());
+    let scratch = Scratch::new();
+    let pulled = pull(&scratch, &hub, &[TINY, "--file", "*q8*", "--file", "c?nfig.json", "--file", "deep/*"]);
+    assert_eq!(pulled.code, Some(0), "{pulled:?}");
+    let folder = PathBuf::from(pulled.stdout.trim());
+    assert_eq!(everything_in(&folder), ["a-q8.gguf", "config.json", "deep/b.gguf"]);
+    assert_eq!(std::fs::read(folder.join("deep/b.gguf")).unwrap(), b"deep/b.gguf");
+
+    let nothing = pull(&scratch, &hub, &[TINY, "--file", "*.safetensors"]);
+    assert_refused(&nothing, 5, &["no file matches `*.safetensors`", "  a-q4.gguf", "9 B"]);
+    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["several `.gguf` files", "hint: say which: `--file"]);
+    assert_refused(
+        &pull(&scratch, &hub, &[TINY, "--file", "*.bin"]),
+        5,
+        &["`pytorch_model.bin` may run code"],
+    );
+}
+
+#[test]
+fn a_repository_that_was_renamed_is_found_under_its_old_name() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    hub.answer(|request| {
+        let path = request.path.contains("someone/old").then(|| request.path.replace("someone/old", TINY))?;
+        Some(Reply::of(307).with("Location", path))
+    });
+    let outcome = pull(&scratch, &hub, &["someone/old"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
+    assert!(list.stdout.contains("someone/old "), "{list:?}");
+}
+
+// What is interrupted.
+
+#[test]
+fn a_connection_that_is_cut_goes_on_where_it_stopped() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let mut cuts = [1000, 5000].into_iter();
+    let weights = hub.file(WEIGHTS).bytes.clone();
+    hub.answer(move |request| {
+        let reply = part(&weights, request.from);
+        request.is_at_store().then(|| Some(Reply { cut_after: Some(cuts.next()?), ..reply }))?
+    });
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+    let at_store: Vec<_> =
+        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.from).collect();
+    assert_eq!(at_store, [None, Some(1000), Some(6000)]);
+}
+
+#[test]
+fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let weights = hub.file(WEIGHTS).bytes.clone();
+    hub.answer(move |request| {
+        let stalled = Reply { cut_after: Some(7000), stall: true, ..Reply::bytes(&weights) };
+        request.is_at_store().then_some(stalled)
+    });
+    let begun = Running::start(&mut orchestrate(&scratch, &hub, &["model", "pull", TINY]));
+    let unfinished = cached(&scratch).join("blobs").join(format!("{}.incomplete", hub.file(WEIGHTS).hash()));
+    let deadline = std::time::Instant::now() + crate::support::BOUND;
+    while !unfinished.metadata().is_ok_and(|it| it.len() == 7000) {
+        assert!(std::time::Instant::now() < deadline, "the first bytes never came");
+        std::thread::yield_now();
+    }
+    begun.signal(Signal::SIGINT);
+    let interrupted = begun.finish();
+    assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
+    assert!(interrupted.stderr.contains("another pull goes on from there"), "{interrupted:?}");
+    // Half a model is no model.
+    assert!(!cached(&scratch).join("snapshots").exists());
+
+    hub.answer(|_| None);
+    hub.requests();
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+    let requests = hub.requests();
+    let at_store: Vec<_> = requests.iter().filter(|it| it.is_at_store()).map(|it| it.from).collect();
+    assert_eq!(at_store, [Some(7000)]);
+    // The small files had come, and do not come again.
+    assert!(!requests.iter().any(|it| it.is_for("config.json")), "{requests:?}");
+}
+
+#[test]
+fn a_store_that_falls_silent_is_asked_again() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let weights = hub.file(WEIGHTS).bytes.clone();
+    hub.answer(move |request| {
+        let stalled = Reply { cut_after: Some(1000), stall: true, ..Reply::bytes(&weights) };
+        (request.is_at_store() && request.from.is_none()).then_some(stalled)
+    });
+    let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
+    assert_pulled(&finish(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1")), &scratch);
+    let at_store: Vec<_> =
+        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.from).collect();
+    // On a busy machine a second may pass before anything came, too, and then it is asked for the whole again.
+    assert!(at_store[0].is_none() && at_store.contains(&Some(1000)), "{at_store:?}");
+}
+
+#[test]
+fn two_pulls_do_not_write_one_file() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let locks = home(&scratch).join("hub/.locks/models--someone--tiny-model");
+    std::fs::create_dir_all(&locks).unwrap();
+    let other = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
+    other.lock().unwrap();
+    assert_refused(
+        &pull(&scratch, &hub, &[TINY]),
+        5,
+        &["another program is fetching `model.safetensors`", "hint: "],
+    );
+    drop(other);
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+}
+
+#[test]
+fn a_store_that_cannot_resume_is_asked_for_the_whole_again() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let weights = hub.file(WEIGHTS).bytes.clone();
+    hub.answer(move |request| {
+        let cut_after = request.from.is_none().then_some(1000);
+        request.is_at_store().then(|| Reply { cut_after, ..Reply::bytes(&weights) })
+    });
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+}
+
+#[test]
+fn a_hub_that_has_too_much_to_do_is_asked_again_and_not_for_ever() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let mut busy = 3;
+    hub.answer(move |_| {
+        busy -= 1;
+        (busy >= 0).then(|| Reply::of(if busy == 1 { 429 } else { 503 }).with("Retry-After", "0"))
+    });
+    let outcome = pull(&scratch, &hub, &[TINY]);
+    assert_pulled(&outcome, &scratch);
+    assert!(outcome.stderr.contains("503") && outcome.stderr.contains("429"), "{outcome:?}");
+
+    let scratch = Scratch::new();
+    hub.answer(|request| request.is_at_store().then(|| Reply::of(500).with("Retry-After", "0")));
+    let given_up = pull(&scratch, &hub, &[TINY]);
+    assert_refused(&given_up, 5, &["`model.safetensors`", "500", "8 times in a row", "hint: "]);
+}
+
+// What is not believed.
+
+#[test]
+fn a_file_with_another_hash_is_refused_and_not_kept() {
+    for (name, kind) in [(WEIGHTS, "SHA-256"), ("config.json", "git hash")] {
+        let (scratch, hub) = (Scratch::new(), hub());
+        let mut wrong = hub.file(name).bytes.clone();
+        wrong[0] ^= 1;
+        let is_last_step = move |it: &Request| it.is_for(name) && (name != WEIGHTS || it.is_at_store());
+        hub.answer(move |request| is_last_step(request).then(|| Reply::bytes(&wrong)));
+        let outcome = pull(&scratch, &hub, &[TINY]);
+        assert_refused(
+            &outcome,
+            5,
+            &[&format!("`{name}` is not what the hub lists"), kind, "it was removed"],
+        );
+        let hash = hub.file(name).hash();
+        let kept: Vec<_> =
+            everything_in(&cached(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();
+        assert!(kept.is_empty(), "{kept:?}");
+        // The hub has come to its senses.
+        hub.answer(|_| None);
+        assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+    }
+}
+
+#[test]
+fn a_file_that_does_not_end_is_refused() {
+    let mut weights = File::new(WEIGHTS, vec![7; 3000]);
+    weights.listed_bytes = 2000;
+    let hub = FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]);
+    let scratch = Scratch::new();
+    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["more than the 2000 bytes"]);
+    let left = everything_in(&cached(&scratch).join("blobs"));
+    assert_eq!(left, [hub.file("config.json").hash()], "{left:?}");
+}
+
+#[test]
+fn a_repository_that_lists_a_file_outside_of_its_folder_writes_nothing() {
+    let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "x"), File::new("../evil", "x")];
+    let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
+    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["`../evil`, which leads out of its folder"]);
+    assert_eq!(everything_in(&scratch.path), Vec::<String>::new());
+}
+
+#[test]
+fn a_repository_whose_name_climbs_is_refused_before_anything_is_asked() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    for name in ["../evil", "/etc/passwd", "a/../b", "a/b@../c", "a/b/c", "a--b/c"] {
+        assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is no name of a re", "hint: "]);
+    }
+    assert_eq!(hub.requests(), []);
+}
+
+#[test]
+fn a_model_that_is_larger_than_the_disk_is_not_begun() {
+    let mut weights = File::new(WEIGHTS, "x");
+    weights.listed_bytes = 5_000_000_000_000_000;
+    let (scratch, hub) =
+        (Scratch::new(), FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]));
+    assert_refused(
+        &pull(&scratch, &hub, &[TINY]),
+        5,
+        &["needs 5000 TB more", " free\n", "hint: `HF_HUB_CACHE`"],
+    );
+    assert!(!hub.requests().iter().any(|it| it.path.contains("/resolve/")));
+}
+
+// Who asks.
+
+#[test]
+fn a_gated_model_asks_for_a_token_and_comes_with_it() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    hub.answer(|request| {
+        let known = request.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
+        let gated = request.path.contains("/resolve/") && !known;
+        gated.then(|| Reply::of(401).with("X-Error-Code", "GatedRepo"))
+    });
+    let refused = pull(&scratch, &hub, &[TINY]);
+    assert_refused(&refused, 5, &["401", "hint: accept the licence at http", "set HF_TOKEN"]);
+    let wrong = "hf_anotherSecret";
+    let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
+    let refused = finish(command.env("HF_TOKEN", wrong));
+    assert_refused(&refused, 5, &["the owner of the token in `HF_TOKEN`"]);
+    assert!(!refused.stderr.contains(wrong), "{refused:?}");
+
+    hub.requests();
+    let outcome = finish(command.env("HF_TOKEN", TOKEN));
+    assert_pulled(&outcome, &scratch);
+    assert!(!outcome.stderr.contains(TOKEN), "{outcome:?}");
+    // The store is another host, and none of its business who asks.
+    let requests = hub.requests();
+    let (at_store, at_hub): (Vec<_>, Vec<_>) =
+        requests.iter().partition(|it| it.host.starts_with("localhost"));
+    assert!(!at_store.is_empty() && at_store.iter().all(|it| it.authorization.is_none()), "{at_store:?}");
+    assert!(!at_hub.is_empty() && at_hub.iter().all(|it| it.authorization.is_some()), "{at_hub:?}");
+}
+
+#[test]
+fn the_token_of_a_log_in_is_used() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let sent = |command: &mut Command| {
+        finish(command);
+        hub.requests()[0].authorization.clone()
+    };
+    let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
+    assert_eq!(sent(&mut command), None);
+    std::fs::write(home(&scratch).join("token"), "hf_ofTheHome\n").unwrap();
+    assert_eq!(sent(&mut command).as_deref(), Some("Bearer hf_ofTheHome"));
+    std::fs::write(scratch.join("token"), "hf_ofTheFile\n").unwrap();
+    assert_eq!(
+        sent(command.env("HF_TOKEN_PATH", scratch.join("token"))).as_deref(),
+        Some("Bearer hf_ofTheFile")
+    );
+    assert_eq!(sent(command.env("HF_TOKEN", TOKEN)), Some(format!("Bearer {TOKEN}")));
+}
+
+// What is not there.
+
+#[test]
+fn a_repository_or_a_revision_that_is_not_there_is_named() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    assert_refused(
+        &pull(&scratch, &hub, &["someone/else"]),
+        5,
+        &["no model `someone/else` at http", "hint: "],
+    );
+    let no_revision = pull(&scratch, &hub, &[&format!("{TINY}@v9")]);
+    assert_refused(&no_revision, 5, &["`someone/tiny-model` has no revision `v9`", "hint: "]);
+    assert_eq!(everything_in(&scratch.path), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_network_there_is_a_hint_that_needs_none() {
+    let scratch = Scratch::new();
+    // Not one that was free a moment ago: the kernel may have given it to another test's hub since. This one it gives to nobody.
+    let nobody = "127.0.0.1:1";
+    let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
+    let outcome = finish(command.env("HF_ENDPOINT", format!("http://{nobody}")));
+    let said = format!("cannot reach http://{nobody}: ");
+    assert_refused(
+        &outcome,
+        5,
+        &[&said, "refused", "hint: without a network, `orchestrate model synth NAME --out DIR`"],
+    );
+}
+
+#[test]
+fn offline_mode_asks_nobody() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
+    let offline = ["`HF_HUB_OFFLINE` is set", "hint: without a network, `orchestrate model synth"];
+    assert_refused(&finish(command.env("HF_HUB_OFFLINE", "1")), 5, &offline);
+    assert_eq!(hub.requests(), []);
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+    assert_refused(&finish(&mut command), 5, &["`HF_HUB_OFFLINE` is set", "is here from an earlier pull"]);
+}
+
+#[test]
+fn a_name_that_was_not_pulled_is_answered_with_how_to_pull_it() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    let of = |name| finish(&mut orchestrate(&scratch, &hub, &["request", "sh", "ttft", "-m", name]));
+    assert_refused(
+        &of(TINY),
+        2,
+        &["none of this name was pulled", "hint: `orchestrate model pull someone/tiny-model`"],
+    );
+    // A path is no repository, and is not taken for one.
+    assert!(!of("/no/such/model").stderr.contains("pull"));
+}
+
+#[test]
+fn a_path_wins_over_a_name() {
+    let (scratch, hub) = (Scratch::new(), hub());
+    assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
+    std::fs::create_dir_all(scratch.join(TINY)).unwrap();
+    let mut request = orchestrate(&scratch, &hub, &["request", "sh", "ttft", "-m", TINY]);
+    let outcome = finish(request.current_dir(&scratch.path));
+    assert!(outcome.code != Some(0) && outcome.stderr.contains("neither `*.safetensors`"), "{outcome:?}");
+}
+
+#[test]
+fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
+    let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "short")];
+    let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
+    assert_eq!(pull(&scratch, &hub, &[TINY]).code, Some(0));
+    let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
+    assert_eq!(list.code, Some(0), "{list:?}");
+    assert!(list.stdout.contains("embedded ") && list.stdout.contains("broken"), "{list:?}");
+    assert!(list.stdout.contains("    `model.safetensors`: "), "{list:?}");
+    assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");
+}
+
+// What engines are spared.
+
+#[test]
+fn engines_get_no_network() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tree = command(cargo);
+    tree.args(["tree", "-p", "engine-kit", "-e", "normal,build", "--prefix", "none", "--offline"]);
+    let tree = tree.current_dir(root()).output().unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    assert!(tree.contains("model-files"), "{tree}");
+    for network in ["ureq", "rustls", "ring", "openssl", "reqwest"] {
+        assert!(!tree.lines().any(|line| line.starts_with(network)), "engine-kit reaches `{network}`");
+    }
+}

@@ -1,0 +1,337 @@
+//! Runs and models: the record names the weights, and an engine gets the model in a form that it reads.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::models::{assert_refused, edit_json, pulled, sparse_model};
+use crate::support::record::{Record, files};
+use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
+
+const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
+
+/// The fake engine that says it reads this format, and writes down which model its environment names.
+fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
+    let (fake, log) = (fake_engine().display(), scratch.join("started"));
+    let text = format!(
+        "echo \"$ORCHESTRATE_MODEL\" >> '{}'\nexec '{fake}' --capabilities '{{\"formats\":[\"{format}\"]}}'",
+        log.display()
+    );
+    scratch.script(&format!("reads-{format}"), &text)
+}
+
+fn command(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> std::process::Command {
+    let mut command = scratch.orchestrate();
+    command.args(RUN).args(words).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
+    for engine in engines {
+        command.arg("-e").arg(engine);
+    }
+    command
+}
+
+fn run(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> Outcome {
+    let outcome = finish(&mut command(scratch, engines, words));
+    assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
+    scratch.assert_nothing_lives();
+    outcome
+}
+
+/// The only record, which goes so that the next run's is the only one again.
+fn record(scratch: &Scratch) -> Record {
+    let record = Record::only_one_in(&scratch.results());
+    std::fs::remove_dir_all(scratch.results()).unwrap();
+    record
+}
+
+fn model_in(record: &Record) -> &Value {
+    &record.0[0]["plan"]["configurations"][0]["model"]
+}
+
+fn conversions(scratch: &Scratch) -> Vec<PathBuf> {
+    files(&scratch.join("home/conversions"))
+}
+
+/// The models that engines were started with since this was asked last.
+fn started(scratch: &Scratch) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(scratch.join("started")).unwrap_or_default();
+    let _ = std::fs::remove_file(scratch.join("started"));
+    text.lines().map(PathBuf::from).collect()
+}
+
+// The record.
+
+#[test]
+fn every_record_says_what_the_weights_are() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "safetensors");
+    let outcome = run(&scratch, &[&engine], &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let embedded = record(&scratch);
+    assert_eq!(model_in(&embedded)["name"], "embedded");
+
+    scratch.synth("tiny-qwen2", "q8_0", "mine.gguf");
+    let reader = reader_of(&scratch, "gguf");
+    let outcome = run(&scratch, &[&reader], &["-m", "mine.gguf"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let mine = record(&scratch);
+    let expected = [("format", "gguf"), ("architecture", "qwen2"), ("dtype", "q8_0"), ("name", "mine")];
+    for (field, value) in expected {
+        assert_eq!(model_in(&mine)[field], value, "{}", model_in(&mine));
+    }
+    let info = scratch.model(&["info", "mine.gguf", "--identity", "--json"]);
+    let facts: Value = serde_json::from_str(&info.stdout).unwrap();
+    assert_eq!(model_in(&mine)["identity"], facts["identity"]);
+    let names = [&embedded, &mine].map(|record| model_in(record)["identity"].as_str().unwrap().len());
+    assert_eq!(names, [32, 32]);
+}
+
+#[test]
+fn a_model_of_another_architecture_than_expected_is_refused_before_anything_starts() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "safetensors");
+    let outcome = run(&scratch, &[&engine], &["--model-type", "gpt2"]);
+    assert_refused(&outcome, 2, &["`embedded`", "model type mismatch: expected `gpt2`, found `llama`"]);
+    assert!(started(&scratch).is_empty() && files(&scratch.results()).is_empty());
+    assert_eq!(run(&scratch, &[&engine], &["--model-type", "llama"]).code, Some(0));
+}
+
+#[test]
+fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "safetensors");
+    scratch.synth("tiny-llama", "bf16", "whole");
+    let weights = scratch.synth("tiny-llama", "bf16", "broken").join("model.safetensors");
+    let half = weights.metadata().unwrap().len() / 2;
+    std::fs::File::options().write(true).open(&weights).unwrap().set_len(half).unwrap();
+    let outcome = run(&scratch, &[&engine], &["-m", "broken,whole"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let record = record(&scratch);
+    let [failure] = &record.failures_of("reads-safetensors broken")[..] else { panic!("{outcome:?}") };
+    assert_eq!(failure["kind"], "model");
+    assert!(failure["message"].as_str().unwrap().contains("broken/model.safetensors`"), "{failure}");
+    assert_eq!(record.samples_of("reads-safetensors whole").len(), 1);
+    assert_eq!(record.end(), Some("finished"));
+}
+
+// Models in a form that the engine reads.
+
+#[test]
+fn an_engine_that_reads_gguf_gets_a_folder_as_gguf_and_the_second_run_converts_nothing() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    let model = scratch.synth("tiny-llama", "bf16", "mine");
+    let mut made = None;
+    for _ in 0..2 {
+        let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let record = record(&scratch);
+        let [launch] = &record.entries("launch")[..] else { panic!("one launch is measured: {record:?}") };
+        let converted = &launch["converted"];
+        assert_eq!((&converted["format"], &converted["dtype"]), (&json!("gguf"), &json!("bf16")));
+        let path = PathBuf::from(converted["path"].as_str().unwrap());
+        assert!(
+            path.starts_with(scratch.join("home/conversions")) && path.ends_with("mine-bf16.gguf"),
+            "{path:?}"
+        );
+        let load = outcome.stderr.lines().find(|line| line.contains("{\"type\":\"load\"")).unwrap();
+        assert!(load.contains(&*path.to_string_lossy()), "{load}");
+        assert_eq!(started(&scratch).last(), Some(&path));
+        assert_eq!(record.samples_of("reads-gguf").len(), 1);
+        // The model in the plan is the user's, whatever was made of it.
+        assert_eq!(model_in(&record)["path"].as_str(), model.to_str());
+        assert_eq!(model_in(&record)["format"], "safetensors");
+        // The very file of the first run serves the second.
+        let metadata = path.metadata().unwrap();
+        let file = (metadata.ino(), metadata.mtime_nsec());
+        assert_eq!(*made.get_or_insert(file), file);
+    }
+    assert_eq!(conversions(&scratch).len(), 1);
+}
+
+#[test]
+fn an_engine_that_reads_safetensors_gets_a_gguf_as_a_folder() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "safetensors");
+    for (dtype, becomes) in [("bf16", "bf16"), ("q8_0", "f32")] {
+        scratch.synth("tiny-gpt2", dtype, &format!("{dtype}.gguf"));
+        let outcome = run(&scratch, &[&engine], &["-m", &format!("{dtype}.gguf")]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let record = record(&scratch);
+        let converted = &record.entries("launch")[0]["converted"];
+        assert_eq!((&converted["format"], &converted["dtype"]), (&json!("safetensors"), &json!(becomes)));
+        let folder = PathBuf::from(converted["path"].as_str().unwrap());
+        assert!(folder.join("tokenizer.json").is_file() && folder.join("model.safetensors").is_file());
+        assert_eq!(started(&scratch).last(), Some(&folder));
+    }
+}
+
+#[test]
+fn an_engine_that_reads_both_formats_gets_the_model_as_it_is() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "safetensors\",\"gguf");
+    let model = scratch.synth("tiny-gpt2", "q4_0", "mine.gguf");
+    assert_eq!(run(&scratch, &[&engine], &["-m", "mine.gguf"]).code, Some(0));
+    assert_eq!(started(&scratch), [model]);
+    assert!(record(&scratch).entries("launch")[0].get("converted").is_none());
+    assert!(conversions(&scratch).is_empty());
+}
+
+#[test]
+fn the_dtype_that_is_asked_for_is_the_one_that_is_converted_to() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    scratch.synth("tiny-llama", "f32", "mine");
+    let outcome = run(&scratch, &[&engine], &["-m", "mine", "--dtype", "q8_0"]);
+    let record = record(&scratch);
+    assert_eq!(record.entries("launch")[0]["converted"]["dtype"], "q8_0", "{outcome:?}");
+}
+
+#[test]
+fn one_shots_get_the_converted_model_too() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    scratch.synth("tiny-llama", "bf16", "mine");
+    let outcome = run(&scratch, &[&engine], &["-m", "mine", "--mode", "one-shot"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = record(&scratch);
+    assert!(!record.entries("launch").is_empty());
+    assert!(record.entries("launch").iter().all(|launch| launch["converted"]["format"] == "gguf"));
+    let models = started(&scratch);
+    // The first process only says what the engine reads.
+    assert!(
+        models.len() > 1 && models[1..].iter().all(|model| model.extension().unwrap() == "gguf"),
+        "{models:?}"
+    );
+}
+
+#[test]
+fn a_conversion_that_cannot_be_made_is_a_row_with_its_reason_and_the_others_are_measured() {
+    let scratch = Scratch::new();
+    let model = scratch.synth("tiny-llama", "bf16", "mine");
+    edit_json(&model.join("config.json"), |config| drop(config.insert("model_type".into(), "falcon".into())));
+    let [gguf, onnx, own] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
+    let outcome = run(&scratch, &[&gguf, &onnx, &own], &["-m", "mine"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let record = record(&scratch);
+    for (label, words) in [
+        ("reads-gguf", &["reads `gguf`", "cannot be converted", "architecture `falcon` is not one of"][..]),
+        ("reads-onnx", &["reads `onnx`", "the model is `safetensors`"]),
+    ] {
+        let [failure] = &record.failures_of(label)[..] else { panic!("{label}: {record:?}") };
+        assert_eq!((&failure["kind"], &failure["when"]), (&json!("unsupported"), &json!("load")));
+        let message = failure["message"].as_str().unwrap();
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        assert!(record.samples_of(label).is_empty());
+    }
+    assert_eq!(record.samples_of("reads-safetensors").len(), 1);
+    assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
+}
+
+#[test]
+fn the_cache_says_what_it_holds_and_keeps_to_its_limit_and_can_be_cleared() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    let cache = |words: &[&str]| {
+        let outcome = scratch.model(&[&["cache"], words].concat());
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+        outcome.stdout
+    };
+    for model in ["tiny-llama", "tiny-gpt2"] {
+        scratch.synth(model, "bf16", model);
+        assert_eq!(run(&scratch, &[&engine], &["-m", model]).code, Some(0));
+    }
+    let list = cache(&["--list"]);
+    let rows: Vec<_> = list.lines().filter(|line| line.contains(" as gguf bf16: ")).collect();
+    // The one that was used last comes first.
+    assert!(rows[0].starts_with("tiny-gpt2 ") && rows[1].starts_with("tiny-llama "), "{list}");
+    assert!(list.ends_with(" in 2 conversions, of 20.0 GB that may be kept\n"), "{list}");
+    // Room for one: the other one goes.
+    cache(&["--limit", "6MB"]);
+    let list = cache(&[]);
+    assert!(
+        list.contains("tiny-gpt2 ") && !list.contains("tiny-llama ") && list.contains("of 6.00 MB"),
+        "{list}"
+    );
+    assert_eq!(conversions(&scratch).iter().filter(|path| path.is_dir()).count(), 1);
+    // The limit holds in later runs; what is needed now stays whatever it is.
+    assert_eq!(run(&scratch, &[&engine], &["-m", "tiny-llama"]).code, Some(0));
+    let list = cache(&[]);
+    assert!(list.contains("tiny-llama ") && !list.contains("tiny-gpt2 "), "{list}");
+    let evicted = cache(&["--limit", "1MB"]);
+    assert!(evicted.starts_with("conversions are kept up to 1.00 MB; removed "), "{evicted}");
+    assert!(cache(&[]).starts_with("0 B in 0 conversions"), "{}", cache(&[]));
+    assert_eq!(run(&scratch, &[&engine], &["-m", "tiny-llama"]).code, Some(0));
+    assert!(cache(&["--clear"]).starts_with("removed 4."), "{}", cache(&[]));
+    assert!(conversions(&scratch).iter().all(|path| !path.is_dir()));
+}
+
+#[test]
+fn a_conversion_that_was_cut_off_is_made_anew() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    scratch.synth("tiny-llama", "bf16", "mine");
+    assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
+    // As a power cut leaves it: the label, which comes last, is not there.
+    let folder = conversions(&scratch).into_iter().find(|path| path.is_dir()).unwrap();
+    std::fs::remove_file(folder.join("conversion.json")).unwrap();
+    std::fs::write(folder.join("mine-bf16.gguf"), "half").unwrap();
+    assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
+    assert!(folder.join("mine-bf16.gguf").metadata().unwrap().len() > 1_000_000);
+}
+
+#[test]
+fn a_model_of_the_hub_is_converted_under_its_own_name_and_found_again() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    pulled(&scratch, "someone/tiny");
+    for _ in 0..2 {
+        let mut command = command(&scratch, &[&engine], &["-m", "someone/tiny"]);
+        let outcome = finish(command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE"));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let record = record(&scratch);
+        let path = PathBuf::from(record.entries("launch")[0]["converted"]["path"].as_str().unwrap());
+        assert!(path.is_file() && path.ends_with("tiny-bf16.gguf"), "{path:?}");
+        assert_eq!(model_in(&record)["name"], "someone/tiny");
+    }
+}
+
+#[test]
+fn what_a_killed_run_was_converting_is_removed_by_the_next() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    scratch.synth("tiny-llama", "bf16", "mine");
+    // No process has that number: it is beyond what the kernel gives out.
+    let abandoned = scratch.join("home/conversions/.0123-gguf-bf16.part-4194305");
+    std::fs::create_dir_all(&abandoned).unwrap();
+    std::fs::write(abandoned.join("half.gguf"), "half").unwrap();
+    assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
+    assert!(!abandoned.exists() && conversions(&scratch).len() == 1, "{:?}", conversions(&scratch));
+}
+
+#[test]
+fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
+    let scratch = Scratch::new();
+    let engine = reader_of(&scratch, "gguf");
+    let config = json!({
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
+        "intermediate_size": 8192, "vocab_size": 2048, "max_position_embeddings": 128, "tie_word_embeddings": true
+    });
+    sparse_model(&scratch.join("slow"), &config);
+    let small = scratch.synth("tiny-llama", "bf16", "small");
+    std::fs::copy(small.join("tokenizer.json"), scratch.join("slow/tokenizer.json")).unwrap();
+    let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "slow", "--dtype", "q4_k"]));
+    let begun = std::time::Instant::now();
+    let is_half_made = |folder: &PathBuf| files(folder).iter().any(|path| path.join("model.gguf").exists());
+    while !conversions(&scratch).iter().any(is_half_made) {
+        assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
+        std::thread::yield_now();
+    }
+    running.signal(Signal::SIGINT);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    assert_eq!(record(&scratch).end(), Some("interrupted"));
+    assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
+    scratch.assert_nothing_lives();
+}

@@ -1,0 +1,423 @@
+//! `orchestrate model synth`: models that are what they claim, the same everywhere, or not there at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model_files::{Architecture, Config, Layout, ModelFacts, ModelFolder, Part, SHAPES, Shape};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::models::{ARCHITECTURES, assert_refused, contents, edit_json, numbers, sha256};
+use crate::support::snapshot::assert_snapshot;
+use crate::support::{BOUND, Running, Scratch, finish};
+
+/// What a shape's config asks for, without writing anything.
+fn config_of(shape: &Shape) -> (Config, Vec<Part>) {
+    let generation = Some(shape.generation.to_string()).filter(|_| !shape.generation.is_null());
+    let config = shape.config.to_string();
+    let config = Config::parse(config.as_bytes(), generation.as_ref().map(String::as_bytes)).unwrap();
+    let parts = Architecture::of(&config, Layout::HuggingFace).unwrap().parts(&config).unwrap();
+    (config, parts)
+}
+
+fn parameters(parts: &[Part]) -> u64 {
+    parts.iter().map(Part::elements).sum()
+}
+
+// Shapes.
+
+#[test]
+fn every_shape_consists_of_parts_that_have_names_of_their_own_in_both_formats() {
+    for (name, _) in SHAPES {
+        let shape = Shape::named(name).unwrap();
+        let (config, parts) = config_of(&shape);
+        for names in [|part: &Part| part.name.clone(), |part: &Part| part.gguf.clone()] {
+            let distinct: BTreeSet<_> = parts.iter().map(names).collect();
+            assert_eq!(distinct.len(), parts.len(), "{name}");
+        }
+        assert!(shape.tokenizer.tokens <= config.vocabulary_size, "{name}");
+        let ends = config.bos_id.iter().chain(&config.eos_ids);
+        assert!(ends.into_iter().all(|id| *id < shape.tokenizer.tokens), "{name}");
+        assert!(!config.eos_ids.is_empty() && config.context_tokens.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn named_shapes_have_the_parameters_of_the_models_that_they_are_named_after() {
+    let published: [(&str, u64); 9] = [
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-2-7b", 6_738_415_616),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen3-0.6b", 596_049_920),
+        ("phi-3-mini", 3_821_079_552),
+        ("gpt2", 124_439_808),
+        ("mistral-7b", 7_248_023_552),
+        ("gemma-2b", 2_506_172_416),
+    ];
+    for (name, expected) in published {
+        let (_, parts) = config_of(&Shape::named(name).unwrap());
+        assert_eq!(parameters(&parts), expected, "{name}");
+    }
+    let small = SHAPES.iter().filter(|(name, _)| name.starts_with("tiny-")).count();
+    assert_eq!((published.len() + small, small), (SHAPES.len(), ARCHITECTURES.len()));
+}
+
+// What is made.
+
+/// Makes a shape in every form, and looks at each with the eyes of an engine.
+fn opens_in_every_form(architecture: &str) {
+    let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
+    let (config, parts) = config_of(&Shape::named(&name).unwrap());
+    let in_folder = ["f32", "bf16", "f16"].map(|dtype| (dtype, dtype.to_string()));
+    let in_file = ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k", "q6_k"];
+    for (dtype, out) in in_folder.into_iter().chain(in_file.map(|dtype| (dtype, format!("{dtype}.gguf")))) {
+        let path = scratch.synth(&name, dtype, &out);
+        let model = ModelFolder::open(&path).unwrap();
+        let facts = ModelFacts::of(&model).unwrap();
+        assert_eq!(facts.parameters, parameters(&parts), "{out}");
+        let most = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
+        assert_eq!(most, dtype, "{out}: {:?}", facts.dtypes);
+        let found = &model.config;
+        assert_eq!(
+            (found.layers, found.hidden_size, found.heads, found.kv_heads, found.head_dim),
+            (config.layers, config.hidden_size, config.heads, config.kv_heads, config.head_dim),
+            "{out}"
+        );
+        assert_eq!(
+            (
+                found.vocabulary_size,
+                found.context_tokens,
+                found.bos_id,
+                &found.eos_ids,
+                found.tie_word_embeddings
+            ),
+            (
+                config.vocabulary_size,
+                config.context_tokens,
+                config.bos_id,
+                &config.eos_ids,
+                config.tie_word_embeddings
+            ),
+            "{out}"
+        );
+        let tokenizer = model.tokenizer().unwrap();
+        let text = "A lighthouse, 42 steps high: naïve?\n";
+        let ids = tokenizer.encode(text).unwrap();
+        assert!(tokenizer.decode(&ids) == text && ids.len() > 5, "{out}: {ids:?}");
+        // Every weight can be read, and none of them is beyond what random weights are.
+        for (tensor, values) in numbers(&path) {
+            assert!(values.iter().all(|value| value.abs() <= 2.0), "{out}: `{tensor}`");
+        }
+    }
+}
+
+macro_rules! opens_in_every_form {
+    ($($test:ident $architecture:literal),* $(,)?) => {
+        $(#[test] fn $test() { opens_in_every_form($architecture); })*
+
+        #[test]
+        fn every_architecture_is_made_in_every_form() {
+            assert_eq!([$($architecture),*], ARCHITECTURES);
+        }
+    };
+}
+
+opens_in_every_form! {
+    a_llama_opens_in_every_form "llama",
+    a_mistral_opens_in_every_form "mistral",
+    a_qwen2_opens_in_every_form "qwen2",
+    a_qwen3_opens_in_every_form "qwen3",
+    a_phi3_opens_in_every_form "phi3",
+    a_gpt2_opens_in_every_form "gpt2",
+    a_gemma_opens_in_every_form "gemma",
+}
+
+/// Changed only on purpose: records name weights by what these bytes are.
+const PINNED: &[(&str, &str, &str)] = &[
+    ("tiny-gpt2.gguf", "", "e9d0c6867d279191d3561f52950c783822f81d119d76f3de84c0017cf9e17ed2"),
+    ("tiny-llama", "config.json", "eae394d0f44c697e9151a41f08b399f6bc9d2668004e2d122ca8702e0c9ce764"),
+    (
+        "tiny-llama",
+        "generation_config.json",
+        "5d1ec5cead41d3f706140730065a8a422954c11c51f70f69d038bb26ec660def",
+    ),
+    ("tiny-llama", "model.safetensors", "4942e4eb8b30de79536f2a2584186c4be9efef0e0a4b516193ea3c38fe4ccc4c"),
+    ("tiny-llama", "tokenizer.json", "fb8e308ec18ac0bd9fb90e038863ca15bcc064e6b295aab6317e7600b45283c5"),
+    (
+        "tiny-llama",
+        "tokenizer_config.json",
+        "4ab212f097a6fd0df274c7f678227e84fab58d39593732b1deddbaa71942f7e7",
+    ),
+];
+
+#[test]
+fn the_same_seed_makes_the_same_bytes_on_every_machine() {
+    let scratch = Scratch::new();
+    let mut found = BTreeMap::new();
+    for out in ["tiny-llama", "tiny-gpt2.gguf"] {
+        let dtype = if out.ends_with(".gguf") { "q4_k" } else { "bf16" };
+        let path = scratch.synth(out.trim_end_matches(".gguf"), dtype, out);
+        let files = contents(&path).into_iter();
+        found.extend(files.map(|(name, bytes)| ((out.to_string(), name), sha256(&bytes))));
+    }
+    let pinned =
+        PINNED.iter().map(|(model, file, hash)| ((model.to_string(), file.to_string()), hash.to_string()));
+    let pinned: BTreeMap<_, _> = pinned.collect();
+    let lines: String =
+        found.iter().map(|((model, file), hash)| format!("    ({model:?}, {file:?}, {hash:?}),\n")).collect();
+    assert!(found == pinned, "found:\n{lines}");
+}
+
+#[test]
+fn another_seed_makes_other_weights_of_the_same_model() {
+    let scratch = Scratch::new();
+    let one = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
+    let other = contents(&scratch.made(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
+    let differing: Vec<_> = one.keys().filter(|name| one.get(*name) != other.get(*name)).collect();
+    assert_eq!(differing, ["model.safetensors"]);
+    assert_eq!(one.len(), other.len());
+}
+
+#[test]
+fn the_three_kinds_of_floats_hold_the_very_same_numbers() {
+    let scratch = Scratch::new();
+    for shape in ["tiny-llama", "tiny-gpt2", "tiny-gemma"] {
+        let made = ["f32", "bf16", "f16"].map(|dtype| {
+            let folder = numbers(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}")));
+            let file = numbers(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}.gguf")));
+            (folder, file)
+        });
+        let [(f32s, in_file), rest @ ..] = &made;
+        assert!(rest.iter().all(|(folder, file)| folder == f32s && file == in_file), "{shape}");
+    }
+}
+
+#[test]
+fn random_weights_are_as_large_as_their_inputs_are_many() {
+    let scratch = Scratch::new();
+    let made = numbers(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
+    for (name, values) in made {
+        let mean_square =
+            values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
+        let expected = match name.as_str() {
+            norm if norm.ends_with("norm.weight") => 1.0,
+            down if down.contains("down_proj") => 1.0 / 512.0,
+            _ => 1.0 / 256.0,
+        };
+        assert!((mean_square / expected - 1.0).abs() < 0.02, "{name}: {mean_square} for {expected}");
+    }
+}
+
+#[test]
+fn a_gguf_is_the_same_whether_synthesised_or_converted() {
+    for architecture in ARCHITECTURES {
+        let (scratch, shape) = (Scratch::new(), format!("tiny-{architecture}"));
+        let folder = scratch.synth(&shape, "f32", &shape);
+        std::fs::create_dir(scratch.join("bf16")).unwrap();
+        let halved = scratch.synth(&shape, "bf16", &format!("bf16/{shape}"));
+        for (dtype, from) in [("f32", &folder), ("bf16", &halved), ("q8_0", &folder), ("q4_k", &halved)] {
+            let synthesised = scratch.synth(&shape, dtype, &format!("{dtype}-synth.gguf"));
+            let out = format!("{dtype}-convert.gguf");
+            let from = from.to_str().unwrap();
+            let converted = scratch.made(&["convert", from, "--to", "gguf", "--dtype", dtype, "--out", &out]);
+            let same = std::fs::read(&synthesised).unwrap() == std::fs::read(&converted).unwrap();
+            assert!(same, "{shape} in {dtype}");
+        }
+    }
+}
+
+#[test]
+fn a_config_of_ones_own_is_a_shape_too() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("my-model")).unwrap();
+    let config = json!({
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 1, "intermediate_size": 96, "vocab_size": 600, "max_position_embeddings": 128,
+        "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "a_field_of_theirs": "stays"
+    });
+    std::fs::write(scratch.join("my-model/config.json"), config.to_string()).unwrap();
+    let made = scratch.made(&["synth", "--config", "my-model/config.json", "--out", "made"]);
+    let model = ModelFolder::open(&made).unwrap();
+    assert_eq!(
+        (&model.config.eos_ids[..], model.config.raw["a_field_of_theirs"].as_str()),
+        (&[2, 5][..], Some("stays"))
+    );
+    assert_eq!(model.tokenizer().unwrap().encode("").unwrap(), [1]);
+    let file = scratch.made(&[
+        "synth",
+        "--config",
+        "my-model/config.json",
+        "--format",
+        "gguf",
+        "--dtype",
+        "q4_k",
+        "--out",
+        ".",
+    ]);
+    assert_eq!(file.file_name().unwrap(), "my-model-q4_k.gguf");
+    let facts = ModelFacts::of(&ModelFolder::open(&file).unwrap()).unwrap();
+    // Rows of 64 and of 96 numbers do not divide into blocks of 256.
+    assert!(!facts.dtypes.contains_key("Q4_K") && facts.dtypes.contains_key("Q8_0"), "{:?}", facts.dtypes);
+}
+
+// What is refused, and what then is left: nothing.
+
+#[test]
+fn a_place_that_is_taken_is_refused_and_stays_as_it_is() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("taken")).unwrap();
+    std::fs::write(scratch.join("taken/mine.txt"), "mine").unwrap();
+    std::fs::write(scratch.join("taken.gguf"), "mine").unwrap();
+    let before = contents(&scratch.path);
+    for (format, out) in [("safetensors", "taken"), ("gguf", "taken.gguf")] {
+        let outcome = scratch.model(&["synth", "tiny-gpt2", "--format", format, "--out", out]);
+        assert_refused(&outcome, 5, &[&format!("`{out}` exists already"), "hint: "]);
+    }
+    assert!(contents(&scratch.path) == before);
+}
+
+#[test]
+fn an_empty_folder_is_a_place_for_a_model() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("empty")).unwrap();
+    ModelFolder::open(scratch.synth("tiny-gpt2", "bf16", "empty")).unwrap();
+    assert!(scratch.everything().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.everything());
+}
+
+/// Large enough that nobody writes it before a signal comes, small enough for any disk.
+fn half_a_gigabyte(scratch: &Scratch) {
+    let config = json!({
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16,
+        "intermediate_size": 4096, "vocab_size": 1024, "max_position_embeddings": 128
+    });
+    std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    for (format, signal) in [("safetensors", Signal::SIGINT), ("gguf", Signal::SIGTERM)] {
+        let scratch = Scratch::new();
+        half_a_gigabyte(&scratch);
+        let before = scratch.everything();
+        let mut command = scratch.orchestrate();
+        let out = if format == "gguf" { "new/folder/model.gguf" } else { "new/folder/model" };
+        command.args([
+            "model",
+            "synth",
+            "--config",
+            "config.json",
+            "--dtype",
+            "f32",
+            "--format",
+            format,
+            "--out",
+            out,
+        ]);
+        let running = Running::start(command.current_dir(&scratch.path));
+        let begun = std::time::Instant::now();
+        let is_weights = |name: &String| name.contains("/model.");
+        while !scratch.everything().iter().any(is_weights) {
+            assert!(begun.elapsed() < BOUND, "it never began to write: {:?}", running.finish());
+            std::thread::yield_now();
+        }
+        running.signal(signal);
+        let outcome = running.finish();
+        assert_refused(&outcome, 130, &["interrupted"]);
+        assert_eq!(scratch.everything(), before);
+        scratch.assert_nothing_lives();
+    }
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_found_out_before_anything_is_written() {
+    let scratch = Scratch::new();
+    let config = json!({
+        "model_type": "llama", "hidden_size": 65536, "num_hidden_layers": 1000, "num_attention_heads": 64,
+        "intermediate_size": 262_144, "vocab_size": 1024, "max_position_embeddings": 128
+    });
+    std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
+    for (format, out) in [("safetensors", "huge"), ("gguf", "huge.gguf")] {
+        let outcome = scratch.model(&["synth", "--config", "config.json", "--format", format, "--out", out]);
+        assert_refused(&outcome, 5, &["not enough space in `.`: ", " TB needed, ", " free", "hint: "]);
+        assert_eq!(scratch.everything(), ["config.json"]);
+    }
+}
+
+#[test]
+fn a_disk_that_takes_no_more_leaves_nothing() {
+    let scratch = Scratch::new();
+    // The kernel's own limit on a file's size fails as a full disk does: in the middle of a write.
+    let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" model synth tiny-llama --out model";
+    let mut shell = scratch.marked("sh");
+    let outcome =
+        finish(shell.args(["-c", script, env!("CARGO_BIN_EXE_orchestrate")]).current_dir(&scratch.path));
+    assert_refused(&outcome, 5, &["cannot write", "model.safetensors`"]);
+    assert_eq!(scratch.everything(), [""; 0]);
+}
+
+#[test]
+fn sizes_that_no_computer_could_add_up_are_refused() {
+    let scratch = Scratch::new();
+    let config = json!({
+        "model_type": "llama", "hidden_size": 16_777_216, "num_hidden_layers": 4096, "num_attention_heads": 65536,
+        "head_dim": 65534, "intermediate_size": 16_777_216, "vocab_size": 65536
+    });
+    std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
+    let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "model"]);
+    assert_refused(&outcome, 5, &["`config.json`", "more weights than any computer holds"]);
+    assert_eq!(scratch.everything(), ["config.json"]);
+}
+
+#[test]
+fn words_that_mean_nothing_are_refused_with_those_that_do() {
+    let scratch = Scratch::new();
+    let synth = |name: &str, words: &[&str]| {
+        let mut command = scratch.orchestrate();
+        assert_snapshot(
+            name,
+            &scratch,
+            command.args(["model", "synth"]).args(words).current_dir(&scratch.path),
+        );
+        assert_eq!(scratch.everything(), [""; 0]);
+    };
+    synth("model-synth-unknown-shape", &["llama-9", "--out", "x"]);
+    synth("model-synth-unknown-dtype", &["tiny-llama", "--dtype", "q9", "--out", "x"]);
+    synth("model-synth-unknown-format", &["tiny-llama", "--format", "onnx", "--out", "x"]);
+    synth("model-synth-quantised-safetensors", &["tiny-llama", "--dtype", "q4_k", "--out", "x"]);
+    synth(
+        "model-synth-read-only-dtype",
+        &["tiny-llama", "--dtype", "q5_k", "--format", "gguf", "--out", "x"],
+    );
+    synth("model-synth-no-shape", &["--out", "x"]);
+}
+
+#[test]
+fn a_config_that_lacks_a_key_is_refused_with_the_file_and_the_key() {
+    let scratch = Scratch::new();
+    let whole: serde_json::Value = Shape::named("tiny-qwen3").unwrap().config;
+    let needed = [
+        "model_type",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+    ];
+    for key in needed {
+        let path = scratch.join("config.json");
+        std::fs::write(&path, whole.to_string()).unwrap();
+        edit_json(&path, |config| drop((config.remove(key), config.remove("architectures"))));
+        let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "x"]);
+        assert_refused(&outcome, 5, &["`config.json`", &format!("`{key}` is missing")]);
+    }
+    for (text, said) in
+        [("", "EOF"), ("[1]", "expected an object"), ("{", "EOF"), ("{\"model_type\":7}", "`model_type`")]
+    {
+        std::fs::write(scratch.join("config.json"), text).unwrap();
+        let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "x"]);
+        assert_refused(&outcome, 5, &["`config.json`", said]);
+    }
+    let outcome = scratch.model(&["synth", "--config", "nowhere/config.json", "--out", "x"]);
+    assert_refused(&outcome, 2, &["`nowhere/config.json`"]);
+    assert!(!scratch.join("x").exists());
+}

@@ -1,0 +1,220 @@
+//! Baselines, as a user meets them: a run is kept under a name, and looked after. The fake engine states its times without
+//! waiting, so that what differs is what was planted and nothing else.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::baselines::{
+    assert_refused_before_measuring, command, edit_page, engine, exec_fake, finished, folder, orchestrate,
+    page, run, saved, unsteady,
+};
+use crate::support::record::files;
+use crate::support::{Scratch, copy_program, fake_engine, finish};
+
+// Keeping.
+
+#[test]
+fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
+    let scratch = Scratch::new();
+    let engine = scratch.join("engine");
+    copy_program(fake_engine(), &engine);
+    let mut command = command(&scratch, &engine, &["--save-baseline", "main"]);
+    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("baseline `main` is saved: 1 row, in `"), "{outcome:?}");
+
+    let (folder, records) = (folder(&scratch, "main"), files(&scratch.results()));
+    assert_eq!(fs::read(folder.join("record.jsonl")).unwrap(), fs::read(&records[0]).unwrap());
+    let page = page(&folder);
+    let kept = &page["configurations"][0];
+    assert_eq!((&kept["label"], &kept["program"]["path"]), (&json!("engine"), &json!(engine)));
+    let copy = folder.join(kept["program"]["kept"].as_str().unwrap());
+    // Under its own name, for a program may look at that.
+    assert_eq!(copy.file_name().unwrap(), "engine");
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
+    let sum = finish(scratch.marked("sha256sum").arg(&engine)).stdout;
+    assert!(sum.starts_with(kept["program"]["digest"].as_str().unwrap()), "{sum} {kept}");
+    assert!(!outcome.stderr.contains("not whole"), "{outcome:?}");
+    assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
+}
+
+#[test]
+fn a_script_is_kept_with_a_warning_that_names_what_is_not() {
+    let scratch = Scratch::new();
+    let outcome = run(&scratch, &engine(&scratch, "door", 2000), &["--save-baseline", "main"]);
+    let warned = format!(
+        "it is a script; not kept with it: the file that it starts or reads, `{}`",
+        fake_engine().display()
+    );
+    assert!(outcome.stderr.contains(&warned), "{outcome:?}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn saving_over_a_baseline_replaces_it_and_says_how_old_that_was() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    edit_page(&folder, |page| page["measured"] = "2020-01-01T00:00:00Z".into());
+    let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
+    assert!(outcome.stderr.contains("baseline `main` is saved, in place of one that was "), "{outcome:?}");
+    assert_ne!(page(&folder)["measured"], "2020-01-01T00:00:00Z");
+    assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
+}
+
+#[test]
+fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
+    let scratch = Scratch::new();
+    let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
+    let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    for said in [
+        "baseline `main` is not saved, and the run is in `",
+        "`engine` `decode`",
+        "100 % apart",
+        // More than there were.
+        "hint: --blocks 8, with nothing else",
+    ] {
+        assert!(outcome.stderr.contains(said), "expected `{said}` in {}", outcome.stderr);
+    }
+    assert_eq!(files(&scratch.results()).len(), 1);
+    assert!(!folder(&scratch, "main").exists());
+}
+
+#[test]
+fn a_refused_baseline_leaves_the_one_that_was_there() {
+    let scratch = Scratch::new();
+    let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let before = page(&folder);
+    let outcome = run(
+        &scratch,
+        &unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]),
+        &["--save-baseline", "main"],
+    );
+    assert_eq!((outcome.code, page(&folder)), (Some(3), before), "{outcome:?}");
+}
+
+#[test]
+fn a_case_that_failed_is_left_out_of_the_baseline_and_said() {
+    let scratch = Scratch::new();
+    let broken = scratch.faulty("exits_in_load", &[]);
+    let engine = engine(&scratch, "engine", 2000);
+    let outcome = finished(command(&scratch, &engine, &["--save-baseline", "main"]).arg("-e").arg(broken));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("`exits_in_load` `decode`: not in the baseline, for it failed"),
+        "{outcome:?}"
+    );
+    assert_eq!(page(&folder(&scratch, "main"))["configurations"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_cannot_become_a_baseline_is_refused_before_anything_is_measured() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let outcome = run(&scratch, &engine, &["--save-baseline", "../main"]);
+    assert_refused_before_measuring(
+        &scratch,
+        &outcome,
+        &["`../main` cannot name a baseline", "hint: letters"],
+    );
+    let mut quick = scratch.orchestrate();
+    quick.args(["-s", "decode", "--quick", "--save-baseline", "main", "-e"]).arg(&engine);
+    let outcome = finished(quick.arg("--results").arg(scratch.results()));
+    assert_refused_before_measuring(&scratch, &outcome, &["two blocks agree", "hint: --blocks 5"]);
+}
+
+#[test]
+fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
+    let scratch = Scratch::new();
+    // It touches itself: whoever builds during a run does the same.
+    let path = scratch.join("engine");
+    let text = format!("touch -d 2099-01-01 '{}'\n{}", path.display(), exec_fake());
+    let engine = scratch.script("engine", &text);
+    let outcome = finished(
+        scratch
+            .orchestrate()
+            .args(["-s", "decode", "--iterations", "1", "--warmup", "0", "--blocks", "2"])
+            .args(["--save-baseline", "main", "-e"])
+            .arg(&engine)
+            .arg("--results")
+            .arg(scratch.results()),
+    );
+    assert!(outcome.stderr.contains("was changed after the run had begun"), "{outcome:?}");
+    assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("kept"), None);
+    let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
+    assert!(outcome.stderr.contains("cannot be measured again"), "{outcome:?}");
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+}
+
+// Looking after them.
+
+#[test]
+fn baselines_are_listed_shown_and_removed() {
+    let scratch = Scratch::new();
+    assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.starts_with("no baselines"));
+    let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    edit_page(&folder, |page| page["commit"] = "abc".into());
+    let listed = orchestrate(&scratch, &["baseline", "list"]).stdout;
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(
+        listed.contains("baseline `main`, ")
+            && listed.contains(&format!(" old, orchestrate {version} at commit abc"))
+    );
+    let shown = orchestrate(&scratch, &["baseline", "show", "main"]);
+    assert!(shown.stdout.contains("sha256") && shown.stdout.contains("it is a script"), "{shown:?}");
+    let removed = orchestrate(&scratch, &["baseline", "remove", "main"]);
+    assert_eq!((removed.code, folder.exists()), (Some(0), false));
+    let again = orchestrate(&scratch, &["baseline", "remove", "main"]);
+    assert_eq!(again.code, Some(2));
+    assert!(again.stderr.contains("no baseline `main`\nhint: there is none yet"), "{again:?}");
+}
+
+#[test]
+fn a_damaged_baseline_is_said_and_can_be_removed() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    fs::write(folder.join("baseline.json"), "{").unwrap();
+    fs::remove_dir_all(scratch.results()).unwrap();
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
+    assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
+    assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.contains("its page cannot be read"));
+    assert_eq!(orchestrate(&scratch, &["baseline", "remove", "main"]).code, Some(0));
+    assert!(!folder.exists());
+}
+
+#[test]
+fn a_baseline_that_has_lost_its_page_is_listed_refused_and_can_be_removed() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    fs::remove_file(folder.join("baseline.json")).unwrap();
+    fs::remove_dir_all(scratch.results()).unwrap();
+    assert!(
+        orchestrate(&scratch, &["baseline", "list"]).stdout.contains("its page cannot be read: it is lost")
+    );
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
+    assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
+    assert_eq!(orchestrate(&scratch, &["baseline", "remove", "main"]).code, Some(0));
+    assert!(!folder.exists());
+}
+
+#[test]
+fn a_baseline_whose_record_is_damaged_or_cut_off_is_refused_before_measuring() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let record = saved(&scratch, "main", &engine).join("record.jsonl");
+    fs::remove_dir_all(scratch.results()).unwrap();
+    let whole = fs::read_to_string(&record).unwrap();
+    let (first, _) = whole.split_once('\n').unwrap();
+    for damaged in ["", "{", &whole[..whole.len() / 2], &format!("{first}\n{{\n{{\n")] {
+        fs::write(&record, damaged).unwrap();
+        let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+        assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
+        assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
+    }
+}

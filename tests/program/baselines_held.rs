@@ -1,0 +1,181 @@
+//! Runs that are held against a baseline: what passes, what fails, what is refused before anything is measured.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use crate::support::Scratch;
+use crate::support::baselines::{
+    assert_refused_before_measuring, command, edit_header, edit_page, engine, exec_fake, finished, run,
+    saved, unsteady,
+};
+
+// Being held against.
+
+#[test]
+fn a_baseline_that_had_stepped_aside_for_one_that_never_came_is_there_all_the_same() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let place = saved(&scratch, "main", &engine);
+    // As a process leaves it that is killed between the two renames; no process has this number.
+    fs::rename(&place, place.with_file_name(".main.old.4194999")).unwrap();
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(place.exists());
+}
+
+#[test]
+fn a_baseline_that_nobody_knows_is_refused_with_the_names_that_there_are() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    saved(&scratch, "main", &engine);
+    fs::remove_dir_all(scratch.results()).unwrap();
+    let outcome = run(&scratch, &engine, &["--baseline", "mian"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["no baseline `mian`", "hint: there are `main`"]);
+}
+
+#[test]
+fn the_same_engine_passes_against_its_baseline_whose_age_and_maker_are_shown() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    // An age that the next half hour does not change.
+    let then = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
+    edit_page(&folder, |page| {
+        page["commit"] = "abc".into();
+        page["measured"] = humantime::format_rfc3339_seconds(then).to_string().into();
+    });
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(outcome.stdout.contains("baseline `main`, 3 hours old"), "{outcome:?}");
+    assert!(outcome.stdout.contains(&format!("orchestrate {version} at commit abc")), "{outcome:?}");
+}
+
+#[test]
+fn a_slower_engine_fails_against_its_baseline_and_the_metric_is_named() {
+    let scratch = Scratch::new();
+    saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let outcome = run(&scratch, &engine(&scratch, "engine", 3000), &["--baseline", "main"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stdout.contains("decode") && outcome.stdout.contains("33"), "{outcome:?}");
+    assert!(outcome.stdout.contains("slower") && outcome.stdout.contains("critical"), "{outcome:?}");
+    // A faster one harms nobody.
+    assert_eq!(run(&scratch, &engine(&scratch, "engine", 1000), &["--baseline", "main"]).code, Some(0));
+}
+
+#[test]
+fn a_change_between_the_thresholds_fails_only_where_the_user_says_so() {
+    let scratch = Scratch::new();
+    saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let slower = engine(&scratch, "engine", 2300);
+    let code = |words: &[&str]| run(&scratch, &slower, &[&["--baseline", "main"], words].concat()).code;
+    assert_eq!(code(&[]), Some(0));
+    assert_eq!(code(&["--fail-on", "warning"]), Some(1));
+    assert_eq!(code(&["--critical", "12%"]), Some(1));
+}
+
+#[test]
+fn an_engine_that_is_faster_and_slower_from_launch_to_launch_is_not_measurable() {
+    let scratch = Scratch::new();
+    saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let outcome = run(
+        &scratch,
+        &unsteady(&scratch, "engine", &[1000, 3000, 1500, 4000, 2000]),
+        &["--baseline", "main"],
+    );
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(outcome.stdout.contains("not measurable"), "{outcome:?}");
+}
+
+#[test]
+fn a_case_that_the_baseline_had_and_that_fails_now_is_a_regression() {
+    let scratch = Scratch::new();
+    saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let broken = scratch.script("engine", &format!("{} --fault exits_in_load", exec_fake()));
+    for words in [&["--baseline", "main"][..], &["--baseline", "main", "--rerun-baseline"]] {
+        let outcome = run(&scratch, &broken, words);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    }
+}
+
+#[test]
+fn an_old_baseline_and_one_of_another_version_are_doubted_and_used() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    edit_page(&folder, |page| {
+        page["measured"] = "2020-01-01T00:00:00Z".into();
+        page["orchestrate_version"] = "0.0.1".into();
+    });
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for said in
+        ["days old: what the machine did since passes for a change", "was measured by orchestrate 0.0.1"]
+    {
+        assert!(outcome.stdout.contains(said), "expected `{said}` in {}", outcome.stdout);
+    }
+}
+
+#[test]
+fn a_baseline_of_another_machine_is_refused_before_measuring_and_the_difference_named() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    fs::remove_dir_all(scratch.results()).unwrap();
+    edit_header(&folder, |header| header["machine"]["cpu"]["model"] = "Babbage 2".into());
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["Babbage 2", "--force", "--rerun-baseline"]);
+
+    let forced = run(&scratch, &engine, &["--baseline", "main", "--force"]);
+    assert!(forced.stdout.contains("Babbage 2"), "{forced:?}");
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    // Its figures do not matter where its program is measured here.
+    let again = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+}
+
+#[test]
+fn a_baseline_of_another_model_or_of_other_work_is_refused_before_measuring() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = saved(&scratch, "main", &engine);
+    fs::remove_dir_all(scratch.results()).unwrap();
+    let outcome = run(&scratch, &engine, &["--baseline", "main", "--max-new-tokens", "9"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["tokens to generate", "--force"]);
+    edit_header(&folder, |header| {
+        header["plan"]["configurations"][0]["model"]["identity"] = "another".into()
+    });
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["weights", "another", "--force"]);
+    let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["the model `embedded` is another now", "--force"]);
+}
+
+#[test]
+fn a_run_of_another_seed_is_refused_before_measuring_for_its_prompts_are_others() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    saved(&scratch, "main", &engine);
+    fs::remove_dir_all(scratch.results()).unwrap();
+    let outcome = run(&scratch, &engine, &["--baseline", "main", "--seed", "3"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["prompts of decode", "`seed 3`", "--force"]);
+    // Of a prompt that is given, no seed makes another one.
+    let given = ["--prompt", "Once upon a time", "--save-baseline", "given"];
+    assert_eq!(run(&scratch, &engine, &given).code, Some(0));
+    let outcome =
+        run(&scratch, &engine, &["--prompt", "Once upon a time", "--baseline", "given", "--seed", "3"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn a_baseline_without_this_engine_is_refused_before_measuring() {
+    let scratch = Scratch::new();
+    let (one, other) = (engine(&scratch, "one", 2000), engine(&scratch, "other", 2000));
+    saved(&scratch, "main", &one);
+    fs::remove_dir_all(scratch.results()).unwrap();
+    let third = engine(&scratch, "third", 2000);
+    for words in [&["--baseline", "main"][..], &["--baseline", "main", "--rerun-baseline"]] {
+        let outcome = finished(command(&scratch, &other, words).arg("-e").arg(&third));
+        assert_refused_before_measuring(&scratch, &outcome, &["one", "other"]);
+    }
+}

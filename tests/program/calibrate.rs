@@ -1,0 +1,163 @@
+//! `orchestrate calibrate`: engines beside themselves, what that says of the machine, and who hears of it later.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::{Outcome, Scratch, fake_engine, finish};
+
+/// Launches of it differ by a few per cent, and nothing else does.
+fn noisy(scratch: &Scratch) -> PathBuf {
+    scratch.script("noisy", &format!("exec '{}' --noise-percent 5 --noise-seed 1", fake_engine().display()))
+}
+
+fn orchestrate(
+    scratch: &Scratch,
+    command: &str,
+    results: &Path,
+    options: &[&str],
+    engines: &[&Path],
+) -> Outcome {
+    let mut orchestrate = scratch.orchestrate();
+    orchestrate.args([command, "-s", "decode", "--warmup", "1"]).args(options).arg("--results").arg(results);
+    engines.iter().for_each(|engine| {
+        orchestrate.arg("-e").arg(engine);
+    });
+    finish(&mut orchestrate)
+}
+
+fn calibrate(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Outcome {
+    orchestrate(scratch, "calibrate", &scratch.join("calibrations"), options, engines)
+}
+
+/// The record of a run of one short block.
+fn run(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Record {
+    let _ = std::fs::remove_dir_all(scratch.results());
+    let options = [&["--blocks", "1", "--iterations", "1"], options].concat();
+    let outcome = orchestrate(scratch, "run", &scratch.results(), &options, engines);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    Record::only_one_in(&scratch.results())
+}
+
+fn floors(record: &Record) -> Vec<&Value> {
+    record.0[0]["floors"].as_array().into_iter().flatten().collect()
+}
+
+/// The file that the machine's floors are kept in.
+fn kept(scratch: &Scratch) -> PathBuf {
+    let mut files = crate::support::record::files(&scratch.join("home/calibration"));
+    assert_eq!(files.len(), 1, "{files:?}");
+    files.remove(0)
+}
+
+#[test]
+fn what_calibration_found_stands_in_the_header_of_every_later_run_of_that_engine() {
+    let scratch = Scratch::new();
+    let noisy = noisy(&scratch);
+    let outcome = calibrate(&scratch, &["--blocks", "6", "--iterations", "1"], &[&noisy]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    scratch.assert_nothing_lives();
+    let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
+    assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
+    assert!(outcome.stdout.contains(&format!("`{}`", kept(&scratch).display())), "{outcome:?}");
+    // In its own run it had a twin, and neither knew of a floor.
+    let calibration = Record::only_one_in(&scratch.join("calibrations"));
+    assert_eq!(calibration.launches_of("noisy (twin)").len(), 6);
+    assert_eq!(floors(&calibration).len(), 0);
+
+    let record = run(&scratch, &[], &[fake_engine(), &noisy]);
+    let configuration = record.configuration("noisy");
+    let floors = floors(&record);
+    assert!(floors.iter().all(|floor| floor["configuration"] == configuration), "{floors:?}");
+    let decode = floors.iter().find(|floor| floor["metric"] == "decode_rate").unwrap();
+    assert_eq!((&decode["workload"], &decode["since"]), (&"decode".into(), &calibration.0[0]["started"]));
+    for side in ["paired", "between"] {
+        let (size, blocks) = (&decode[side]["log_ratio"], &decode[side]["blocks"]);
+        assert!(size.as_f64().unwrap() > 0.0 && *blocks == 6, "{decode}");
+    }
+    // With another number of threads it is other work.
+    assert_eq!(self::floors(&run(&scratch, &["--threads", "7"], &[&noisy])).len(), 0);
+}
+
+#[test]
+fn a_newer_calibration_replaces_the_older_one_and_leaves_other_engines_as_they_are() {
+    let scratch = Scratch::new();
+    let (noisy, quiet) = (noisy(&scratch), fake_engine());
+    let both: [&Path; 2] = [&noisy, quiet];
+    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &both).code, Some(0));
+    let before = run(&scratch, &[], &both);
+    assert_eq!(calibrate(&scratch, &["--blocks", "7", "--iterations", "1"], &[&noisy]).code, Some(0));
+    let after = run(&scratch, &[], &both);
+    let blocks = |record: &Record| -> Vec<(usize, u64)> {
+        let of = |label| record.configuration(label);
+        let decode = floors(record).into_iter().filter(|floor| floor["metric"] == "decode_rate");
+        let both = [of("noisy"), of("fake-engine")];
+        decode
+            .map(|it| {
+                let place = both.iter().position(|both| it["configuration"] == *both).unwrap();
+                (place, it["paired"]["blocks"].as_u64().unwrap())
+            })
+            .collect()
+    };
+    assert_eq!((blocks(&before), blocks(&after)), (vec![(0, 5), (1, 5)], vec![(0, 7), (1, 5)]));
+}
+
+#[test]
+fn a_calibration_that_cannot_be_read_is_a_warning_and_the_run_goes_on() {
+    let scratch = Scratch::new();
+    let noisy = noisy(&scratch);
+    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
+    let file = kept(&scratch);
+    let sound = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &sound[..sound.len() / 2]).unwrap();
+    let record = run(&scratch, &[], &[&noisy]);
+    assert_eq!(floors(&record).len(), 0);
+    let warnings = record.entries("warning");
+    let names_it = |warning: &&Value| warning["message"].as_str().unwrap().contains(&*file.to_string_lossy());
+    assert_eq!(warnings.iter().copied().filter(names_it).count(), 1, "{warnings:?}");
+    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
+    assert!(!floors(&run(&scratch, &[], &[&noisy])).is_empty());
+}
+
+#[test]
+fn one_quick_block_is_shown_and_kept_for_nobody() {
+    let scratch = Scratch::new();
+    let outcome = calibrate(&scratch, &["--quick", "--iterations", "1"], &[&noisy(&scratch)]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("not kept for other runs: that needs 5 blocks"), "{outcome:?}");
+    assert!(!scratch.join("home/calibration").exists());
+}
+
+#[test]
+fn floors_come_as_json_for_programs() {
+    let scratch = Scratch::new();
+    let outcome = calibrate(&scratch, &["--quick", "--iterations", "1", "--json", "-"], &[&noisy(&scratch)]);
+    let floors: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let decode = floors.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap();
+    assert_eq!((&decode["engine"], &decode["paired"]["blocks"]), (&"noisy".into(), &1.into()));
+}
+
+#[test]
+fn what_would_do_nothing_here_is_refused_and_a_dry_run_shows_the_twins() {
+    let scratch = Scratch::new();
+    let noisy = noisy(&scratch);
+    for flags in [&["--order", "sequential"][..], &["--save-baseline", "x"], &["--pairs"], &["--wall-time"]] {
+        let outcome = calibrate(&scratch, flags, &[&noisy]);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains(&format!("takes no `{}", flags[0])), "{outcome:?}");
+    }
+    let outcome = calibrate(&scratch, &["--dry-run"], &[&noisy]);
+    assert!(outcome.stdout.contains("noisy (twin)") && outcome.stdout.contains("20 blocks"), "{outcome:?}");
+}
+
+#[test]
+fn without_a_name_it_calibrates_what_is_ready_and_builds_nothing() {
+    let scratch = Scratch::outside();
+    scratch.plant(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
+    let mut command = scratch.orchestrate_alone();
+    let outcome = finish(command.args(["calibrate", "-s", "decode"]));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("no engine is ready to be calibrated"), "{outcome:?}");
+    assert!(outcome.stderr.contains("hint: "), "{outcome:?}");
+}

@@ -1,0 +1,166 @@
+//! `orchestrate check`: the conformance conversation, held with engines whose faults are known.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::{Outcome, Scratch, fake_engine, finish, root, write_program};
+
+/// A fault of the fake engine, and the check that must find it.
+const FOUND: &[(&str, &str)] = &[
+    ("exits_before_hello", "hello"),
+    ("wrong_version", "hello"),
+    ("garbage", "hello"),
+    ("chatter", "stdout-clean"),
+    ("exits_in_load", "load"),
+    ("half_line_then_exits", "plain-line"),
+    ("closes_stdout", "plain-line"),
+    ("duplicate_answer", "in-order"),
+    ("wrong_id", "id"),
+    ("wrong_token_count", "length"),
+    ("wrong_prompt_tokens", "prompt-ids"),
+    ("id_beyond_vocabulary", "prompt-ids"),
+    ("missing_time", "clock"),
+    ("times_backwards", "clock"),
+    ("times_in_the_future", "clock"),
+    ("nan_fact", "clock"),
+    ("wrong_streamed_ids", "stream"),
+    ("nondeterministic", "deterministic"),
+    ("eos_early", "ignore-eos"),
+    ("eos_in_the_middle", "length"),
+    ("too_many_tokens", "length"),
+    ("first_token_at_start", "clock"),
+    ("streams_unasked", "default-length"),
+    ("streams_other_times", "stream"),
+    ("more_cached_than_sent", "plain-line"),
+    ("wrong_scores", "score"),
+    ("leaves_grandchild", "shutdown"),
+];
+
+#[test]
+fn the_smallest_engine_breaks_nothing_and_is_told_what_it_leaves_out() {
+    let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
+    assert!(wrong(&outcome).is_empty(), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.contains("\n  passed  plain-line") && outcome.stdout.contains("\n  absent  "),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
+fn every_fault_is_found_by_the_check_that_it_concerns() {
+    // The fake engine has no model and so reads no text as a model would: what that breaks, it breaks without any fault.
+    let always = wrong(&check(&Scratch::new(), fake_engine(), &[]));
+    for (fault, name) in FOUND {
+        assert!(!always.contains(*name), "`{name}` finds a fault where there is none");
+        assert_found(fault, name, &[]);
+    }
+    assert!(!always.contains("end-of-stdin"), "{always:?}");
+}
+
+// Beside the others, for they are waited for: until a deadline that is short, but not so short that a busy machine keeps an
+// engine from what it does right.
+
+#[test]
+fn an_engine_that_answers_no_load_is_found_out_by_its_silence() {
+    assert_found("hangs_in_load", "load", &["--timeout", "10"]);
+}
+
+#[test]
+fn an_engine_that_answers_no_generate_is_found_out_by_its_silence() {
+    assert_found("hangs_in_generate", "plain-line", &["--timeout", "10"]);
+}
+
+#[test]
+fn an_engine_that_does_not_end_is_found_out_by_its_staying() {
+    assert_found("ignores_shutdown", "shutdown", &[]);
+    assert_found("ignores_sigterm", "end-of-stdin", &[]);
+}
+
+fn assert_found(fault: &str, name: &str, options: &[&str]) {
+    let scratch = Scratch::new();
+    let engine = scratch.faulty(fault, &[]);
+    let outcome = check(&scratch, &engine, options);
+    assert_eq!(outcome.code, Some(4), "{fault}: {}", outcome.stdout);
+    assert!(wrong(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
+    assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn what_is_wrong_is_shown_with_the_line_sent_and_the_line_received() {
+    let scratch = Scratch::new();
+    let engine = scratch.faulty("wrong_scores", &[]);
+    let outcome = check(&scratch, &engine, &[]);
+    let entry = outcome.stdout.split("\n  WRONG   ").find(|entry| entry.starts_with("score ")).unwrap();
+    assert!(entry.contains("sent      {") && entry.contains("received  {"), "{entry}");
+    assert!(outcome.stdout.contains("`wrong_scores` breaks protocol 1: "), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_program_that_answers_no_request_is_called_no_engine_and_that_once() {
+    let scratch = Scratch::new();
+    let chatters = scratch.script("chatters", "while :; do echo y; done");
+    for program in [Path::new("/bin/cat"), Path::new("/bin/true"), Path::new("/bin/sh"), &chatters] {
+        let outcome = check(&scratch, program, &["--timeout", "30"]);
+        let page = &outcome.stdout;
+        assert_eq!(outcome.code, Some(4), "{page}");
+        assert_eq!(wrong(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
+        assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
+        assert!(page.contains("is no engine: it answered no request\n"), "{page}");
+        assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
+        scratch.assert_nothing_lives();
+    }
+    let outcome = check(&scratch, &chatters, &[]);
+    assert!(outcome.stdout.contains("more than 1000 lines on stdout"), "{}", outcome.stdout);
+}
+
+#[test]
+fn an_engine_that_says_nothing_to_hello_is_taken_for_a_smallest_one_if_it_answers_generate() {
+    let scratch = Scratch::new();
+    let engine = scratch.faulty("hangs_in_hello", &[]);
+    let outcome = check(&scratch, &engine, &[]);
+    assert!(outcome.stdout.contains("\n  passed  plain-line"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\n  absent  hello "), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_said_in_a_few_lines() {
+    let scratch = Scratch::new();
+    let program = scratch.join("no-program");
+    write_program(&program, "nothing says what runs this");
+    let outcome = check(&scratch, &program, &[]);
+    assert_eq!(outcome.code, Some(4), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("cannot be started: "), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.matches("skipped").count(), 2, "{}", outcome.stdout);
+    assert!(outcome.stdout.lines().count() < 14, "{}", outcome.stdout);
+}
+
+#[test]
+fn more_than_a_thousand_stray_lines_are_a_breach_and_the_engine_is_asked_again() {
+    let scratch = Scratch::new();
+    let outcome =
+        check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"]);
+    assert_eq!(outcome.code, Some(4), "{}", outcome.stdout);
+    assert!(wrong(&outcome).contains("plain-line"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\n  passed  hello "), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("more than 1000 lines on stdout"), "{}", outcome.stdout);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_refused() {
+    let outcome = check(&Scratch::new(), Path::new("./no/such/engine"), &[]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");
+    assert!(outcome.stderr.contains("no engine at `./no/such/engine`"), "{outcome:?}");
+}
+
+fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
+    finish(scratch.orchestrate().arg("check").arg(engine).args(options).current_dir(root()))
+}
+
+/// The checks that found something wrong.
+fn wrong(outcome: &Outcome) -> BTreeSet<String> {
+    let entries = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  WRONG   "));
+    entries.map(|entry| entry.split_whitespace().next().unwrap().to_string()).collect()
+}

@@ -1,0 +1,281 @@
+//! The command line as a person meets it: exit code, stdout and stderr together, one snapshot each.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::support::snapshot::assert_snapshot;
+use crate::support::{Scratch, fake_engine, finish, root};
+
+/// Runs the orchestrator in the root of the tree.
+fn snapshot(name: &str, arguments: &[&str]) {
+    let scratch = Scratch::new();
+    assert_snapshot(name, &scratch, scratch.orchestrate().args(arguments).current_dir(root()));
+}
+
+// What is refused before anything is built or started.
+
+#[test]
+fn a_report_that_could_not_be_written_is_refused() {
+    snapshot("json-nowhere", &["-e", "sh", "--json", "no/such/folder/x.json"]);
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    snapshot("presets-without-all", &["-e", "sh", "--presets"]);
+    snapshot("remove-and-list", &["setup", "--list", "--remove", "x"]);
+}
+
+// What there is.
+
+#[test]
+fn without_arguments_it_says_what_it_can_do_and_that_this_was_no_command() {
+    snapshot("no-arguments", &[]);
+}
+
+#[test]
+fn help_names_every_option_and_every_exit_code() {
+    snapshot("help", &["--help"]);
+}
+
+#[test]
+fn the_version_is_one_line() {
+    snapshot("version", &["--version"]);
+}
+
+#[test]
+fn scenarios_and_metrics_say_what_they_measure() {
+    snapshot("scenarios", &["scenarios"]);
+    snapshot("metrics", &["metrics"]);
+}
+
+#[test]
+fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
+    let scratch = Scratch::outside();
+    let mut command = scratch.orchestrate_alone();
+    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
+    let outcome = finish(command.arg(fake_engine()));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("decode_rate"), "{outcome:?}");
+    // Its data directory takes what a checkout would.
+    assert_eq!(crate::support::record::files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
+}
+
+#[test]
+fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
+    let scratch = Scratch::new();
+    let link = scratch.join("my-link");
+    std::os::unix::fs::symlink(fake_engine(), &link).unwrap();
+    let mut command = scratch.orchestrate();
+    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
+    let outcome = finish(
+        command.arg("--results").arg(scratch.results()).arg("-e").arg(&link).arg("--reference").arg(&link),
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("my-link"), "{outcome:?}");
+}
+
+#[test]
+fn the_smallest_engine_is_not_taken_to_sample_when_nothing_would_show_it() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.args(["--blocks", "1", "--temperature", "0.8", "-s", "decode", "-e", "tests/smallest-engine.py"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert!(outcome.stdout.contains("needs `sampling`"), "{outcome:?}");
+}
+
+#[test]
+fn a_request_as_text_is_what_an_engine_without_hello_gets() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    let outcome = finish(command.args(["request", "sh", "ttft", "--text"]).current_dir(root()));
+    let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{outcome:?}");
+    assert!(lines.iter().all(|it| it["type"] == "generate" && it["prompt"].is_string()), "{outcome:?}");
+}
+
+#[test]
+fn the_schema_is_the_committed_one() {
+    let outcome = finish(Scratch::new().orchestrate().arg("schema"));
+    let committed = std::fs::read_to_string(root().join("protocol/schema/protocol.schema.json")).unwrap();
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    assert!(outcome.stdout == committed, "orchestrate schema > protocol/schema/protocol.schema.json");
+}
+
+// What makes no sense.
+
+#[test]
+fn an_engine_or_a_scenario_that_nobody_knows_is_refused_with_what_to_do() {
+    snapshot("unknown-scenario", &["-s", "no-such-scenario", "-e", "sh"]);
+    snapshot("no-engine-at-path", &["-e", "./no/such/engine"]);
+    snapshot("no-engine", &["-s", "decode"]);
+}
+
+#[test]
+fn a_program_in_this_folder_is_hinted_at_by_its_path() {
+    snapshot("engine-without-slash", &["-e", "README.md"]);
+}
+
+#[test]
+fn a_model_that_is_not_there_is_refused() {
+    snapshot("missing-model", &["-e", "sh", "-m", "/no/such/model"]);
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_before_anything_starts() {
+    snapshot("bad-set", &["-e", "sh", "--set", "novalue"]);
+    snapshot("bad-threads", &["-e", "sh", "--threads", "0"]);
+    snapshot("bad-temperature", &["-e", "sh", "--temperature", "-1"]);
+    snapshot("bad-format", &["-e", "sh", "--format", "html"]);
+}
+
+#[test]
+fn set_up_of_an_engine_that_nobody_knows_is_refused() {
+    snapshot("setup-unknown", &["setup", "no-such-engine"]);
+    snapshot("setup-nothing", &["setup"]);
+}
+
+// Requests.
+
+#[test]
+fn a_request_is_the_exact_lines_of_a_whole_conversation() {
+    let scratch = Scratch::new();
+    let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"]));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["hello", "load", "generate", "shutdown"]);
+    assert_eq!(
+        (lines[2]["prompt_ids"].as_array().unwrap().len(), &lines[2]["max_new_tokens"]),
+        (32, &64.into())
+    );
+    // They are what an engine takes.
+    let path = scratch.join("lines");
+    std::fs::write(&path, &outcome.stdout).unwrap();
+    let mut fake = scratch.marked(fake_engine());
+    let answers = finish(fake.stdin(std::fs::File::open(&path).unwrap())).stdout;
+    let types: Vec<Value> =
+        answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].take()).collect();
+    assert_eq!(types, ["hello", "loaded", "generated", "bye"]);
+}
+
+#[test]
+fn a_request_for_a_scenario_that_nobody_knows_is_refused() {
+    snapshot("request-unknown-scenario", &["request", "sh", "no-such-scenario"]);
+}
+
+// Reports of records that stand.
+
+const RECORD: &str = "tests/snapshots/record.jsonl";
+
+#[test]
+fn a_report_can_be_made_again_in_every_format() {
+    snapshot("report-table", &["report", RECORD]);
+    snapshot("report-csv", &["report", RECORD, "--format", "csv"]);
+    snapshot("report-markdown", &["report", RECORD, "--format", "markdown"]);
+    snapshot("report-everything", &["report", RECORD, "--pairs", "--wall-time"]);
+    let outcome =
+        finish(Scratch::new().orchestrate().args(["report", RECORD, "--format", "json"]).current_dir(root()));
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(
+        (report["record"].as_str(), report["cases"].as_array().unwrap().len()),
+        (Some("2026-01-02T03-04-05Z-67"), 3)
+    );
+}
+
+/// The committed record, changed.
+fn record(scratch: &Scratch, change: impl FnOnce(String) -> String) -> PathBuf {
+    let path = scratch.join("record.jsonl");
+    std::fs::write(&path, change(std::fs::read_to_string(root().join(RECORD)).unwrap())).unwrap();
+    path
+}
+
+fn snapshot_of_changed_record(name: &str, change: impl FnOnce(String) -> String) {
+    let scratch = Scratch::new();
+    let path = record(&scratch, change);
+    assert_snapshot(name, &scratch, scratch.orchestrate().arg("report").arg(path));
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_reported_as_far_as_it_goes_and_says_so() {
+    snapshot_of_changed_record("report-truncated", |whole| whole[..whole.len() / 2].to_string());
+}
+
+#[test]
+fn a_record_of_another_version_is_refused() {
+    snapshot_of_changed_record("report-other-version", |whole| {
+        whole.replacen("\"record_version\":2", "\"record_version\":99", 1)
+    });
+}
+
+#[test]
+fn what_is_no_record_is_refused() {
+    snapshot_of_changed_record("report-empty", |_| String::new());
+    snapshot_of_changed_record("report-of-something-else", |_| "{\"name\": \"not a record\"}\n[1]\n".into());
+    snapshot("report-missing", &["report", "no/such/record.jsonl"]);
+}
+
+#[test]
+fn a_record_with_a_broken_line_in_the_middle_is_refused_with_its_number() {
+    snapshot_of_changed_record("report-broken-line", |whole| {
+        whole.replacen("{\"entry\":\"sample\"", "{\"entry\":", 1)
+    });
+}
+
+// Where things are printed.
+
+fn decode(scratch: &Scratch, arguments: &[&str]) -> crate::support::Outcome {
+    let chatters = scratch.faulty("chatter", &[]);
+    let mut command = scratch.orchestrate();
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(chatters);
+    finish(command.arg("--results").arg(scratch.results()).args(arguments))
+}
+
+#[test]
+fn json_to_a_dash_is_all_of_stdout() {
+    let scratch = Scratch::new();
+    let outcome = decode(&scratch, &["--json", "-"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["cases"][0]["engine"]["label"], "chatter");
+    assert!(outcome.stderr.contains("recorded in "), "{outcome:?}");
+}
+
+#[test]
+fn json_to_a_file_leaves_the_table_on_stdout() {
+    let scratch = Scratch::new();
+    let file = scratch.join("report.json");
+    let outcome = decode(&scratch, &["--json", file.to_str().unwrap()]);
+    let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(report["cases"][0]["case"], "decode");
+    assert!(outcome.stdout.contains("what each figure means"), "{outcome:?}");
+}
+
+#[test]
+fn a_run_prints_the_format_that_was_asked_for_and_nothing_else() {
+    let outcome = decode(&Scratch::new(), &["--format", "csv"]);
+    let columns: Vec<_> = outcome.stdout.lines().map(|line| line.split(',').count()).collect();
+    assert!(outcome.stdout.starts_with("record,case,scenario,engine,"), "{outcome:?}");
+    assert!(columns.len() > 2 && columns.iter().all(|count| *count == columns[0]), "{outcome:?}");
+}
+
+#[test]
+fn a_record_says_the_same_when_it_is_reported_again() {
+    let scratch = Scratch::new();
+    let first = decode(&scratch, &["--format", "csv"]);
+    let [record] = &crate::support::record::files(&scratch.results())[..] else {
+        panic!("no record: {first:?}")
+    };
+    let again = finish(scratch.orchestrate().arg("report").arg(record).args(["--format", "csv"]));
+    assert_eq!((again.stdout, again.code), (first.stdout, Some(0)));
+}
+
+#[test]
+fn debug_shows_both_directions_on_stderr_and_leaves_stdout_alone() {
+    let outcome = decode(&Scratch::new(), &["--json", "-", "--debug"]);
+    assert!(serde_json::from_str::<Value>(&outcome.stdout).is_ok(), "{outcome:?}");
+    for shown in ["[chatter] < {\"type\":\"hello\"", "[chatter] > {", "[chatter] < {\"type\":\"shutdown\""] {
+        assert!(outcome.stderr.contains(shown), "no `{shown}` in {}", outcome.stderr);
+    }
+}

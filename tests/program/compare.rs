@@ -1,0 +1,165 @@
+//! `orchestrate compare` on records: what it says, and with which status it ends.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::support::{Outcome, Scratch, finish};
+
+/// A record of one engine in one scenario: five blocks of three rounds, a token after each `ms` of its block.
+struct Written {
+    cpu: &'static str,
+    ms: [f64; 5],
+}
+
+const STEADY: Written = Written { cpu: "a CPU", ms: [10.0, 10.05, 9.95, 10.02, 9.98] };
+
+impl Written {
+    fn slower(times: f64) -> Self {
+        Self { ms: STEADY.ms.map(|ms| ms * times), ..STEADY }
+    }
+
+    fn to(&self, scratch: &Scratch, name: &str) -> PathBuf {
+        let mut lines = vec![self.header(name)];
+        for (block, ms) in self.ms.iter().enumerate() {
+            lines.push(json!({
+                "entry": "launch", "launch": block, "configuration": 0, "block": block, "pid": 1,
+                "loaded_ns": 100_000_000,
+            }));
+            lines.extend((0..3).map(|round| sample(block, round, *ms)));
+        }
+        lines.push(json!({"entry": "end", "how": "finished"}));
+        let path = scratch.join(&format!("{name}.jsonl"));
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn header(&self, name: &str) -> Value {
+        let model = json!({"name": "tiny", "path": "/m", "identity": "abc"});
+        let configuration = json!({
+            "label": "pebble", "engine": "pebble", "command": ["pebble"], "model": model, "device": "cpu", "threads": 2,
+        });
+        let workload = json!({
+            "scenario": "decode", "label": "decode", "kind": "warm", "headline": "decode_rate",
+            "prompt": {"tokens": 32}, "max_new_tokens": 8, "ignore_eos": true, "rounds": 3,
+        });
+        let plan = json!({
+            "mode": "warm", "order": "interleaved", "extent": {"target": 0.02, "case_cap_ns": 60_000_000_000_u64},
+            "seed": 0, "reference": "pebble", "configurations": [configuration],
+            "cases": [{"configuration": 0, "workload": workload}],
+        });
+        json!({
+            "entry": "header", "record_version": 2, "id": name, "started": "2026-01-02T03:04:05Z",
+            "orchestrate_version": "0.1.0", "command": ["orchestrate"], "plan": plan,
+            "machine": {"cpu": {"model": self.cpu}},
+        })
+    }
+}
+
+fn sample(block: usize, round: usize, ms: f64) -> Value {
+    let times: Vec<u64> = (1..=8).map(|token| (f64::from(token) * ms * 1e6) as u64).collect();
+    let sequence = json!({"prompt_tokens": 32, "output_ids": [1, 2, 3, 4, 5, 6, 7, 8], "token_ns": times, "finish": "length"});
+    json!({
+        "entry": "sample", "launch": block, "case": 0, "index": round, "role": "measured",
+        "prompt_hash": format!("{block} {round}"), "sent_ns": 200_000_000, "answered_ns": 200_000_000 + times[7],
+        "iteration": {"start_ns": 0, "end_ns": times[7], "sequences": [sequence]},
+    })
+}
+
+fn compare(base: &Written, new: &Written, arguments: &[&str]) -> Outcome {
+    let scratch = Scratch::new();
+    let (base, new) = (base.to(&scratch, "base"), new.to(&scratch, "new"));
+    finish(scratch.orchestrate().arg("compare").arg(base).arg(new).args(arguments))
+}
+
+#[test]
+fn a_change_that_is_critical_is_named_and_ends_with_1() {
+    let found = compare(&STEADY, &Written::slower(1.4), &[]);
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    let said = "critical: `pebble` decodes 28.";
+    assert!(found.stdout.contains(said) && found.stdout.contains("slower than before ["), "{}", found.stdout);
+    assert!(found.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", found.stdout);
+}
+
+#[test]
+fn what_may_pass_is_set_by_the_user() {
+    let slower = Written::slower(1.15);
+    let code = |arguments: &[&str]| compare(&STEADY, &slower, arguments).code;
+    assert_eq!((code(&[]), code(&["--fail-on", "warning"])), (Some(0), Some(1)));
+    assert_eq!(code(&["--warning", "5%", "--critical", "8%"]), Some(1));
+    let refused = compare(&STEADY, &slower, &["--warning", "30%"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("--warning 30% is above --critical 20%"), "{}", refused.stderr);
+}
+
+#[test]
+fn the_same_and_the_better_end_with_0_and_the_not_measurable_with_3() {
+    let same = compare(&STEADY, &STEADY, &[]);
+    assert_eq!((same.code, same.stdout.contains("`pebble` decodes as fast as before")), (Some(0), true));
+    assert_eq!(compare(&STEADY, &Written::slower(0.5), &[]).code, Some(0));
+    let noisy = Written { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
+    let open = compare(&STEADY, &noisy, &[]);
+    assert_eq!(open.code, Some(3), "{}", open.stdout);
+    assert!(
+        open.stdout.contains("`pebble` decodes: whether it changed is not measurable"),
+        "{}",
+        open.stdout
+    );
+}
+
+#[test]
+fn a_record_of_another_machine_is_refused_and_by_force_compared_with_a_word_about_it() {
+    let other = Written { cpu: "another CPU", ..STEADY };
+    let refused = compare(&STEADY, &other, &[]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
+    assert!(
+        refused.stderr.contains("CPU: `a CPU` in the base, `another CPU` in the new one"),
+        "{}",
+        refused.stderr
+    );
+    assert!(refused.stderr.contains("hint: `--force`"), "{}", refused.stderr);
+    let forced = compare(&STEADY, &other, &["--force"]);
+    assert_eq!(forced.code, Some(0));
+    assert!(forced.stdout.starts_with("not comparable, and compared by force: CPU:"), "{}", forced.stdout);
+}
+
+#[test]
+fn every_format_of_a_report_is_one_of_a_comparison() {
+    for (format, part) in [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")] {
+        let found = compare(&STEADY, &STEADY, &["--format", format]);
+        assert!(found.code == Some(0) && found.stdout.contains(part), "{format}: {}", found.stdout);
+    }
+    let json = compare(&STEADY, &Written::slower(1.5), &["--format", "json"]).stdout;
+    let changes = serde_json::from_str::<Value>(&json).unwrap()["changes"].clone();
+    let decode = changes.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap().clone();
+    assert_eq!(
+        (&decode["verdict"], &decode["class"], &decode["gating"]),
+        (&json!("worse"), &json!("critical"), &json!(true))
+    );
+}
+
+#[test]
+fn what_is_neither_a_file_nor_a_baseline_is_the_users_error() {
+    let scratch = Scratch::new();
+    let base = STEADY.to(&scratch, "base");
+    let found = finish(scratch.orchestrate().arg("compare").arg("no-such-baseline").arg(&base));
+    assert_eq!(found.code, Some(2));
+    assert!(found.stderr.contains("`no-such-baseline`"), "{}", found.stderr);
+    let torn = scratch.join("torn.jsonl");
+    std::fs::write(&torn, "{\"entry\":\"header\"").unwrap();
+    let found = finish(scratch.orchestrate().arg("compare").arg(&base).arg(&torn));
+    assert_eq!(found.code, Some(5));
+    assert!(found.stderr.contains("torn.jsonl"), "{}", found.stderr);
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_compared_with_a_notice() {
+    let scratch = Scratch::new();
+    let (base, new) = (STEADY.to(&scratch, "base"), STEADY.to(&scratch, "new"));
+    let whole = std::fs::read_to_string(&new).unwrap();
+    std::fs::write(&new, &whole[..whole.len() - 300]).unwrap();
+    let found = finish(scratch.orchestrate().arg("compare").arg(base).arg(new));
+    assert_eq!(found.code, Some(0), "{}", found.stdout);
+    assert!(found.stdout.starts_with("note: the new one was cut off before its end"), "{}", found.stdout);
+}

@@ -1,0 +1,372 @@
+//! scripts/cuda-toolkit, with a stand-in for the installer: what it downloads is a toolkit of a few bytes, so that no network
+//! is needed. And scripts/check-cuda, with one for cargo: when it compiles, and what it says when it does not.
+#![cfg(target_os = "linux")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::{BOUND, Outcome, Running, Scratch, finish, root};
+use nix::sys::signal::Signal;
+
+/// Unpacks what wheels hold, as far as the script looks at it, without permission to execute; and says that it was asked.
+const UNPACKS: &str = r#"
+echo "$*" >>"$ASKED"
+while [ "$1" != --target ]; do shift; done
+cu=$2/nvidia/cu13
+mkdir -p "$cu/bin" "$cu/nvvm/bin" "$cu/lib" "$cu/include"
+echo '#!/bin/sh' | tee "$cu/bin/nvcc" >"$cu/nvvm/bin/cicc"
+for library in cublas.so.13 cublasLt.so.13 cudart.so.13 curand.so.10 nvrtc.so.13; do : >"$cu/lib/lib$library"; done
+echo 'CUresult cuInit(unsigned Flags); #define cuMemAlloc cuMemAlloc_v2' >"$cu/include/cuda.h"
+echo 'CUresult cuProfilerStart(void);' >"$cu/include/cudaProfiler.h""#;
+
+const OFFLINE: &str = r#"
+echo "error: Failed to fetch: \`nvidia-cublas\`" >&2
+echo "  Caused by: error sending request: client error (Connect): dns error: failed to lookup address" >&2
+exit 2"#;
+
+/// A machine on which `uv` does this, and where nobody has set a toolkit up.
+fn machine(uv: &str) -> Scratch {
+    let scratch = Scratch::outside();
+    std::fs::create_dir_all(scratch.join("path")).unwrap();
+    scratch.script("path/uv", uv);
+    scratch
+}
+
+fn toolkit(scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = scratch.marked(root().join("scripts/cuda-toolkit"));
+    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
+    command.args(arguments).env("PATH", path).env("ASKED", scratch.join("asked"));
+    command.env_remove("CUDA_HOME");
+    command
+}
+
+fn call(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    finish(&mut toolkit(scratch, arguments))
+}
+
+fn folder(scratch: &Scratch) -> PathBuf {
+    PathBuf::from(call(scratch, &["--where"]).stdout.trim())
+}
+
+fn times_asked(scratch: &Scratch) -> usize {
+    std::fs::read_to_string(scratch.join("asked")).map_or(0, |asked| asked.lines().count())
+}
+
+/// Every file with what it holds, and when it was written.
+fn content(folder: &Path) -> Vec<String> {
+    let listed = finish(
+        crate::support::command("find")
+            .args(["-printf", "%p %s %T@ %m %l\n"])
+            .current_dir(folder)
+            .stdout(std::process::Stdio::piped()),
+    );
+    let mut lines: Vec<String> = listed.stdout.lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn the_first_call_says_how_large_it_is_and_makes_a_toolkit_of_the_wheels() {
+    let scratch = machine(UNPACKS);
+    let outcome = call(&scratch, &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("677 MB to download, 1250 MB installed in "), "{outcome:?}");
+    let folder = PathBuf::from(outcome.stdout.trim());
+    assert!(folder.starts_with(scratch.join("home/toolkits")), "{}", folder.display());
+    for program in ["bin/nvcc", "nvvm/bin/cicc"] {
+        let mode = std::fs::metadata(folder.join(program)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o111, 0o111, "{program}");
+    }
+    for library in ["lib/libcublas.so", "lib/libcurand.so", "lib64/libcudart.so"] {
+        assert!(folder.join(library).is_file(), "{library}");
+    }
+    // The stub has every name that the headers have, and is asked for under the name of the driver's own.
+    let stub = finish(
+        crate::support::command("readelf")
+            .args(["-d", "--dyn-syms", "-W"])
+            .arg(folder.join("lib/stubs/libcuda.so"))
+            .stdout(std::process::Stdio::piped()),
+    );
+    for expected in ["[libcuda.so.1]", "cuInit", "cuMemAlloc_v2", "cuProfilerStart"] {
+        assert!(stub.stdout.contains(expected), "{expected}: {stub:?}");
+    }
+    assert!(!folder.join("lib/libcuda.so").exists() && !folder.join("lib/libcuda.so.1").exists());
+    // What is downloaded is what the pins say, to the byte.
+    let asked = std::fs::read_to_string(scratch.join("asked")).unwrap();
+    assert!(asked.contains("--no-deps --require-hashes -r"), "{asked}");
+}
+
+#[test]
+fn the_second_call_changes_nothing_and_says_nothing_but_where() {
+    let scratch = machine(UNPACKS);
+    let first = call(&scratch, &[]);
+    let before = content(&scratch.join("home"));
+    let second = call(&scratch, &[]);
+    assert_eq!((second.code, second.stdout, second.stderr.as_str()), (Some(0), first.stdout, ""));
+    assert_eq!(content(&scratch.join("home")), before);
+    assert_eq!(times_asked(&scratch), 1);
+}
+
+#[test]
+fn a_half_made_folder_is_made_anew() {
+    let scratch = machine(UNPACKS);
+    let folder = folder(&scratch);
+    assert!(!folder.exists(), "asking where makes nothing");
+    std::fs::create_dir_all(folder.join("lib/stubs")).unwrap();
+    std::fs::write(folder.join("lib/leftover"), "").unwrap();
+    assert_eq!(call(&scratch, &[]).code, Some(0));
+    assert!(folder.join("bin/nvcc").is_file() && !folder.join("lib/leftover").exists());
+}
+
+#[test]
+fn two_calls_at_once_install_once() {
+    let scratch = machine(UNPACKS);
+    let both = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
+    for outcome in both.map(Running::finish) {
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+    assert_eq!(times_asked(&scratch), 1);
+}
+
+#[test]
+fn the_environment_is_lines_that_a_shell_evaluates() {
+    let scratch = machine(UNPACKS);
+    let spaced = scratch.join("a home");
+    let mut shell = scratch.marked("bash");
+    let script = format!(
+        "set -eu; lines=$({} --env); eval \"$lines\"; command -v nvcc; echo \"$CUDA_HOME\"",
+        root().join("scripts/cuda-toolkit").display()
+    );
+    shell.args(["-c", &script]).env("ORCHESTRATE_HOME", &spaced).env("ASKED", scratch.join("asked"));
+    shell.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display())).env_remove("CUDA_HOME");
+    let outcome = finish(&mut shell);
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{outcome:?}");
+    assert_eq!(lines[0], format!("{}/bin/nvcc", lines[1]));
+    assert!(Path::new(lines[1]).starts_with(&spaced));
+}
+
+#[test]
+fn without_a_network_it_says_so_and_leaves_nothing_that_is_taken_for_ready() {
+    let scratch = machine(OFFLINE);
+    let outcome = call(&scratch, &["--env"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), ""), "{outcome:?}");
+    let said = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
+    assert!(outcome.stderr.contains("dns error") && outcome.stderr.contains(said), "{outcome:?}");
+    scratch.script("path/uv", UNPACKS);
+    assert_eq!(call(&scratch, &[]).code, Some(0));
+}
+
+#[test]
+fn what_is_no_fault_of_the_network_is_not_blamed_on_it() {
+    let scratch = machine("echo 'error: Hash mismatch for `nvidia-cublas==13.1.0.3`' >&2; exit 1");
+    let outcome = call(&scratch, &[]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("Hash mismatch")
+            && outcome.stderr.contains("cannot be unpacked\nhint: less ")
+    );
+}
+
+#[test]
+fn a_full_disk_and_a_machine_without_a_compiler_are_told_before_anything_is_fetched() {
+    let scratch = machine(UNPACKS);
+    scratch.script("path/df", "printf 'Filesystem 1MB-blocks Used Available\\n/dev/x 9MB 8MB 1MB\\n'");
+    let outcome = call(&scratch, &[]);
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(outcome.stderr.contains("has 1 MB free, 1927 MB are needed"), "{outcome:?}");
+    assert!(outcome.stderr.contains("\nhint: export ORCHESTRATE_HOME="), "{outcome:?}");
+
+    // Everything that the script calls on its way there, and no compiler.
+    for tool in ["bash", "cut", "dirname", "env", "grep", "sha256sum", "uname"] {
+        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
+        let found = found.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(found, scratch.join("path").join(tool)).unwrap();
+    }
+    let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path")));
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("no `gcc`") && outcome.stderr.contains("apt-get install g++"),
+        "{outcome:?}"
+    );
+    assert_eq!(times_asked(&scratch), 0);
+}
+
+#[test]
+fn a_toolkit_of_ones_own_is_used_as_it_is_and_refused_where_it_has_no_compiler() {
+    let scratch = machine(UNPACKS);
+    let own = scratch.join("own");
+    std::fs::create_dir_all(own.join("bin")).unwrap();
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("which has no `bin/nvcc`\nhint: unset CUDA_HOME"), "{outcome:?}");
+    scratch.script("own/bin/nvcc", "");
+    // What does not compile is theirs: removing ours would change nothing.
+    scratch.script("own/bin/nvcc", "exit 1");
+    let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &own));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("\nhint: unset CUDA_HOME"), "{outcome:?}");
+    scratch.script("own/bin/nvcc", "");
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
+    assert!(outcome.stdout.starts_with(&format!("export CUDA_HOME={}", own.display())), "{outcome:?}");
+    assert_eq!(times_asked(&scratch), 0);
+}
+
+#[test]
+fn removing_takes_every_toolkit_and_nothing_else() {
+    let scratch = machine(UNPACKS);
+    assert_eq!(call(&scratch, &[]).code, Some(0));
+    for other in ["toolkits/cuda-12.0.0-0123456789abcdef", "toolkits/of-another-kind", "environments/x"] {
+        std::fs::create_dir_all(scratch.join("home").join(other)).unwrap();
+    }
+    let outcome = call(&scratch, &["--remove"]);
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(0), 2), "{outcome:?}");
+    let left = std::fs::read_dir(scratch.join("home/toolkits")).unwrap();
+    let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["of-another-kind"]);
+    assert!(scratch.join("home/environments/x").is_dir());
+}
+
+#[test]
+fn a_word_that_it_does_not_know_is_answered_with_those_that_it_does() {
+    let outcome = call(&machine(UNPACKS), &["--help-me"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("scripts/cuda-toolkit --where"), "{outcome:?}");
+}
+
+/// scripts/check-cuda where `nvcc` is content with everything and `cargo` does this.
+fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
+    finish(&mut checking(scratch, cargo, minutes))
+}
+
+fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
+    for program in ["path", "own/bin"] {
+        std::fs::create_dir_all(scratch.join(program)).unwrap();
+    }
+    scratch.script("own/bin/nvcc", "");
+    scratch.script("path/rustc", "echo rustc 1.95.0");
+    scratch.script("path/cargo", &format!("echo \"$*\" >>\"$ASKED\"\n{cargo}"));
+    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
+    command.arg(minutes).env("PATH", path).env("ASKED", scratch.join("asked"));
+    command.env("CUDA_HOME", scratch.join("own"));
+    command
+}
+
+#[test]
+fn sources_that_compiled_on_a_machine_are_not_compiled_there_again() {
+    let scratch = Scratch::outside();
+    let first = check(&scratch, "exit 0", "8");
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert!(first.stdout.contains("compiled: the CUDA build of candle, in "), "{first:?}");
+    let asked = times_asked(&scratch);
+    let second = check(&scratch, "exit 1", "8");
+    assert_eq!(second.code, Some(0), "{second:?}");
+    assert!(second.stdout.contains("unchanged: the CUDA build of candle compiled here on 2"), "{second:?}");
+    assert_eq!(times_asked(&scratch), asked);
+    // What is forgotten is compiled again.
+    let kept = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
+    std::fs::remove_dir_all(kept.stdout.trim()).unwrap();
+    assert_eq!(check(&scratch, "exit 1", "8").code, Some(1));
+}
+
+#[test]
+fn what_does_not_compile_is_a_failure_each_time() {
+    let scratch = Scratch::outside();
+    for _ in 0..2 {
+        let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", "8");
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""), "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_takes_longer_than_its_box_is_skipped_in_so_many_words_and_nothing_of_it_goes_on() {
+    let scratch = Scratch::outside();
+    let outcome = check(&scratch, "exec sleep 600", "0.01");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("skipped: the CUDA build of candle takes longer than 0.01 minutes"));
+    scratch.wait_until_nothing_lives();
+    let outcome = check(&scratch, "exit 0", "8");
+    assert!(
+        outcome.stdout.contains("compiled: "),
+        "a skipped build is not taken for a compiled one: {outcome:?}"
+    );
+}
+
+#[test]
+fn stopped_it_stops_what_it_started_and_lets_go_of_the_lock() {
+    let scratch = Scratch::outside();
+    let cargo = "sleep 600 &\nexec sleep 600";
+    let running = Running::start(&mut checking(&scratch, cargo, "8"));
+    let begun = Instant::now();
+    while times_asked(&scratch) == 0 {
+        assert!(begun.elapsed() < BOUND, "cargo was never asked");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.finish().code, Some(143));
+    scratch.wait_until_nothing_lives();
+    assert_eq!(check(&scratch, "exit 0", "8").code, Some(0));
+}
+
+#[test]
+fn minutes_that_are_no_limit_are_refused() {
+    let scratch = Scratch::outside();
+    for minutes in ["0", "0.0", "00", ".", "1.2.3", "-1", "ten"] {
+        let outcome = check(&scratch, "exit 0", minutes);
+        assert_eq!(outcome.code, Some(2), "{minutes}: {outcome:?}");
+        assert!(outcome.stderr.contains(&format!("`{minutes}`")), "{outcome:?}");
+    }
+    assert_eq!(times_asked(&scratch), 0);
+}
+
+/// engines/candle/build-cuda with an `nvidia-smi` that does this; the compute capability that cargo was asked for.
+fn capability(scratch: &Scratch, nvidia_smi: &str, asked: Option<&str>) -> String {
+    for folder in ["path", "own/bin", "target/release"] {
+        std::fs::create_dir_all(scratch.join(folder)).unwrap();
+    }
+    scratch.script("own/bin/nvcc", "");
+    scratch.script("path/nvidia-smi", nvidia_smi);
+    scratch.script(
+        "path/cargo",
+        "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"",
+    );
+    let mut command = scratch.marked(root().join("engines/candle/build-cuda"));
+    command.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display()));
+    command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
+    command.env_remove("CUDA_COMPUTE_CAP").envs(asked.map(|asked| ("CUDA_COMPUTE_CAP", asked)));
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout.trim().to_string()
+}
+
+#[test]
+fn kernels_are_for_the_first_gpu_and_an_answer_that_is_none_is_not_taken_for_one() {
+    assert_eq!(capability(&Scratch::outside(), "echo 8.6; echo 9.0", None), "86");
+    let trouble = "echo 'NVIDIA-SMI has failed because it could not reach the driver'; exit 9";
+    assert_eq!(capability(&Scratch::outside(), trouble, None), "90");
+    assert_eq!(capability(&Scratch::outside(), "echo '[N/A]'", None), "90");
+}
+
+#[test]
+fn what_was_built_for_another_gpu_is_not_undone_by_the_next_run() {
+    let scratch = Scratch::outside();
+    assert_eq!(capability(&scratch, "echo 9.0", Some("8.6")), "86");
+    assert_eq!(capability(&scratch, "echo 9.0", None), "86");
+    assert_eq!(capability(&scratch, "echo 9.0", Some("90a")), "90a");
+    let kept = std::fs::read_to_string(scratch.join("target/release/candle-cuda.capability")).unwrap();
+    assert_eq!(kept, "90a\n");
+}
+
+#[test]
+fn a_machine_that_cannot_have_the_toolkit_skips_the_check_and_says_why() {
+    let scratch = machine(OFFLINE);
+    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
+    let outcome = finish(command.env("PATH", path).env_remove("CUDA_HOME"));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit cannot be had here"), "{outcome:?}");
+    assert!(outcome.stderr.contains("is there a network?"), "{outcome:?}");
+}

@@ -1,0 +1,444 @@
+//! Engines that are another program on another device, and machines with and without what that device needs. The tree and its
+//! engines are the test's own; the driver is a stand-in, or a stand-in for there being none.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::snapshot::assert_snapshot;
+use crate::support::{Outcome, Scratch, driver, fake_engine, finish, root};
+
+const NO_DRIVER: &str = "no NVIDIA driver found";
+/// What `heavy` lacks besides on every machine of these tests.
+const NO_ENVIRONMENT: &str = "its environment is not set up (4.0 GB to download)";
+const ELSEWHERE: &str =
+    "ORCHESTRATE_PYTHON_HEAVY=/a/python/that/has/it; heavy's own guide says where it comes from";
+
+/// `able` has a program for CUDA; `shared` computes there with its own one; `plain`'s manifest says nothing of devices; `heavy`
+/// needs a GPU wherever it runs, and packages.
+fn tree() -> Scratch {
+    let scratch = Scratch::outside();
+    let fake = fake_engine().display();
+    let command = |name: &str| {
+        let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}");
+        format!("command = [\"sh\", \"-c\", \"{script}\"]\n")
+    };
+    let needs = "driver = \"nvidia\"\n";
+    let able = format!(
+        "about = \"has a program for each\"\nbinary = \"able-engine\"\nreference = true\n[build]\n{}\
+         [devices.cuda]\nbinary = \"able-cuda\"\n[devices.cuda.build]\n{}note = \"about a moment\"\n[devices.cuda.needs]\n{needs}",
+        command("able-engine"),
+        command("able-cuda"),
+    );
+    let shared = format!(
+        "about = \"one program for all\"\nbinary = \"shared-engine\"\n[build]\n{}[devices.cuda.needs]\n{needs}",
+        command("shared-engine")
+    );
+    let plain = format!(
+        "about = \"knows no device\"\nbinary = \"plain-engine\"\n[build]\n{}",
+        command("plain-engine")
+    );
+    let heavy = format!(
+        "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
+         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{ELSEWHERE}\"\n",
+        command("heavy-engine")
+    );
+    scratch.plant(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
+    scratch
+}
+
+fn orchestrate(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Command {
+    let mut command = scratch.orchestrate_alone();
+    command.args(arguments).env("LD_LIBRARY_PATH", library);
+    command
+}
+
+const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
+
+fn measure(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> (Outcome, Record) {
+    let mut command = orchestrate(scratch, library, DECODE);
+    command.args(arguments).arg("-m").arg(root().join("models/embedded"));
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let record = Record::only_one_in(&scratch.results());
+    scratch.assert_nothing_lives();
+    (outcome, record)
+}
+
+/// What was built, in the order of the alphabet.
+fn built(scratch: &Scratch) -> Vec<String> {
+    let entries = std::fs::read_dir(scratch.join("target/release")).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn configuration<'a>(record: &'a Record, label: &str) -> &'a Value {
+    &record.0[0]["plan"]["configurations"][record.configuration(label)]
+}
+
+/// The name of the program that was started.
+fn program(record: &Record, label: &str) -> String {
+    let path = configuration(record, label)["command"][0].as_str().unwrap();
+    path.rsplit('/').next().unwrap().to_string()
+}
+
+/// The device that each launch was loaded on.
+fn loaded_on(record: &Record, label: &str) -> Vec<String> {
+    let launches = record.launches_of(label).into_iter();
+    launches.map(|it| it["loaded"]["device"].as_str().unwrap().to_string()).collect()
+}
+
+#[track_caller]
+fn assert_narrow(outcome: &Outcome) {
+    for line in outcome.stdout.lines().chain(outcome.stderr.lines()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+// Runs.
+
+#[test]
+fn on_the_cpu_no_program_for_another_device_is_built() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &driver::present(&scratch), &["-e", "able", "-e", "shared"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(built(&scratch), ["able-engine", "shared-engine"]);
+    assert_eq!(
+        (program(&record, "able"), loaded_on(&record, "able")),
+        ("able-engine".into(), vec!["cpu".into()])
+    );
+    assert_eq!(configuration(&record, "able")["alone"], Value::Null);
+}
+
+#[test]
+fn a_machine_without_a_driver_says_so_in_the_row_and_builds_nothing_for_it() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &["-e", "able", "--device", "cuda"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let [failure] = record.failures_of("able")[..] else { panic!("{record:?}") };
+    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &NO_DRIVER.into()));
+    assert!(failure["hint"].as_str().unwrap().contains("nvidia-smi"), "{failure}");
+    assert!(outcome.stdout.contains(NO_DRIVER), "{}", outcome.stdout);
+    assert!(!scratch.join("target").exists());
+}
+
+#[test]
+fn of_all_engines_those_without_their_device_are_rows_and_the_others_are_measured() {
+    let scratch = tree();
+    let (outcome, record) =
+        measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // Its manifest says nothing of devices, so the engine itself is asked.
+    assert_eq!(program(&record, "plain cuda:0"), "plain-engine");
+    for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
+        assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
+    }
+    let both = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
+    for (label, lacks) in [
+        ("able cuda:0", NO_DRIVER),
+        ("shared cuda:0", NO_DRIVER),
+        ("heavy cpu", &both),
+        ("heavy cuda:0", &both),
+    ] {
+        let [failure] = record.failures_of(label)[..] else { panic!("{label}: {record:?}") };
+        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &lacks.into()));
+    }
+    assert_eq!(built(&scratch), ["able-engine", "plain-engine", "shared-engine"]);
+}
+
+#[test]
+fn a_row_names_all_that_its_engine_lacks_and_what_helps_first_and_how_else_its_library_is_to_be_had() {
+    let scratch = tree();
+    let heavy = ["-e", "heavy", "--device", "cuda"];
+    let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &heavy);
+    let [failure] = record.failures_of("heavy")[..] else { panic!("{record:?}") };
+    let hint = failure["hint"].as_str().unwrap();
+    let (first, second) = hint.split_once('\n').unwrap();
+    assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
+    assert_eq!(second, ELSEWHERE);
+    let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in
+        [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
+    {
+        assert!(page.contains(said), "{said}: {}", outcome.stdout);
+    }
+    // Where there is a driver, what helps is the set-up, and the other way stands beside it all the same.
+    let scratch = tree();
+    let present = driver::present(&scratch);
+    let (outcome, record) = measure(&scratch, &present, &heavy);
+    let [failure] = record.failures_of("heavy")[..] else { panic!("{record:?}") };
+    assert_eq!(failure["message"], NO_ENVIRONMENT);
+    let (first, second) = failure["hint"].as_str().unwrap().split_once('\n').unwrap();
+    assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
+    assert!(outcome.stdout.contains("\n  hint: ORCHESTRATE_PYTHON_HEAVY="), "{}", outcome.stdout);
+    let checked = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &["check", "heavy"]));
+    let said = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
+    assert!(checked.stderr.contains(&said), "{checked:?}");
+    assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
+}
+
+#[test]
+fn with_a_driver_each_device_gets_its_program_built_and_measured() {
+    let scratch = tree();
+    let arguments = ["-e", "able", "-e", "shared", "--device", "cpu,cuda:0"];
+    let (outcome, record) = measure(&scratch, &driver::present(&scratch), &arguments);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let said: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(": building")).collect();
+    assert_eq!(
+        said,
+        ["able: building", "able: building for cuda (about a moment)", "shared: building"],
+        "one program is built once, however many devices it serves"
+    );
+    let of = |label: &str| (program(&record, label), loaded_on(&record, label)[0].clone());
+    assert_eq!(of("able cpu"), ("able-engine".into(), "cpu".into()));
+    assert_eq!(of("able cuda:0"), ("able-cuda".into(), "cuda:0".into()));
+    assert_eq!(of("shared cuda:0"), ("shared-engine".into(), "cuda:0".into()));
+    for label in ["able cpu", "able cuda:0", "shared cpu", "shared cuda:0"] {
+        assert_eq!(record.samples_of(label).len(), 1, "{label}");
+    }
+    // What a device holds is not freed by stopping its process.
+    assert_eq!(configuration(&record, "able cuda:0")["alone"], true);
+}
+
+#[test]
+fn on_another_device_alone_the_program_for_the_cpu_is_not_built() {
+    let scratch = tree();
+    let (outcome, record) =
+        measure(&scratch, &driver::present(&scratch), &["-e", "able", "--device", "cuda"]);
+    assert_eq!((outcome.code, program(&record, "able")), (Some(0), "able-cuda".into()), "{outcome:?}");
+    assert_eq!(built(&scratch), ["able-cuda"]);
+}
+
+#[test]
+fn a_program_that_does_not_build_fails_on_its_own_device_alone() {
+    let scratch = tree();
+    let manifest = "about = \"half broken\"\nbinary = \"plain-engine\"\n[devices.cuda]\nbinary = \"half-cuda\"\n\
+                    [devices.cuda.build]\ncommand = [\"./engines/half/build\"]\n";
+    scratch.plant(&[("half", manifest)]);
+    // Found in the tree, wherever the orchestrator is started.
+    scratch.script("engines/half/build", "echo error: no compiler for it in $(pwd); exit 1");
+    let library = driver::present(&scratch);
+    finish(&mut orchestrate(&scratch, &library, &["setup", "plain"]));
+    let mut command = orchestrate(&scratch, &library, DECODE);
+    command.args(["-e", "half", "--device", "cpu,cuda", "-m"]).arg(root().join("models/embedded"));
+    let outcome =
+        finish(command.arg("--results").arg(scratch.results()).current_dir(scratch.join("engines")));
+    let record = Record::only_one_in(&scratch.results());
+    assert_eq!((outcome.code, record.samples_of("half cpu").len()), (Some(4), 1), "{outcome:?}");
+    let [failure] = record.failures_of("half cuda")[..] else { panic!("{record:?}") };
+    let said = format!("it does not build: no compiler for it in {}", scratch.path.display());
+    assert_eq!(failure["message"], said);
+    assert!(failure["hint"].as_str().unwrap().ends_with("setup half --device cuda"), "{failure}");
+}
+
+#[test]
+fn the_witness_runs_on_the_cpu_in_f32_by_its_own_program_whatever_device_is_measured() {
+    let scratch = tree();
+    let library = driver::present(&scratch);
+    finish(&mut orchestrate(&scratch, &library, &["setup", "able"]));
+    let (outcome, record) =
+        measure(&scratch, &library, &["-e", "able", "--device", "cuda", "--witness", "able"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let witness = configuration(&record, "able (witness)");
+    assert_eq!((&witness["device"], &witness["dtype"]), (&"cpu".into(), &"f32".into()));
+    assert_eq!(program(&record, "able (witness)"), "able-engine");
+    let devices = loaded_on(&record, "able (witness)");
+    assert!(!devices.is_empty() && devices.iter().all(|it| it == "cpu"), "{devices:?}");
+    assert_eq!((program(&record, "able"), &*loaded_on(&record, "able")[0]), ("able-cuda".into(), "cuda"));
+}
+
+#[test]
+fn a_witness_that_is_there_for_another_device_alone_is_refused_with_what_is_missing() {
+    let scratch = tree();
+    let library = driver::present(&scratch);
+    finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "cuda"]));
+    let arguments = ["-e", "able", "--device", "cuda", "--witness", "able", "-s", "decode"];
+    let outcome = finish(&mut orchestrate(&scratch, &library, &arguments));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("--witness: `able` cannot run here: not built"), "{outcome:?}");
+    assert!(outcome.stderr.ends_with("setup able\n"), "{outcome:?}");
+}
+
+#[test]
+fn a_baseline_keeps_the_program_of_the_device_that_was_measured() {
+    let scratch = tree();
+    let mut command = orchestrate(&scratch, &driver::present(&scratch), &["-e", "able", "--device", "cuda"]);
+    command.args([
+        "-s",
+        "decode",
+        "--blocks",
+        "2",
+        "--iterations",
+        "1",
+        "--warmup",
+        "1",
+        "--save-baseline",
+        "mine",
+        "-m",
+    ]);
+    let outcome = finish(command.arg(root().join("models/embedded")).arg("--results").arg(scratch.results()));
+    let page = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
+    let page: Value = serde_json::from_str(&page.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
+    let path = page["configurations"][0]["program"]["path"].as_str().unwrap();
+    assert!(path.ends_with("target/release/able-cuda"), "{page}");
+}
+
+// Set-up and the other commands.
+
+#[test]
+fn set_up_builds_for_a_device_that_is_not_here_and_says_where_the_program_lies() {
+    let scratch = tree();
+    let absent = driver::absent(&scratch);
+    let arguments = ["setup", "able", "--device", "cuda"];
+    assert_snapshot("setup-without-driver", &scratch, &mut orchestrate(&scratch, &absent, &arguments));
+    assert_eq!(built(&scratch), ["able-cuda"]);
+    let both = ["setup", "shared", "--device", "cpu,cuda"];
+    assert_snapshot("setup-shared-without-driver", &scratch, &mut orchestrate(&scratch, &absent, &both));
+    let present = driver::present(&scratch);
+    assert_snapshot("setup-with-driver", &scratch, &mut orchestrate(&scratch, &present, &arguments));
+}
+
+#[test]
+fn of_an_engine_whose_manifest_says_nothing_of_a_device_set_up_claims_nothing() {
+    let scratch = tree();
+    let library = driver::present(&scratch);
+    let outcome =
+        finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
+    let said = "`plain` is ready; whether it runs on metal, it says itself when it is asked\n";
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
+    // One that is another program elsewhere may have been asked for by a wrong name.
+    let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
+    assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
+    let nothing = finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"]));
+    assert_eq!(nothing.code, Some(2), "{nothing:?}");
+}
+
+#[test]
+fn a_mistyped_device_is_refused_with_the_one_that_was_meant_before_anything_is_built() {
+    let scratch = tree();
+    let arguments = ["setup", "able", "--device", "cdua:1"];
+    let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
+    let said = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
+    assert_eq!((outcome.code, outcome.stderr.ends_with(said)), (Some(2), true), "{outcome:?}");
+    assert_eq!(built(&scratch), Vec::<String>::new());
+}
+
+#[test]
+fn a_command_that_says_itself_what_helps_is_the_only_one_that_does() {
+    let scratch = Scratch::outside();
+    let said = "echo error: no compiler; echo hint: buy one; exit 1";
+    let manifest =
+        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{said}\"]\n");
+    scratch.plant(&[("poor", &manifest)]);
+    let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
+    assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
+}
+
+#[test]
+fn what_a_command_may_have_to_fetch_again_is_said_again() {
+    let scratch = tree();
+    let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
+    finish(&mut orchestrate(&scratch, &library, &arguments));
+    let again = finish(&mut orchestrate(&scratch, &library, &arguments));
+    let said = "able: bringing its build for cuda up to date (about a moment)\n";
+    assert!(again.stderr.starts_with(said), "{again:?}");
+}
+
+#[test]
+fn set_up_fetches_no_packages_for_an_engine_that_cannot_run_here() {
+    let scratch = tree();
+    let mut command = orchestrate(&scratch, &driver::absent(&scratch), &["setup", "heavy"]);
+    assert_snapshot("setup-heavy-without-driver", &scratch, &mut command);
+    assert!(!scratch.join("home/environments").exists());
+}
+
+#[test]
+fn a_build_that_leaves_no_program_is_an_error() {
+    let scratch = Scratch::outside();
+    let manifest = "about = \"idle\"\nbinary = \"idle-engine\"\n[build]\ncommand = [\"true\"]\n";
+    scratch.plant(&[("idle", manifest)]);
+    assert_snapshot("setup-idle", &scratch, scratch.orchestrate_alone().args(["setup", "idle"]));
+}
+
+#[test]
+fn lists_name_the_programs_of_devices_and_what_they_lack_within_eighty_columns() {
+    let scratch = tree();
+    let absent = driver::absent(&scratch);
+    let list = ["setup", "--list"];
+    assert_snapshot("engines-devices", &scratch, &mut orchestrate(&scratch, &absent, &["engines"]));
+    assert_snapshot("setup-list-devices", &scratch, &mut orchestrate(&scratch, &absent, &list));
+    for arguments in [&["engines"][..], &list, &["setup", "able", "--device", "cuda"], &["setup", "heavy"]] {
+        assert_narrow(&finish(&mut orchestrate(&scratch, &absent, arguments)));
+    }
+    let present = driver::present(&scratch);
+    assert_snapshot("engines-devices-driver", &scratch, &mut orchestrate(&scratch, &present, &["engines"]));
+    assert_narrow(&finish(&mut orchestrate(&scratch, &present, &["engines"])));
+}
+
+#[test]
+fn the_lists_of_our_own_engines_fit_into_eighty_columns() {
+    let scratch = Scratch::new();
+    for library in [driver::absent(&scratch), driver::present(&scratch)] {
+        for arguments in [&["engines"][..], &["setup", "--list"]] {
+            let mut command = scratch.orchestrate();
+            command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
+            // Nothing is built there, so that everything is said that there is to say.
+            command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
+            let outcome = finish(&mut command);
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            assert!(outcome.stdout.lines().count() > 5, "{outcome:?}");
+            assert_narrow(&outcome);
+        }
+    }
+}
+
+#[test]
+fn a_device_is_for_building_and_not_for_listing_or_removing() {
+    let scratch = tree();
+    for other in ["--list", "--remove"] {
+        let outcome = finish(scratch.orchestrate_alone().args(["setup", "able", "--device", "cuda", other]));
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    }
+}
+
+#[test]
+fn an_engine_is_checked_on_the_device_that_was_asked_for() {
+    let scratch = tree();
+    let arguments = ["check", "able", "--device", "cuda"];
+    let without = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &arguments));
+    assert_eq!(without.code, Some(4), "{without:?}");
+    assert!(without.stderr.contains(&format!("`able` cannot run here: {NO_DRIVER}")), "{without:?}");
+    let present = driver::present(&scratch);
+    finish(&mut orchestrate(&scratch, &present, &["setup", "able", "--device", "cuda"]));
+    let mut command = orchestrate(&scratch, &present, &arguments);
+    let checked = finish(command.arg("-m").arg(root().join("models/embedded")));
+    assert!(
+        checked.stdout.starts_with("checking `able` (") && checked.stdout.contains("able-cuda)"),
+        "{checked:?}"
+    );
+    // It does not refuse a model that is not there; what it was sent is shown with that.
+    assert!(
+        checked.stdout.contains("sent      {\"device\":\"cuda\",\"model\":\"/no/such/model\""),
+        "{checked:?}"
+    );
+}
+
+#[test]
+fn a_request_names_the_device_that_was_asked_for() {
+    let scratch = tree();
+    let mut command = orchestrate(&scratch, &driver::absent(&scratch), &["request", "able", "decode"]);
+    let outcome = finish(command.args(["--device", "cuda:1", "-m"]).arg(root().join("models/embedded")));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let load = outcome.stdout.lines().find(|line| line.contains("\"load\"")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(load).unwrap()["device"], "cuda:1");
+}
+
+#[test]
+fn a_manifest_that_names_one_device_in_place_of_a_family_is_refused_with_its_file() {
+    let scratch = Scratch::outside();
+    let manifest = "about = \"x\"\nbinary = \"x\"\n[devices.\"cuda:1\"]\nbinary = \"y\"\n";
+    scratch.plant(&[("wrong", manifest)]);
+    assert_snapshot("wrong-device", &scratch, scratch.orchestrate_alone().arg("engines"));
+}

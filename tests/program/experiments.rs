@@ -1,0 +1,106 @@
+//! Whether the whole program finds what was planted, and only that: a slowdown where the noise lets it be seen, none where it
+//! does not, and the right ratio on a machine that grows slower all the time. What is drawn has a seed: of a verdict that is
+//! wrong one time in a hundred, a test would fail one time in a hundred.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::support::{Scratch, fake_engine, finish};
+
+/// The fake engine under a name of its own, with what is planted in it.
+fn planted(scratch: &Scratch, name: &str, settings: &str) -> PathBuf {
+    scratch.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
+}
+
+/// What a run says of the second engine against the first, by the decode rate.
+fn compared(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value {
+    let mut command = scratch.orchestrate();
+    command
+        .args(["-s", "decode", "--warmup", "1", "--json", "-", "--results"])
+        .arg(scratch.results())
+        .args(options);
+    for engine in engines {
+        command.arg("-e").arg(engine);
+    }
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let comparisons = report["comparisons"].as_array().unwrap();
+    let of_headline: Vec<&Value> = comparisons.iter().filter(|it| it["is_headline"] == true).collect();
+    assert_eq!(of_headline.len(), 1, "{report:#}");
+    of_headline[0].clone()
+}
+
+/// Long enough that rounding to nanoseconds is nothing.
+const TOKENS: &str = "--per-token-ns 20000 --first-token-ns 100000";
+
+fn five_percent(noise: &str) -> Value {
+    let scratch = Scratch::new();
+    let one = planted(&scratch, "one", &format!("{TOKENS} {noise}"));
+    let other = planted(&scratch, "other", &format!("{TOKENS} {noise} --slower-percent 5"));
+    compared(&scratch, [&one, &other], &["--iterations", "1"])
+}
+
+#[test]
+fn a_slowdown_of_five_percent_is_found_where_launches_differ_by_less() {
+    for noise in ["", "--noise-percent 0.3 --request-noise-percent 0.3 --noise-seed 1"] {
+        let found = five_percent(noise);
+        assert_eq!(found["verdict"], "slower", "{found:#}");
+        let ratio = found["ratio"].as_f64().unwrap();
+        assert!((ratio - 1.0 / 1.05).abs() < 0.01, "{found:#}");
+        assert!(found["high"].as_f64().unwrap() < 1.0, "{found:#}");
+    }
+}
+
+#[test]
+fn the_same_slowdown_is_not_measurable_where_launches_differ_by_much_more() {
+    for seed in 1..=3 {
+        let found = five_percent(&format!("--noise-percent 20 --noise-seed {seed}"));
+        assert_eq!(found["verdict"], "not_measurable", "{found:#}");
+        // The twin of the reference says how much would have counted.
+        assert!(found["epsilon"].as_f64().unwrap() > 0.05, "{found:#}");
+    }
+}
+
+#[test]
+fn an_engine_against_itself_is_the_same_where_nothing_is_noisy_and_never_another_where_much_is() {
+    let scratch = Scratch::new();
+    let one = planted(&scratch, "one", TOKENS);
+    let found = compared(&scratch, [&one, &planted(&scratch, "other", TOKENS)], &["--iterations", "1"]);
+    assert_eq!((&found["verdict"], found["ratio"].as_f64()), (&"same".into(), Some(1.0)), "{found:#}");
+    let noisy = format!("{TOKENS} --noise-percent 10 --noise-seed 1");
+    let scratch = Scratch::new();
+    let one = planted(&scratch, "one", &noisy);
+    let found = compared(&scratch, [&one, &planted(&scratch, "other", &noisy)], &["--iterations", "1"]);
+    assert!(["same", "not_measurable"].contains(&found["verdict"].as_str().unwrap()), "{found:#}");
+}
+
+/// On a machine on which everything takes half as long again after each second: an engine that is a quarter faster than the
+/// first one.
+fn on_a_drifting_machine(order: &str) -> Value {
+    let scratch = Scratch::new();
+    let from_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let drift = format!(
+        "--per-token-ns 400000 --first-token-ns 100000 --drift-percent-per-second 50 --drift-from-ns {from_ns}"
+    );
+    let one = planted(&scratch, "one", &drift);
+    let other = planted(&scratch, "other", &format!("{drift} --slower-percent -20"));
+    let options = ["--order", order, "--blocks", "6", "--iterations", "4", "--max-new-tokens", "24"];
+    compared(&scratch, [&one, &other], &options)
+}
+
+#[test]
+fn turns_give_the_right_ratio_on_a_machine_that_grows_slower_and_one_after_the_other_does_not() {
+    let in_turn = on_a_drifting_machine("interleaved");
+    let ratio = in_turn["ratio"].as_f64().unwrap();
+    assert!((ratio - 1.25).abs() < 0.08, "{in_turn:#}");
+    assert_eq!(in_turn["verdict"], "faster", "{in_turn:#}");
+    // What the machine lost meanwhile is held against the one that came later, and nothing in the data tells.
+    let one_after_the_other = on_a_drifting_machine("sequential");
+    let ratio = one_after_the_other["ratio"].as_f64().unwrap();
+    assert!(ratio < 1.1, "{one_after_the_other:#}");
+    // So there is no verdict on it.
+    assert_eq!(one_after_the_other["verdict"], Value::Null, "{one_after_the_other:#}");
+}

@@ -1,0 +1,283 @@
+//! The failure matrix: for every way to go wrong that the fake engine knows, a run with it and a healthy engine beside it.
+//! The run ends, the row says what went wrong and when, everything else is measured, and nothing is left running.
+//! Here are programs that break off, hang, make noise or never were any; answers that are wrong are in `failures_answers.rs`.
+
+use crate::support::failures::{Run, SECOND_SAMPLE, fails, measured, run, start};
+use crate::support::{Scratch, command, fake_engine, finish};
+
+#[test]
+fn every_fault_of_the_fake_engine_is_in_this_matrix() {
+    let listed = finish(Scratch::new().marked(fake_engine()).arg("--list")).stdout;
+    let faults = listed.lines().filter_map(|line| line.strip_prefix("--fault ")?.split_whitespace().next());
+    let here = [
+        include_str!("failures.rs"),
+        include_str!("failures_answers.rs"),
+        include_str!("verify.rs"),
+        include_str!("../machine/liars.rs"),
+    ]
+    .concat();
+    let missing: Vec<_> = faults.filter(|fault| !here.contains(&format!("\"{fault}\""))).collect();
+    assert!(listed.contains("--fault exits_before_hello"), "{listed}");
+    assert!(
+        missing.is_empty(),
+        "add a test to tests/program/failures.rs, failures_answers.rs, verify.rs or tests/machine/liars.rs for {missing:?}"
+    );
+}
+
+#[test]
+fn two_healthy_engines_are_measured_without_a_word_of_failure() {
+    measured("chatter", &["--fault", ""]).without_warning();
+}
+
+// Before hello is answered.
+
+#[test]
+fn engine_that_exits_before_hello_is_reported_with_its_stderr() {
+    fails("exits_before_hello", &[], "exited", "hello", "ended with exit code 3 before it answered")
+        .says("libfake.so.4")
+        .kept(0);
+}
+
+#[test]
+fn engine_that_never_answers_is_driven_as_a_minimal_one_and_then_times_out() {
+    fails("never_answers", &[], "timeout", "warm-up 1", "no answer within 10 s")
+        .says("hangs before hello")
+        .kept(0);
+}
+
+#[test]
+fn engine_of_another_protocol_version_is_told_apart_from_a_broken_one() {
+    fails("wrong_version", &[], "version", "hello", "speaks protocol 999, this orchestrator speaks 1")
+        .kept(0);
+}
+
+#[test]
+fn engine_that_says_what_it_misses_is_a_row_with_its_hint() {
+    let run =
+        fails("says_unavailable", &[], "unavailable", "hello", "the library `libfake.so.4` is not installed");
+    run.kept(0);
+    assert_eq!(run.failure()["hint"], "apt-get install libfake4");
+}
+
+#[test]
+fn engine_that_answers_garbage_is_shown_the_start_of_its_line() {
+    fails("garbage", &[], "protocol", "hello", "in the line `{\"type\":\"hel").kept(0);
+}
+
+#[test]
+fn engine_that_hangs_in_hello_is_driven_with_generate_alone() {
+    measured("hangs_in_hello", &[]);
+}
+
+#[test]
+fn engine_that_knows_generate_alone_is_measured() {
+    measured("says_bad_request_to_hello", &[]).without_warning();
+}
+
+// In load.
+
+#[test]
+fn engine_that_hangs_in_load_times_out_with_a_hint_to_wait_longer() {
+    let run = fails("hangs_in_load", &[], "timeout", "load", "no answer within 10 s");
+    run.says("hangs in load").kept(0);
+    assert!(run.failure()["hint"].as_str().unwrap().starts_with("--timeout "));
+}
+
+#[test]
+fn engine_that_exits_in_load_is_reported_with_its_stderr() {
+    fails("exits_in_load", &[], "exited", "load", "exit code 3").says("shard 2 of 3 is missing").kept(0);
+}
+
+#[test]
+fn engine_that_cannot_load_says_so_itself() {
+    fails("fails_in_load", &[], "model", "load", "`model.safetensors`: header ends after 12 bytes").kept(0);
+}
+
+#[test]
+fn progress_moves_the_deadline_of_a_slow_load() {
+    measured("slow_progress", &["--load-ns", "12000000000"]).without_warning();
+}
+
+// In the middle of a run.
+
+#[test]
+fn engine_that_hangs_in_the_middle_keeps_the_samples_that_it_gave() {
+    fails("hangs_in_generate", SECOND_SAMPLE, "timeout", "sample 2", "no answer within 10 s")
+        .says("hangs in generate")
+        .kept(1);
+}
+
+#[test]
+fn engine_that_exits_at_a_sample_is_named_with_its_exit_code() {
+    let settings = [SECOND_SAMPLE, &["--exit-code", "41"]].concat();
+    fails("exits_at_sample", &settings, "exited", "sample 2", "exit code 41")
+        .says("assertion `tokens > 0` failed")
+        .kept(1);
+}
+
+#[test]
+fn engine_that_a_signal_ends_is_named_with_the_signal() {
+    let settings = [SECOND_SAMPLE, &["--signal", "KILL"]].concat();
+    fails("killed_at_sample", &settings, "exited", "sample 2", "signal 9 (SIGKILL)").kept(1);
+    fails("killed_at_sample", SECOND_SAMPLE, "exited", "sample 2", "signal 11 (SIGSEGV)").kept(1);
+}
+
+#[test]
+fn engine_that_aborts_is_named_with_the_signal_and_its_last_words() {
+    fails("aborts_at_sample", SECOND_SAMPLE, "exited", "sample 2", "signal 6 (SIGABRT)")
+        .says("heap corrupted")
+        .kept(1);
+}
+
+#[test]
+fn half_a_line_and_the_end_is_an_end_with_an_exit_code() {
+    fails("half_line_then_exits", SECOND_SAMPLE, "exited", "sample 2", "exit code 3")
+        .says("broken off")
+        .kept(1);
+}
+
+#[test]
+fn half_a_line_and_silence_is_a_timeout() {
+    fails("half_line_then_hangs", SECOND_SAMPLE, "timeout", "sample 2", "no answer within 10 s").kept(1);
+}
+
+#[test]
+fn engine_that_closes_stdout_and_lives_on_does_not_hold_up_the_run() {
+    // It is given time to end after its stdout; the deadline is not what ends the waiting.
+    let run = run("closes_stdout", SECOND_SAMPLE, &[]);
+    run.agree("protocol", "sample 2").kept(1);
+    assert_eq!(run.failure()["message"], "closed its stdout and went on running");
+}
+
+#[test]
+fn engine_out_of_memory_says_so_itself() {
+    fails("out_of_memory", SECOND_SAMPLE, "out_of_memory", "sample 2", "tried to allocate 2.00 GiB").kept(1);
+}
+
+// Noise.
+
+#[test]
+fn chatter_on_stdout_is_skipped() {
+    measured("chatter", &[]).without_warning();
+}
+
+#[test]
+fn a_flood_of_chatter_is_no_chatter() {
+    fails(
+        "chatter_flood",
+        SECOND_SAMPLE,
+        "protocol",
+        "sample 2",
+        "more than 1000 lines on stdout that are no JSON",
+    )
+    .kept(1);
+}
+
+#[test]
+fn a_flood_on_stderr_disturbs_nobody() {
+    measured("stderr_flood", &["--amount", "20000"]).without_warning();
+}
+
+#[test]
+fn an_engine_whose_clock_leaves_time_out_is_named_in_a_warning() {
+    // Computed from the record, as all that an engine is doubted for.
+    let report = measured("hides_time", &[]).report;
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("hides_time: its clock leaves out 1"), "{warnings}");
+    let doubted = report["cases"].as_array().unwrap().iter().filter(|case| case["doubted"] == true);
+    assert_eq!(doubted.map(|case| &case["engine"]["label"]).collect::<Vec<_>>(), ["hides_time"]);
+}
+
+#[test]
+fn a_line_beyond_the_bound_is_refused_with_its_size() {
+    fails("huge_line", SECOND_SAMPLE, "protocol", "sample 2", "a line of 200000").kept(1);
+}
+
+// At the end.
+
+#[test]
+fn engine_that_ignores_shutdown_is_measured_and_ended() {
+    measured("ignores_shutdown", &[]).with_warning("did not shut down as the protocol asks");
+}
+
+#[test]
+fn engine_that_ignores_sigterm_is_measured_and_ended() {
+    measured("ignores_sigterm", &[]).with_warning("did not shut down as the protocol asks");
+}
+
+#[test]
+fn engine_that_leaves_a_grandchild_in_another_session_is_measured_and_the_grandchild_ended() {
+    measured("leaves_grandchild", &[]).with_warning("behind");
+}
+
+#[test]
+fn a_grandchild_that_holds_stdout_open_does_not_hold_up_the_run() {
+    measured("grandchild_holds_stdout", &[]).with_warning("behind");
+    fails("grandchild_holds_stdout,exits_at_sample", SECOND_SAMPLE, "exited", "sample 2", "exit code 3")
+        .kept(1);
+}
+
+// Engines that are no programs.
+
+#[test]
+fn a_path_where_nothing_is_makes_no_sense_as_an_engine() {
+    let scratch = Scratch::new();
+    let outcome = start(&scratch, &scratch.join("no-such-engine"), &[]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("no engine at `") && outcome.stderr.contains("no-such-engine"),
+        "{outcome:?}"
+    );
+    assert_eq!(crate::support::record::files(&scratch.results()), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_file_that_cannot_be_executed_is_a_row() {
+    let scratch = Scratch::new();
+    let path = scratch.join("notes.txt");
+    std::fs::write(&path, "no program\n").unwrap();
+    let outcome = start(&scratch, &path, &[]);
+    Run::of(scratch, "notes.txt", outcome).agree("start", "start").kept(0);
+}
+
+#[test]
+fn a_folder_is_no_engine_and_nothing_runs() {
+    let scratch = Scratch::new();
+    let path = scratch.join("folder");
+    std::fs::create_dir(&path).unwrap();
+    let outcome = start(&scratch, &path, &[]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("is a folder, an engine is a program"), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_engine_whose_interpreter_is_missing_is_a_row() {
+    let scratch = Scratch::new();
+    let path = scratch.script("orphan", "");
+    command("sed").args(["-i", "1s|.*|#!/no/such/interpreter|"]).arg(&path).status().unwrap();
+    let outcome = start(&scratch, &path, &[]);
+    Run::of(scratch, "orphan", outcome).agree("start", "start").kept(0);
+}
+
+#[test]
+fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source.c");
+    std::fs::write(&source, "int gone(void) { return 0; }\nint main(void) { return gone(); }\n").unwrap();
+    let (library, engine) = (scratch.join("libgone.so.7"), scratch.join("unlinked"));
+    let compile = |arguments: &[&str]| {
+        let status = command("cc").args(arguments).arg(&source).status().unwrap();
+        assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+    };
+    let out = library.to_str().unwrap();
+    compile(&["-shared", "-fPIC", "-Dmain=unused", "-Wl,-soname,libgone.so.7", "-o", out]);
+    std::fs::write(&source, "int gone(void);\nint main(void) { return gone(); }\n").unwrap();
+    compile(&["-o", engine.to_str().unwrap(), "-Wl,--no-as-needed", out]);
+    std::fs::remove_file(&library).unwrap();
+    let outcome = start(&scratch, &engine, &[]);
+    let run = Run::of(scratch, "unlinked", outcome);
+    run.agree("start", "hello").says("libgone.so.7").kept(0);
+    assert_eq!(run.failure()["message"], "cannot start: `libgone.so.7` is missing");
+    let hint = "`find / -name libgone.so.7`; its folder belongs on LD_LIBRARY_PATH";
+    assert_eq!(run.failure()["hint"], hint);
+}

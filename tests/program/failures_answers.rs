@@ -1,0 +1,119 @@
+//! The part of the failure matrix (`failures.rs`) in which the engine goes on and answers wrongly: to somebody else, with other
+//! work than was asked for, or with facts that cannot be. What is checked on every answer, rule by rule, is in `verify.rs`.
+
+use crate::support::failures::{SECOND_SAMPLE, fails, measured, run};
+
+// Answers to something else.
+
+#[test]
+fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {
+    let run = run("duplicate_answer", &[], &[]);
+    let (kind, when) = (&run.failure()["kind"], run.failure()["when"].as_str().unwrap());
+    assert_eq!(kind, "protocol", "{}", run.failure());
+    // With its original, or as the answer to the next request.
+    let whens = ["warm-up 1", "warm-up 2"];
+    assert!(whens.contains(&when), "{}", run.failure());
+    run.agree("protocol", when).kept(0);
+}
+
+#[test]
+fn an_answer_to_somebody_else_is_refused() {
+    fails("wrong_id", SECOND_SAMPLE, "protocol", "sample 2", "`generated` with id `999999`").kept(1);
+}
+
+// Wrong work.
+
+#[test]
+fn an_engine_that_gives_fewer_tokens_is_no_fast_engine() {
+    fails("wrong_token_count", SECOND_SAMPLE, "wrong_output", "sample 2", "63 tokens where 64 were asked")
+        .kept(1);
+}
+
+#[test]
+fn an_engine_that_stops_at_eos_although_it_was_told_to_go_on_is_no_fast_engine() {
+    fails("eos_early", SECOND_SAMPLE, "wrong_output", "sample 2", "33 tokens where 64 were asked").kept(1);
+}
+
+#[test]
+fn eos_in_the_middle_is_an_ordinary_token_where_eos_is_ignored() {
+    measured("eos_in_the_middle", &[]).without_warning();
+}
+
+#[test]
+fn an_engine_that_cannot_ignore_eos_is_not_asked_to() {
+    let settings = ["--capabilities", r#"{"ignore_eos":false}"#];
+    fails("eos_in_the_middle", &settings, "unsupported", "load", "needs `ignore_eos`").kept(0);
+}
+
+#[test]
+fn a_prompt_of_another_length_is_refused() {
+    fails(
+        "wrong_prompt_tokens",
+        SECOND_SAMPLE,
+        "wrong_output",
+        "sample 2",
+        "`prompt_tokens` 33 where 32 ids were sent",
+    )
+    .kept(1);
+}
+
+#[test]
+fn a_token_id_outside_the_vocabulary_is_refused() {
+    fails("id_beyond_vocabulary", SECOND_SAMPLE, "wrong_output", "sample 2", "token id 1000 lies outside")
+        .kept(1);
+}
+
+#[test]
+fn an_engine_that_claims_to_be_deterministic_is_held_to_it() {
+    let run = run("nondeterministic", &[], &["--warmup", "2"]);
+    run.agree("wrong_output", "warm-up 2").kept(0);
+    assert!(run.failure()["message"].as_str().unwrap().contains("other ids the second time"));
+}
+
+#[test]
+fn an_engine_that_makes_no_such_claim_may_vary() {
+    measured("nondeterministic", &["--deterministic", "false"]).without_warning();
+}
+
+#[test]
+fn streamed_ids_must_be_those_of_the_answer() {
+    fails("wrong_streamed_ids", &[], "protocol", "warm-up 2", "the streamed ids are not the final ids")
+        .kept(0);
+}
+
+#[test]
+fn a_fault_in_what_a_run_does_not_ask_for_does_it_no_harm() {
+    measured("wrong_scores", &[]).without_warning();
+}
+
+// Wrong facts.
+
+#[test]
+fn a_missing_time_is_refused() {
+    fails("missing_time", SECOND_SAMPLE, "protocol", "sample 2", "token_ns").kept(1);
+}
+
+#[test]
+fn times_that_run_backwards_are_refused() {
+    fails(
+        "times_backwards",
+        SECOND_SAMPLE,
+        "protocol",
+        "sample 2",
+        "`token_ns[63]` 999 lies outside its place",
+    )
+    .kept(1);
+}
+
+#[test]
+fn times_from_the_future_are_refused() {
+    fails("times_in_the_future", SECOND_SAMPLE, "protocol", "sample 2", "lies after the answer arrived")
+        .kept(1);
+}
+
+#[test]
+fn facts_that_are_no_numbers_negative_or_absent_are_refused_by_name() {
+    fails("nan_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
+    fails("negative_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
+    fails("missing_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
+}

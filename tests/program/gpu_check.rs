@@ -1,0 +1,251 @@
+//! scripts/gpu-check from its packed programs to its table, in a tree of invented engines: rehearsed on the processor, in
+//! earnest without a GPU, and with one whose driver is a stand-in. No program here has seen a GPU.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::record::{Record, files};
+use crate::support::{Outcome, Scratch, command, copy_program, fake_engine, finish, root};
+
+/// Its word is taken, and it serves a GPU with the same program.
+const REFERENCE: &str = r#"
+    about = "vouches"
+    binary = "steady-engine"
+    reference = true
+    [devices.cuda.needs]
+    driver = "nvidia"
+"#;
+/// What is kept beside the embedded model is a real engine's word, which no invented one would keep.
+const BY_ITSELF: &[&str] = &["--", "--witness", "steady"];
+/// Another program on a GPU.
+const NEWCOMER: &str = r#"
+    about = "came by its folder alone"
+    binary = "newcomer-engine"
+    [devices.cuda]
+    binary = "newcomer-cuda"
+    [devices.cuda.needs]
+    driver = "nvidia"
+"#;
+
+#[test]
+fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
+    let tree = Tree::packed(&[]);
+    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    // What serves the processor alone is not carried.
+    let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
+    let programs: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("program ")).collect();
+    let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["orchestrate", "newcomer-cuda", "steady-engine"], "{manifest}");
+    for said in [
+        "on embedded:\n  newcomer: left out: not built\n  steady: exact (the witness itself)\n",
+        "on tiny-llama:\n  newcomer: left out: not built\n  steady: exact (the witness itself)\n",
+        "model tiny-llama, ",
+        "hint: where there is Rust: cargo run --release -- setup newcomer\n",
+    ] {
+        assert!(outcome.stdout.contains(said), "no `{said}`:\n{}", outcome.stdout);
+    }
+    // One for each model, and what the witness was asked of the second before; none of them in the checkout.
+    let records = tree.records();
+    let models: Vec<&str> = records.iter().map(model_of).collect();
+    assert_eq!(models, ["embedded", "tiny-llama", "tiny-llama"]);
+    assert!(!tree.scratch.join("results").exists());
+    assert!(records.iter().all(|record| record.end() == Some("finished")), "{records:?}");
+    let kept = std::fs::read_to_string(tree.scratch.join("out/gpu-check.txt")).unwrap();
+    assert_eq!(kept, outcome.stdout);
+}
+
+#[test]
+fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_processor() {
+    let tree = Tree::planted(&[]);
+    needs_a_library(&tree.scratch, "built/newcomer-cuda");
+    assert_eq!(tree.pack("gpu-check").code, Some(0));
+    let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
+    let outcome =
+        tree.check(&[&short, BY_ITSELF].concat(), Some(&crate::support::driver::present(&tree.scratch)));
+    assert!(outcome.stdout.contains("GPU: Pretence 9000, compute capability 9.0"), "{}", outcome.stdout);
+    for said in ["  newcomer: exact (", "  steady: exact ("] {
+        assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
+    }
+    let [small, _witness, large] = &tree.records()[..] else { panic!("{outcome:?}") };
+    for record in [small, large] {
+        let configurations = &record.0[0]["plan"]["configurations"];
+        let of = |label: &str| &configurations[record.configuration(label)];
+        assert!(
+            of("newcomer")["command"][0].as_str().unwrap().ends_with("newcomer-cuda"),
+            "{configurations}"
+        );
+        assert_eq!(of("steady")["device"], "cuda");
+        assert_eq!(of("steady (witness)")["device"], "cpu");
+    }
+}
+
+#[test]
+fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
+    let tree = Tree::packed(&[]);
+    let outcome = tree.check(&[], None);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    for engine in ["newcomer", "steady"] {
+        let said = format!("  {engine}: not measured: no NVIDIA driver found");
+        assert!(outcome.stdout.contains(&said), "no `{said}`:\n{}", outcome.stdout);
+    }
+    assert!(
+        outcome.stdout.contains("nothing was measured: no engine could run on `cuda` here"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stdout.contains("the larger model is not made"), "{}", outcome.stdout);
+    assert_eq!(tree.records().len(), 1);
+}
+
+#[test]
+fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_measured_is_shown() {
+    let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
+    // Half of it is the run's: so long that a busy machine, too, has measured something by then.
+    let outcome = tree.check(&["--rehearse", "--within", "60"], None);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert!(outcome.stdout.contains("the run on embedded was ended"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("model embedded, "), "{}", outcome.stdout);
+    let [record] = &tree.records()[..] else { panic!("{outcome:?}") };
+    assert!(!record.entries("sample").is_empty(), "{record:?}");
+    assert_eq!(record.end(), Some("interrupted"));
+    tree.scratch.wait_until_nothing_lives();
+}
+
+#[test]
+fn what_is_not_known_is_refused_before_anything_is_measured() {
+    let tree = Tree::packed(&[]);
+    for (option, value) in [("--scenarios", "nosuch"), ("--shape", "nosuch"), ("--", "--nosuch")] {
+        let outcome = tree.check(&["--rehearse", option, value], None);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stdout.contains("error: ") && outcome.stdout.contains("nosuch"), "{outcome:?}");
+        assert!(!outcome.stdout.contains("is it right"), "{outcome:?}");
+    }
+    let outcome = tree.check(&["--nosuch"], None);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let said = "error: no option `--nosuch`\nhint: scripts/gpu-check --help\n";
+    assert!(outcome.stderr.ends_with(said), "{outcome:?}");
+    let outcome = tree.check(&["--help"], None);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    let widest = outcome.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| (40..=80).contains(&widest)), "{outcome:?}");
+    assert!(!tree.scratch.join("out").exists() || tree.records().is_empty());
+}
+
+#[test]
+fn a_program_that_was_damaged_on_its_way_is_not_started() {
+    let tree = Tree::packed(&[]);
+    std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
+        .unwrap();
+    let outcome = tree.check(&["--rehearse"], None);
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    assert!(outcome.stdout.contains("steady-engine.xz` is damaged\nhint: carry"), "{}", outcome.stdout);
+    assert_eq!(tree.records().len(), 0);
+}
+
+#[test]
+fn a_folder_in_which_nothing_is_packed_is_refused_with_the_command_that_packs_it() {
+    let tree = Tree::planted(&[]);
+    let outcome = tree.check(&["--rehearse", "elsewhere"], None);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
+    assert!(outcome.stderr.contains(&hint), "{}", outcome.stderr);
+    // Another's folder is not replaced.
+    std::fs::create_dir(tree.scratch.join("full")).unwrap();
+    std::fs::write(tree.scratch.join("full/letter"), "dear all").unwrap();
+    let outcome = tree.pack("full");
+    assert_ne!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("is not empty"), "{}", outcome.stderr);
+    assert!(tree.scratch.join("full/letter").is_file());
+}
+
+/// A checkout of two invented engines, with the scripts of this one.
+struct Tree {
+    scratch: Scratch,
+}
+
+impl Tree {
+    /// The programs as one of them was built; the settings are the steady engine's.
+    fn planted(settings: &[&str]) -> Self {
+        let scratch = Scratch::outside();
+        scratch.plant(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
+        std::fs::create_dir_all(scratch.join("scripts/gpu")).unwrap();
+        for script in ["gpu-check", "gpu/surroundings.sh", "gpu/pack.py", "gpu/outcome.py"] {
+            let script = format!("scripts/{script}");
+            copy_program(&root().join(&script), &scratch.join(&script));
+        }
+        std::fs::create_dir(scratch.join("built")).unwrap();
+        copy_program(Path::new(env!("CARGO_BIN_EXE_orchestrate")), &scratch.join("built/orchestrate"));
+        copy_program(fake_engine(), &scratch.join("built/newcomer-cuda"));
+        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
+        let fake = fake_engine().display();
+        scratch.script("built/steady-engine", &format!("exec '{fake}' {}", settings.join(" ")));
+        Self { scratch }
+    }
+
+    fn packed(settings: &[&str]) -> Self {
+        let tree = Self::planted(settings);
+        let outcome = tree.pack("gpu-check");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        tree
+    }
+
+    fn pack(&self, folder: &str) -> Outcome {
+        // Not small, but soon.
+        finish(self.script().env("XZ_OPT", "-0").args(["--pack", "--from", "built", folder]))
+    }
+
+    /// As on a machine that has no cargo; with a driver's folder and a Python where it is one with a GPU.
+    fn check(&self, options: &[&str], driver: Option<&Path>) -> Outcome {
+        let mut script = self.script();
+        script.env("PATH", "/usr/bin:/bin").args(["--results", "out"]).args(options);
+        if let Some(driver) = driver {
+            script.env("LD_LIBRARY_PATH", driver).env("ORCHESTRATE_PYTHON", self.scratch.join("python"));
+        }
+        finish(&mut script)
+    }
+
+    fn script(&self) -> Command {
+        let mut script = self.scratch.marked(self.scratch.join("scripts/gpu-check"));
+        script.env_remove("ORCHESTRATE_WITNESS").current_dir(&self.scratch.path);
+        script
+    }
+
+    /// In the order of their runs.
+    fn records(&self) -> Vec<Record> {
+        let mut files = files(&self.scratch.join("out"));
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
+        files.iter().map(|file| Record::read(file)).collect()
+    }
+}
+
+fn model_of(record: &Record) -> &str {
+    record.0[0]["plan"]["configurations"][0]["model"]["name"].as_str().unwrap()
+}
+
+/// The fake engine as a program that does not start without a library, which lies in the packages of a Python and nowhere
+/// that a loader looks.
+fn needs_a_library(scratch: &Scratch, name: &str) {
+    let packages = scratch.join("packages/nvidia/cu13/lib");
+    std::fs::create_dir_all(&packages).unwrap();
+    let fake = fake_engine().display();
+    let source = format!(
+        "#include <unistd.h>\nint needed(void);\nint main(int n, char **words) {{ return needed() + execv(\"{fake}\", words); }}"
+    );
+    std::fs::write(scratch.join("program.c"), source).unwrap();
+    std::fs::write(scratch.join("library.c"), "int needed(void) { return 0; }").unwrap();
+    let library = packages.join("libneeded.so.1");
+    compile(
+        command("cc")
+            .args(["-shared", "-fPIC", "-Wl,-soname,libneeded.so.1", "-o"])
+            .arg(&library)
+            .arg(scratch.join("library.c")),
+    );
+    compile(command("cc").arg("-o").arg(scratch.join(name)).arg(scratch.join("program.c")).arg(&library));
+    let packages = scratch.join("packages");
+    scratch.script("python", &format!("PYTHONPATH='{}' exec python3 \"$@\"", packages.display()));
+}
+
+fn compile(cc: &mut Command) {
+    assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
+}

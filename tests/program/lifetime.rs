@@ -1,0 +1,201 @@
+//! How runs end that do not end by themselves: Ctrl-C, SIGKILL, a reader that goes away. Whatever happens, what was
+//! measured is kept and nothing is left running.
+
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use crate::support::record::{Record, files};
+use crate::support::{Running, Scratch, fake_engine, finish};
+
+/// An engine that answers three requests, then hangs, with a grandchild in a session of its own.
+fn hanging(scratch: &Scratch) -> Command {
+    let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
+    let mut command = scratch.orchestrate();
+    command.args(["--scenario", "decode", "--warmup", "1", "--iterations", "5", "--blocks", "2", "--debug"]);
+    command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
+    command
+}
+
+/// The orchestrator at the moment at which its engine hangs: the engine itself says so on stderr, which `--debug` shows.
+fn until_it_hangs(scratch: &Scratch) -> Running {
+    let mut running = Running::start(&mut hanging(scratch));
+    running.wait_for("fake: hangs in generate");
+    assert!(scratch.living().len() >= 4, "orchestrator, keeper, engine, grandchild: {:?}", scratch.living());
+    running
+}
+
+#[test]
+fn one_interrupt_keeps_what_was_measured_prints_it_and_says_so() {
+    let scratch = Scratch::new();
+    let running = until_it_hangs(&scratch);
+    running.signal(Signal::SIGINT);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    scratch.assert_nothing_lives();
+    let record = Record::only_one_in(&scratch.results());
+    assert_eq!(record.end(), Some("interrupted"));
+    assert_eq!(record.samples_of("hangs_in_generate,leaves_grandchild").len(), 2);
+    assert!(outcome.stdout.contains("interrupted") && outcome.stdout.contains("decode"), "{outcome:?}");
+    assert!(outcome.stderr.contains("interrupted"), "{outcome:?}");
+}
+
+#[test]
+fn sigterm_is_an_interrupt_too() {
+    let scratch = Scratch::new();
+    let running = until_it_hangs(&scratch);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.finish().code, Some(130));
+    scratch.assert_nothing_lives();
+    assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("interrupted"));
+}
+
+#[test]
+fn a_second_interrupt_leaves_no_more_behind_than_the_first() {
+    let scratch = Scratch::new();
+    let running = until_it_hangs(&scratch);
+    running.signal(Signal::SIGINT);
+    running.signal(Signal::SIGINT);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    scratch.assert_nothing_lives();
+    let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results())));
+    assert_eq!(again.code, Some(0), "{again:?}");
+}
+
+#[test]
+fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
+    let scratch = Scratch::new();
+    let engine = scratch.faulty("ignores_sigterm,hangs_in_generate", &[]);
+    let mut command = scratch.orchestrate();
+    command.args(["--scenario", "decode", "--blocks", "1", "--debug", "-e"]).arg(engine);
+    let mut running = Running::start(command.arg("--results").arg(scratch.results()));
+    running.wait_for("fake: hangs in generate");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.finish().code, Some(130));
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn an_orchestrator_that_is_killed_takes_engine_and_grandchild_with_it_and_leaves_a_readable_record() {
+    let scratch = Scratch::new();
+    let running = until_it_hangs(&scratch);
+    running.signal(Signal::SIGKILL);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, None, "{outcome:?}");
+    scratch.wait_until_nothing_lives();
+    let record = Record::only_one_in(&scratch.results());
+    assert_eq!((record.end(), record.samples_of("hangs_in_generate,leaves_grandchild").len()), (None, 2));
+    let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results())));
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.stdout.contains("decode"), "{again:?}");
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_failure() {
+    for arguments in [&["metrics"][..], &["schema"], &["--help"], &["report", "tests/snapshots/record.jsonl"]]
+    {
+        let scratch = Scratch::new();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let outcome =
+            finish(scratch.orchestrate().args(arguments).current_dir(crate::support::root()).stdout(writer));
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_run_whose_reader_has_gone_away_is_recorded_all_the_same() {
+    let scratch = Scratch::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let outcome = finish(one_decode(&scratch).stdout(writer));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
+    assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("finished"));
+}
+
+#[test]
+fn results_that_cannot_be_written_are_said_before_anything_is_measured() {
+    let scratch = Scratch::new();
+    // No permission keeps out a superuser, but a file is no folder for anybody.
+    std::fs::write(scratch.results(), "").unwrap();
+    let outcome = finish(&mut one_decode(&scratch));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), ""), "{outcome:?}");
+    assert!(outcome.stderr.contains("results") && !outcome.stderr.contains("round 1"), "{outcome:?}");
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn a_report_that_cannot_be_written_as_json_is_said_and_the_record_stands() {
+    let scratch = Scratch::new();
+    let outcome = finish(one_decode(&scratch).args(["--json", "/proc/self/report.json"]));
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    assert!(outcome.stderr.contains("cannot write `/proc/self/report.json`"), "{outcome:?}");
+    assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("finished"));
+}
+
+#[test]
+fn two_runs_at_once_write_two_records_and_end_each_their_own_processes() {
+    let scratch = Scratch::new();
+    let hanging = until_it_hangs(&scratch);
+    let others = [(); 3].map(|()| Running::start(&mut one_decode(&scratch)));
+    let outcomes = others.map(Running::finish);
+    assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
+    assert!(scratch.living().len() >= 4, "the hanging run was ended by another: {:?}", scratch.living());
+    assert_eq!(files(&scratch.results()).len(), 4);
+    hanging.signal(Signal::SIGINT);
+    assert_eq!(hanging.finish().code, Some(130));
+    scratch.assert_nothing_lives();
+}
+
+fn one_decode(scratch: &Scratch) -> Command {
+    let mut command = scratch.orchestrate();
+    command.args(["--scenario", "decode", "--blocks", "1", "--iterations", "1", "-e"]).arg(fake_engine());
+    command.arg("--results").arg(scratch.results());
+    command
+}
+
+/// Fails at long prompts and ends, as the protocol allows an engine that cannot go on.
+const BRITTLE: &str = r#"
+while read -r line; do
+    case "$line" in
+    *'"type":"hello"'*) echo '{"type":"hello","protocol":1,"engine":"brittle","version":"1","capabilities":{"prompt_ids":true,"ignore_eos":"exact"}}' ;;
+    *'"type":"load"'*) echo '{"type":"loaded","load_ns":1}' ;;
+    *'"type":"shutdown"'*) echo '{"type":"bye"}'; exit 0 ;;
+    *)
+        id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+        if [ ${#line} -gt 2000 ]; then
+            echo "{\"type\":\"failed\",\"id\":$id,\"kind\":\"out_of_memory\",\"message\":\"too long\"}"
+            exit 3
+        fi
+        echo "{\"type\":\"generated\",\"id\":$id,\"iterations\":[{\"start_ns\":1,\"end_ns\":4,\"sequences\":[{\"prompt_tokens\":32,\"output_ids\":[1],\"token_ns\":[2],\"finish\":\"length\"}]}]}"
+        ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_case_is_not_lost_to_an_engine_that_failed_at_another_and_ended() {
+    let scratch = Scratch::new();
+    let engine = scratch.script("brittle", BRITTLE);
+    let mut command = scratch.orchestrate();
+    command.args([
+        "-s",
+        "prefill,decode",
+        "--blocks",
+        "1",
+        "--iterations",
+        "2",
+        "--max-new-tokens",
+        "1",
+        "-e",
+    ]);
+    let outcome = finish(command.arg(engine).arg("--results").arg(scratch.results()));
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let record = Record::only_one_in(&scratch.results());
+    let kinds: Vec<_> = record.failures_of("brittle").iter().map(|it| it["kind"].clone()).collect();
+    assert_eq!(kinds, ["out_of_memory"], "{record:?}");
+    assert_eq!(record.samples_of("brittle").len(), 2, "{record:?}");
+    scratch.assert_nothing_lives();
+}

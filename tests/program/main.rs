@@ -1,0 +1,27 @@
+//! The program as its users meet it: commands, runs, what is said of engines that fail. One binary, because each binary links the
+//! whole program's dependencies again; a file is one subject. Tests of a file run beside tests of the others.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod baselines;
+mod baselines_again;
+mod baselines_held;
+mod calibrate;
+mod check;
+mod cli;
+mod compare;
+mod court;
+mod cuda_toolkit;
+mod devices;
+mod experiments;
+mod failures;
+mod failures_answers;
+mod gpu_check;
+mod lifetime;
+mod own_python;
+mod proof;
+mod setup;
+mod verify;

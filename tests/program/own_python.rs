@@ -1,0 +1,129 @@
+//! A Python of the user's own in place of an engine's pinned environment. The engine of these tests is the fake one, which runs
+//! in no Python at all: what is tried here is what the orchestrator says and does; the kit's tests try the host.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::snapshot::assert_snapshot;
+use crate::support::{Outcome, Scratch, fake_engine, finish, root};
+
+/// `snake-charmer` has an environment, which no machine has; `stone` has none.
+fn tree() -> Scratch {
+    let scratch = Scratch::outside();
+    let engine = |name: &str| {
+        let fake = fake_engine().display();
+        let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}-engine");
+        format!(
+            "about = \"a test\"\nbinary = \"{name}-engine\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n"
+        )
+    };
+    let environment = "[environment]\npython = \"3.12\"\nrequirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\n";
+    scratch.plant(&[
+        ("snake-charmer", &format!("{}{environment}", engine("snake-charmer"))),
+        ("stone", &engine("stone")),
+    ]);
+    scratch
+}
+
+fn with_python(scratch: &Scratch, variable: &str, python: &str, arguments: &[&str]) -> Command {
+    let mut command = scratch.orchestrate_alone();
+    command.env(variable, python).args(arguments);
+    command
+}
+
+fn measure(command: &mut Command, scratch: &Scratch) -> (Outcome, Record) {
+    command
+        .args(["-s", "decode", "--iterations", "1", "--warmup", "1", "-m"])
+        .arg(root().join("models/embedded"));
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    (outcome, Record::only_one_in(&scratch.results()))
+}
+
+const BOTH: &[&str] = &["-e", "snake-charmer", "-e", "stone", "--blocks", "1"];
+
+#[test]
+fn an_own_python_is_as_good_as_an_environment_and_the_record_and_the_report_say_which_it_is() {
+    let scratch = tree();
+    let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", BOTH);
+    let (outcome, record) = measure(&mut command, &scratch);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(record.samples_of("snake-charmer").len(), 1);
+    let said = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment: its versions are \
+                those that it states";
+    let own = |it: &&&Value| it["message"].to_string().contains("ORCHESTRATE_PYTHON");
+    let warnings = record.entries("warning");
+    let messages: Vec<_> = warnings.iter().filter(own).map(|it| &it["message"]).collect();
+    assert_eq!(messages, [said], "once, and nothing of an engine without a Python");
+    // Folded to the width of the page.
+    let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page.contains(said), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains(said), "said before anything is measured: {}", outcome.stderr);
+    assert!(!scratch.join("home/environments").exists());
+}
+
+#[test]
+fn the_variable_of_one_engine_is_for_that_one() {
+    let scratch = tree();
+    let one = "ORCHESTRATE_PYTHON_SNAKE_CHARMER";
+    let mut command = with_python(&scratch, one, "/bin/sh", BOTH);
+    let (_, record) = measure(command.env("ORCHESTRATE_PYTHON", "/no/such/python"), &scratch);
+    assert_eq!(record.samples_of("snake-charmer").len(), 1);
+    assert!(record.entries("warning").iter().any(|it| it["message"].to_string().contains(one)), "{record:?}");
+}
+
+#[test]
+fn an_own_python_that_is_no_program_is_a_row_with_its_variable_and_nothing_is_built() {
+    let scratch = tree();
+    let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", BOTH);
+    let (outcome, record) = measure(&mut command, &scratch);
+    assert_eq!((outcome.code, record.samples_of("stone").len()), (Some(4), 1), "{outcome:?}");
+    let [failure] = record.failures_of("snake-charmer")[..] else { panic!("{record:?}") };
+    let said = "`ORCHESTRATE_PYTHON` names no program: `/no/such/python`";
+    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &said.into()));
+    assert!(
+        failure["hint"].as_str().unwrap().starts_with("unset ORCHESTRATE_PYTHON, or: export "),
+        "{failure}"
+    );
+    assert!(!scratch.join("target/release/snake-charmer-engine").exists());
+}
+
+#[test]
+fn set_up_and_the_lists_say_that_an_own_python_needs_no_environment_and_set_up_makes_none() {
+    let scratch = tree();
+    for (name, arguments) in [
+        ("own-python-setup", &["setup", "snake-charmer"][..]),
+        ("own-python-list", &["setup", "--list"]),
+        ("own-python-engines", &["engines"]),
+    ] {
+        let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", arguments);
+        assert_snapshot(name, &scratch, &mut command);
+    }
+    for arguments in [&["engines"][..], &["setup", "--list"]] {
+        let listed = finish(&mut with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", arguments));
+        assert!(listed.stdout.contains("`/bin/sh` (ORCHESTRATE_PYTHON; not looked into)"), "{listed:?}");
+    }
+    assert!(!scratch.join("home/environments").exists());
+    let mut command =
+        with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", &["setup", "snake-charmer"]);
+    assert_snapshot("own-python-no-program", &scratch, &mut command);
+}
+
+#[test]
+fn a_baseline_remembers_the_python_that_it_ran_in_and_is_not_measured_again_in_another() {
+    let scratch = tree();
+    let save = ["-e", "snake-charmer", "--blocks", "2", "--save-baseline", "mine"];
+    let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", &save);
+    let (outcome, _) = measure(&mut command, &scratch);
+    let page = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
+    let page: Value = serde_json::from_str(&page.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
+    let leaning = &page["configurations"][0]["program"]["leans_on"][0];
+    assert_eq!((&leaning["what"], &leaning["path"]), (&"python".into(), &"/bin/sh".into()));
+    let again =
+        ["-e", "snake-charmer", "--blocks", "2", "--baseline", "mine", "--rerun-baseline", "-s", "decode"];
+    let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/cat", &again);
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("it ran in `/bin/sh`, and would run in `/bin/cat` now"), "{outcome:?}");
+}

@@ -1,0 +1,388 @@
+//! How engines of a tree come to be: manifests to candidates, builds and environments. The tree is one of the test's own,
+//! with engines that exist nowhere else, so that no engine of ours is named here.
+
+use crate::support::record::Record;
+use crate::support::snapshot::assert_snapshot;
+use crate::support::{Outcome, Running, Scratch, driver, fake_engine, finish, root, write_program};
+
+/// Engines in every state: to be built, of another system, with an environment of its own, and one that does not build.
+fn tree() -> Scratch {
+    let scratch = Scratch::outside();
+    let fake = fake_engine().display();
+    let build = |name: &str| {
+        let script =
+            format!("echo linking {name}; mkdir -p target/release; ln -sf {fake} target/release/{name}");
+        format!("[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nnote = \"a moment\"\n")
+    };
+    let environment = "[environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\ndownload_mb = 2900\ninstalled_mb = 5400\n";
+    let presets = "[presets.default]\nabout = \"as it comes\"\n[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n";
+    let broken = "[build]\ncommand = [\"sh\", \"-c\", \"echo error: no compiler here; exit 1\"]\n";
+    scratch.plant(&[
+        (
+            "able",
+            &format!(
+                "about = \"can be built\"\nbinary = \"able-engine\"\nreference = true\n{}{presets}",
+                build("able-engine")
+            ),
+        ),
+        ("broken", &format!("about = \"does not build\"\nbinary = \"broken-engine\"\n{broken}")),
+        ("foreign", "about = \"runs elsewhere\"\nbinary = \"foreign-engine\"\n[needs]\nos = [\"plan9\"]\n"),
+        (
+            "heavy",
+            &format!(
+                "about = \"needs much\"\nbinary = \"heavy-engine\"\n{}{environment}",
+                build("heavy-engine")
+            ),
+        ),
+    ]);
+    scratch
+}
+
+const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"];
+
+fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
+    let mut command = scratch.orchestrate_alone();
+    command.args(DECODE).args(arguments).arg("-m").arg(root().join("models/embedded"));
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let record = Record::only_one_in(&scratch.results());
+    (outcome, record)
+}
+
+fn failure<'a>(record: &'a Record, label: &str) -> (&'a str, &'a str, Option<&'a str>) {
+    let [failure] = record.failures_of(label)[..] else {
+        panic!("expected one failure of `{label}`: {record:?}")
+    };
+    (failure["kind"].as_str().unwrap(), failure["message"].as_str().unwrap(), failure["hint"].as_str())
+}
+
+#[test]
+fn engines_are_listed_with_what_they_need_and_the_command_that_gives_it() {
+    let scratch = tree();
+    assert_snapshot("engines", &scratch, scratch.orchestrate_alone().arg("engines"));
+    assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
+}
+
+#[test]
+fn an_environment_that_no_engine_asks_for_any_more_is_listed_with_its_size_and_how_to_be_rid_of_it() {
+    let scratch = tree();
+    let environments = scratch.join("home/environments");
+    let (old, half) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
+    std::fs::create_dir_all(old.join("bin")).unwrap();
+    std::fs::create_dir_all(half.join("bin")).unwrap();
+    for file in ["bin/python", "orchestrate-ready"] {
+        std::fs::write(old.join(file), vec![1; 300_000]).unwrap();
+    }
+    let listed = finish(scratch.orchestrate_alone().args(["setup", "--list"])).stdout;
+    let (_, rest) = listed.split_once("of older pins, another checkout or a script:").unwrap();
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let old = old.display().to_string();
+    assert_eq!(
+        (words[0], &words[2..]),
+        (old.as_str(), ["kB", "on", "disk)", "hint:", "rm", "-r", &old].as_slice())
+    );
+    assert!(words[1].trim_start_matches('(').parse::<f64>().unwrap() >= 600.0, "{rest}");
+}
+
+#[test]
+fn who_removes_a_shared_environment_is_told_who_else_ran_in_it() {
+    let scratch = Scratch::outside();
+    let python = "[environment]\npython = \"3.11\"\nrequirements = \"../environments/snake/requirements.txt\"\n\
+                  download_mb = 1\ninstalled_mb = 1\n";
+    let engine = |binary: &str| format!("about = \"x\"\nbinary = \"{binary}\"\n{python}");
+    scratch.plant(&[("one", &engine("one-engine")), ("other", &engine("other-engine"))]);
+    let shared = scratch.join("engines/environments/snake");
+    std::fs::create_dir_all(&shared).unwrap();
+    std::fs::write(shared.join("requirements.txt"), "no-such-package==1.0\n").unwrap();
+    let environment = scratch.join("home/environments/snake-0123456789abcdef");
+    std::fs::create_dir_all(&environment).unwrap();
+    let removed = finish(scratch.orchestrate_alone().args(["setup", "one", "--remove"])).stdout;
+    assert_eq!(removed, format!("removed {}\nit was also what `other` ran in\n", environment.display()));
+    assert!(!environment.exists());
+}
+
+/// The rows that a run of these arguments would have.
+fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
+    let mut command = scratch.orchestrate_alone();
+    command.args(arguments).args(["--no-setup", "--witness", "none", "--dry-run", "-s", "decode", "-m"]);
+    let outcome = finish(command.arg(root().join("models/embedded")));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let rows = outcome.stdout.lines().filter_map(|line| line.split_once(" on embedded"));
+    rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()
+}
+
+fn with_presets() -> Scratch {
+    let scratch = Scratch::outside();
+    let preset = |name: &str, late: u32| {
+        format!("[presets.{name}]\nabout = \"x\"\noptions = {{ per_token_ns = {late} }}\n")
+    };
+    let presets = [preset("default", 5), preset("other", 9), preset("same", 5)].concat();
+    let bare =
+        format!("about = \"x\"\nbinary = \"bare\"\n[presets.usual]\nabout = \"x\"\n{}", preset("late", 9));
+    let toy = format!("about = \"x\"\nbinary = \"toy-engine\"\n{presets}");
+    scratch.plant(&[("bare", &bare), ("toy", &toy)]);
+    scratch
+}
+
+#[test]
+fn a_preset_with_the_defaults_settings_is_not_measured_twice_unless_it_is_named() {
+    let scratch = with_presets();
+    assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "bare:late", "toy", "toy:other"]);
+    assert_eq!(
+        rows(&scratch, &["--all", "--presets", "-e", "toy:other"]),
+        ["toy:other", "bare", "bare:late", "toy"]
+    );
+    assert_eq!(rows(&scratch, &["-e", "toy", "-e", "toy:same"]), ["toy", "toy:same"]);
+    assert_eq!(rows(&scratch, &["-e", "bare", "--presets"]), ["bare", "bare:late"]);
+}
+
+#[test]
+fn a_suite_of_an_engines_own_brings_its_rows_beside_those_that_are_named() {
+    let scratch = Scratch::outside();
+    let toy = [
+        "about = \"x\"\nbinary = \"toy-engine\"\n",
+        "[suites.toy-parts]\nabout = \"one choice at a time\"\nscenarios = [\"prefill\"]\n",
+        "[presets.late]\noptions = { per_token_ns = 9 }\n",
+        "[presets.later]\noptions = { per_token_ns = 90 }\nsuite = \"toy-parts\"\n",
+        "against = { preset = \"late\", says = \"later\" }\n",
+    ];
+    scratch.plant(&[("bare", "about = \"x\"\nbinary = \"bare\"\n"), ("toy", &toy.concat())]);
+    assert_eq!(rows(&scratch, &["-s", "toy-parts"]), ["toy:late", "toy:later"]);
+    assert_eq!(rows(&scratch, &["-s", "toy-parts", "-e", "bare"]), ["bare", "toy:late", "toy:later"]);
+    assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "toy", "toy:late"]);
+    let listed = finish(scratch.orchestrate_alone().arg("scenarios")).stdout;
+    let said = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
+    assert!(listed.ends_with(said), "{listed}");
+    let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"]));
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("`default`, `toy-parts`"), "{}", outcome.stderr);
+}
+
+#[test]
+fn what_a_list_names_twice_is_one_row() {
+    let scratch = with_presets();
+    let twice = ["-e", "toy", "--device", "cpu,cpu", "--dtype", "f32,f32", "--threads", "1,1"];
+    assert_eq!(rows(&scratch, &twice), ["toy"]);
+    assert_eq!(rows(&scratch, &["-e", "toy", "--threads", "2,1,2"]), ["toy 2 threads", "toy 1 thread"]);
+}
+
+#[test]
+fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are() {
+    let scratch = tree();
+    assert_snapshot("unknown-engine", &scratch, scratch.orchestrate_alone().args(["-e", "no-such-engine"]));
+    assert_snapshot(
+        "unknown-preset",
+        &scratch,
+        scratch.orchestrate_alone().args(["-e", "able:no-such-preset"]),
+    );
+    let reference = ["-e", "able", "--no-setup", "--reference", "nobody"];
+    assert_snapshot("unknown-reference", &scratch, scratch.orchestrate_alone().args(reference));
+}
+
+#[test]
+fn set_up_builds_an_engine_and_says_so_and_can_be_asked_again() {
+    let scratch = tree();
+    for name in ["setup-able", "setup-able-again"] {
+        assert_snapshot(name, &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
+        assert!(scratch.join("target/release/able-engine").is_file());
+    }
+    assert_snapshot(
+        "setup-remove-nothing",
+        &scratch,
+        scratch.orchestrate_alone().args(["setup", "able", "--remove"]),
+    );
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn set_up_that_fails_says_what_the_builder_said_and_how_to_try_it_by_hand() {
+    let scratch = tree();
+    assert_snapshot("setup-broken", &scratch, scratch.orchestrate_alone().args(["setup", "broken"]));
+    assert_snapshot("setup-foreign", &scratch, scratch.orchestrate_alone().args(["setup", "foreign"]));
+}
+
+#[test]
+fn an_environment_that_cannot_be_created_ends_with_how_else_its_library_is_to_be_had() {
+    let scratch = tree();
+    let manifest = scratch.join("engines/heavy/engine.toml");
+    let otherwise = "installed_mb = 1\notherwise = \"heavy's own guide says where it comes from\"\n";
+    let text = std::fs::read_to_string(&manifest).unwrap().replace("installed_mb = 5400\n", otherwise);
+    std::fs::write(&manifest, text.replace("download_mb = 2900", "download_mb = 1")).unwrap();
+    let uv = scratch.script("uv", "echo 'error: a placeholder that downloads the real one' >&2\nexit 1\n");
+    let path = format!("{}:{}", uv.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let outcome = finish(scratch.orchestrate_alone().args(["setup", "heavy"]).env("PATH", path));
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    assert!(outcome.stderr.contains("error: a placeholder that downloads the real one"), "{outcome:?}");
+    assert!(outcome.stderr.ends_with("hint: heavy's own guide says where it comes from\n"), "{outcome:?}");
+}
+
+#[test]
+fn all_builds_what_can_be_built_and_measures_it_and_the_others_are_rows_and_no_failure() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &["--all"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!((record.samples_of("able").len(), record.failures_of("able").len()), (1, 0));
+    let (kind, message, hint) = failure(&record, "broken");
+    assert_eq!((kind, message), ("unavailable", "it does not build: no compiler here"));
+    assert!(hint.unwrap().ends_with("setup broken"), "{hint:?}");
+    assert!(failure(&record, "foreign").1.contains("needs plan9"), "{record:?}");
+    // Set up on request only, so that a run does not download by itself.
+    let (_, message, hint) = failure(&record, "heavy");
+    assert!(message.contains("2.9 GB to download") && hint.unwrap().ends_with("setup heavy"), "{message}");
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn an_engine_asked_for_by_name_that_cannot_run_is_a_failure_of_the_run() {
+    let (outcome, record) = measure(&tree(), &["--all", "-e", "foreign"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert_eq!(record.samples_of("able").len(), 1);
+}
+
+#[test]
+fn an_engine_that_is_built_is_measured_with_a_warning_when_it_cannot_be_built_now() {
+    let scratch = tree();
+    std::fs::create_dir_all(scratch.join("target/release")).unwrap();
+    std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
+    let (outcome, record) = measure(&scratch, &["-e", "broken"]);
+    assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
+    let said = "as it was built before; now it does not build: no compiler here";
+    assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
+    assert!(outcome.stdout.contains(said), "{outcome:?}");
+}
+
+#[test]
+fn an_interrupt_during_set_up_ends_the_builder_and_says_that_nothing_was_measured() {
+    let scratch = Scratch::outside();
+    let build = "[build]\ncommand = [\"sh\", \"-c\", \"exec sleep 1000\"]\n";
+    scratch.plant(&[("slow", &format!("about = \"takes long\"\nbinary = \"slow-engine\"\n{build}"))]);
+    let mut command = scratch.orchestrate_alone();
+    let mut running = Running::start(command.args(["-e", "slow", "--results"]).arg(scratch.results()));
+    running.wait_for("slow: building");
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    let outcome = running.finish();
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(130), ""), "{outcome:?}");
+    assert!(outcome.stderr.contains("interrupted during set-up: nothing was measured"), "{outcome:?}");
+    scratch.wait_until_nothing_lives();
+}
+
+#[test]
+fn without_set_up_nothing_is_built_and_what_is_missing_is_said() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &["--all", "--no-setup"]);
+    assert_eq!((outcome.code, record.entries("sample").len()), (Some(4), 0), "{outcome:?}");
+    assert_eq!(failure(&record, "able").1, "not built");
+    assert!(!scratch.join("target").exists());
+}
+
+#[test]
+fn a_preset_is_measured_with_its_options_under_its_own_name() {
+    let (outcome, record) = measure(&tree(), &["-e", "able", "-e", "able:late"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let between = |label: &str| {
+        let times =
+            record.samples_of(label)[0]["iteration"]["sequences"][0]["token_ns"].as_array().unwrap().clone();
+        times[1].as_u64().unwrap() - times[0].as_u64().unwrap()
+    };
+    assert_eq!((between("able"), between("able:late")), (2000, 9000));
+}
+
+#[test]
+fn all_presets_are_measured_when_they_are_asked_for() {
+    let (_, record) = measure(&tree(), &["--all", "--presets"]);
+    assert_eq!(record.samples_of("able:late").len(), 1);
+}
+
+#[test]
+fn ratios_are_taken_against_the_engine_whose_manifest_says_reference() {
+    let (outcome, _) = measure(&tree(), &["-e", "able:late", "-e", "able"]);
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let ratio = |label: &str| {
+        let cases = report["cases"].as_array().unwrap();
+        cases.iter().find(|case| case["engine"]["label"] == label).unwrap()["times_reference"].as_f64()
+    };
+    assert_eq!(ratio("able"), Some(1.0));
+    assert!(ratio("able:late").is_some_and(|ratio| (ratio - 2.0 / 9.0).abs() < 1e-9), "{report}");
+}
+
+#[test]
+fn a_manifest_with_a_mistake_is_refused_with_its_file() {
+    let scratch = Scratch::outside();
+    scratch.plant(&[("wrong", "about = \"x\"\nbinary = \"x\"\nspeed = 11\n")]);
+    assert_snapshot("wrong-manifest", &scratch, scratch.orchestrate_alone().arg("engines"));
+}
+
+#[test]
+fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
+    let scratch = Scratch::outside();
+    let mut engines = scratch.orchestrate_alone();
+    let outcome = finish(engines.arg("engines").env("LD_LIBRARY_PATH", driver::absent(&scratch)));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        // One that runs nowhere without a GPU lacks that first.
+        let missing = [" beside this program", ": no NVIDIA driver found"];
+        let of = |line: &str| {
+            line.split([':', ' ']).next() == Some(&name) && missing.iter().any(|it| line.contains(it))
+        };
+        let listed = outcome.stdout.lines().any(of);
+        assert_eq!(listed, folder.path().join("engine.toml").is_file(), "{name} in {}", outcome.stdout);
+    }
+}
+
+/// Tools that do nothing, but for writing down what they were asked; on PATH before all others.
+fn tools(scratch: &Scratch) -> String {
+    let folder = scratch.join("tools");
+    std::fs::create_dir_all(&folder).unwrap();
+    let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.said\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
+    for (name, content) in [("uv", uv), ("cc", "#!/bin/sh\n"), ("c++", "#!/bin/sh\n")] {
+        write_program(&folder.join(name), content);
+    }
+    format!("{}:/usr/bin:/bin", folder.display())
+}
+
+#[test]
+fn packages_that_come_as_source_are_built_as_the_manifest_says_and_not_without_a_compiler() {
+    let scratch = Scratch::outside();
+    let fake = fake_engine().display();
+    let manifest = format!(
+        "about = \"built from source\"\nbinary = \"built\"\n\
+         [build]\ncommand = [\"sh\", \"-c\", \"mkdir -p target/release; ln -sf {fake} target/release/built\"]\n\
+         [environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\n\
+         build = [\"build-requirements.txt\", \"build-settings.txt\", \"cure.cmake\"]\nnote = \"slowly\"\n\
+         download_mb = 1\ninstalled_mb = 1\n"
+    );
+    scratch.plant(&[("built", &manifest)]);
+    let folder = scratch.join("engines/built");
+    std::fs::write(folder.join("build-requirements.txt"), "cmake==4.4.4\n").unwrap();
+    std::fs::write(
+        folder.join("build-settings.txt"),
+        "# why\nno-such-package:cmake.define.CURE={build}/cure.cmake\n",
+    )
+    .unwrap();
+    std::fs::write(folder.join("cure.cmake"), "set(CURED ON)\n").unwrap();
+    let path = tools(&scratch);
+    let setup = |compiler: Option<&str>| {
+        let mut command = scratch.orchestrate_alone();
+        command.args(["setup", "built"]).env("PATH", &path).env_remove("CC").env_remove("CXX");
+        finish(command.envs(compiler.map(|it| ("CXX", it))))
+    };
+    let refused = setup(Some("no-such-compiler -O3"));
+    assert_ne!(refused.code, Some(0));
+    let said = "no compiler `no-such-compiler`, which the packages of `built` are built with\nhint: apt-get install g++";
+    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    let ready = setup(None);
+    assert_eq!(ready.code, Some(0), "{}", ready.stderr);
+    assert!(ready.stderr.contains("slowly"), "{}", ready.stderr);
+    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
+    let install = asked.lines().find(|line| line.starts_with("pip install")).unwrap();
+    let words: Vec<&str> = install.split(' ').collect();
+    let after = |word: &str| words[words.iter().position(|it| *it == word).unwrap() + 1];
+    assert_eq!(std::fs::read_to_string(after("--build-constraints")).unwrap(), "cmake==4.4.4\n");
+    let cure = after("--config-settings-package").strip_prefix("no-such-package:cmake.define.CURE=").unwrap();
+    assert_eq!(std::fs::read_to_string(cure).unwrap(), "set(CURED ON)\n");
+    // Another setting is another environment.
+    std::fs::write(folder.join("build-settings.txt"), "no-such-package:cmake.define.CURE=OFF\n").unwrap();
+    assert_eq!(setup(None).code, Some(0));
+    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
+    assert_eq!(asked.lines().filter(|line| line.starts_with("venv")).count(), 2, "{asked}");
+}
