@@ -3,13 +3,17 @@
 pub mod baseline;
 pub mod calibrate;
 pub mod check;
+pub mod compare;
 mod dry_run;
+mod experiment;
 pub mod interrupts;
 pub mod listing;
+pub mod machine;
 pub mod measure;
 pub mod model;
 pub mod null_engine;
 pub mod output;
 pub mod overhead;
 mod progress;
-mod request;
+pub mod request;
+pub mod setup;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
-use crate::analysis::metric::{Known, Scale, Unit, three_digits};
+use crate::analysis::metric::{Known, Scale, Unit};
 use crate::report::grid::{Cells, Column, Line, Place, Room};
 use crate::report::labels::Labels;
 use crate::report::{Report, Row};
 use crate::text::shorten;
+use crate::text::three_digits;
 
 pub struct Sheet {
     pub heading: Vec<String>,

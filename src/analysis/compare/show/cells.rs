@@ -1,8 +1,9 @@
 //! What every format for people says: what is compared with what, the sentences, the cells of the table, the last word.
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
-use crate::analysis::metric::{Scale, three_digits};
+use crate::analysis::metric::Scale;
 use crate::text::line;
+use crate::text::three_digits;
 use stats::{Class, Verdict};
 
 /// Stands before a headline metric.
