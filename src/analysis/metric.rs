@@ -22,8 +22,7 @@ use stats::Quality;
 pub use gpus::{OnGpus, gpus_of};
 pub use observation::{Observation, Surroundings};
 pub use resources::{
-    Known, device_memory_known, gpu_joules_per_token, idle_watts, on_device, stated_device_bytes,
-    weights_bytes,
+    Known, device_memory_known, gpu_joules_per_token, idle_watts, stated_device_bytes, weights_bytes,
 };
 pub use unit::{Scale, Unit};
 

@@ -4,4 +4,5 @@
 pub mod agreement;
 pub mod compare;
 pub mod effective;
+pub mod floors;
 pub mod metric;

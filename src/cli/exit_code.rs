@@ -1,5 +1,7 @@
 //! EXIT_CODES: what this program's exit status means. `orchestrate --help` prints the table.
 
+use crate::analysis::compare::judgement::Standing;
+
 /// Everything that was asked for was measured. Under `--all`, engines that cannot run here are rows and no failure.
 pub const DONE: u8 = 0;
 /// A comparison with what was: a metric that gates is certainly worse, by as much as `--fail-on` says.
@@ -30,6 +32,15 @@ Exit codes:
   5    orchestrate itself could not do its work
   130  interrupted; what was measured is saved
 Where several hold, the first of 130, 5, 1, 2, 4, 3 is given.";
+
+/// Of a comparison.
+pub fn of_standing(standing: Standing) -> u8 {
+    match standing {
+        Standing::Worse => WORSE,
+        Standing::Open => NOT_MEASURABLE,
+        Standing::Passed => DONE,
+    }
+}
 
 /// The one exit status of a run of which several things are to be said. That something is certainly worse is said before
 /// that something else failed, for whoever gates on 1 alone must not miss it; and a case that failed before that one could

@@ -6,7 +6,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::plan::{Extent, Order};
-use stats::{Class, Rule};
+use crate::shell::Usage;
+use stats::{Class, Rule, Thresholds};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "How long, and in which order")]
@@ -81,6 +82,21 @@ pub struct JudgeArgs {
 impl Default for JudgeArgs {
     fn default() -> Self {
         Self { fail_on: Class::Critical, warning: Share(0.1), critical: Share(0.2), force: false }
+    }
+}
+
+impl JudgeArgs {
+    /// What may pass, as the command line has it.
+    pub fn thresholds(&self) -> Result<Thresholds, Usage> {
+        let Self { warning, critical, .. } = self;
+        let thresholds = Thresholds::new(warning.0, critical.0);
+        let percent = |share: f64| {
+            format!("{:.3}", 100.0 * share).trim_end_matches('0').trim_end_matches('.').to_string()
+        };
+        thresholds.ok_or_else(|| {
+            let (warning, critical) = (percent(warning.0), percent(critical.0));
+            Usage(format!("--warning {warning}% is above --critical {critical}%: less cannot be worse"))
+        })
     }
 }
 

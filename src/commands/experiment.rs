@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use super::calibrate::known::known_floors;
 use super::interrupts::Interrupts;
+use super::known_floors;
 use super::progress::{Display, Progress};
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
@@ -181,7 +181,7 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
 /// With what is known of this machine's noise, and what is wrong with that.
 fn header(id: String, plan: Plan) -> (Header, Option<String>) {
     let machine = Machine::probe();
-    let (floors, unreadable) = known_floors(&plan, &machine);
+    let (floors, unreadable) = known_floors::of_plan(&plan, &machine);
     let header = Header {
         record_version: RECORD_VERSION,
         id,

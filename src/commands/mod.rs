@@ -7,6 +7,7 @@ pub mod compare;
 mod dry_run;
 mod experiment;
 pub mod interrupts;
+mod known_floors;
 pub mod listing;
 pub mod machine;
 pub mod measure;

@@ -60,7 +60,7 @@ impl Resources {
         let measured: Vec<&Sample> = seen.samples[case].values().flatten().copied().collect();
         let observed: Vec<Observation> = seen.observed(case).collect();
         let weights: Vec<f64> = observed.iter().filter_map(metric::weights_bytes).collect();
-        let on_device = || observed.iter().filter(|it| metric::on_device(it));
+        let on_device = || observed.iter().filter(|it| it.on_device());
         let stated = on_device().filter_map(metric::stated_device_bytes);
         let known = on_device().filter_map(metric::device_memory_known);
         let known = known.reduce(|one, other| if other.0 > one.0 { other } else { one });

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use machine_limits::Limits;
 
 use super::Observation;
-use super::resources::on_device;
 use crate::machine::device::cuda_index;
 use crate::machine::device::gpu_index;
 use crate::machine::{Gpu, Machine};
@@ -67,7 +66,7 @@ pub struct OnGpus {
 impl OnGpus {
     /// `None` where nobody looked, or it computes on the CPU, or nobody knows on which it does.
     pub fn of(seen: &Observation) -> Option<Self> {
-        let pass = seen.pass.filter(|pass| !pass.gpus.is_empty() && on_device(seen))?;
+        let pass = seen.pass.filter(|pass| !pass.gpus.is_empty() && seen.on_device())?;
         let indices = indices(seen)?;
         let own: Vec<&GpuPass> = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index)).collect();
         if own.is_empty() {

@@ -7,6 +7,7 @@ use protocol::{Sequence, Stamp};
 
 use super::output_tokens;
 use crate::machine::Machine;
+use crate::machine::device::is_cpu;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample};
@@ -83,6 +84,17 @@ fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
 }
 
 impl<'a> Observation<'a> {
+    /// Where it computes: not on the CPU, as far as that is known.
+    pub fn on_device(&self) -> bool {
+        self.device().is_some_and(|device| !is_cpu(device))
+    }
+
+    /// The device in effect; where the engine does not report it, the requested one.
+    pub fn device(&self) -> Option<&'a str> {
+        let stated = self.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+        stated.or_else(|| self.configuration.map(|configuration| configuration.device.as_str()))
+    }
+
     /// `None` when the sample's case is not in the plan.
     pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
         let case = around.plan.cases.get(sample.case)?;

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::Observation;
 use super::gpus::{self, OnGpus};
-use crate::machine::device::is_cpu;
 use crate::record::{Energy, Held, Idle, Pass};
 
 /// Counters of processors and of their memory begin so.
@@ -38,7 +37,7 @@ pub fn memory_file(seen: &Observation) -> Vec<f64> {
 
 /// Where weights lie on a device, the device's memory is what lies over them.
 pub fn memory_overhead(seen: &Observation) -> Vec<f64> {
-    let peak = if on_device(seen) { device_bytes(seen) } else { peak_bytes(seen) };
+    let peak = if seen.on_device() { device_bytes(seen) } else { peak_bytes(seen) };
     above_zero(peak.zip(weights_bytes(seen)).map(|(peak, weights)| peak - weights))
 }
 
@@ -56,7 +55,7 @@ pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
 
 /// What the counters of its GPUs alone counted: what is left where the processors' cannot be read, which without root is usual.
 pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
-    let pass = seen.pass.filter(|pass| pass.new_tokens > 0 && on_device(seen))?;
+    let pass = seen.pass.filter(|pass| pass.new_tokens > 0 && seen.on_device())?;
     let own = counters_of_gpus(seen)?;
     let drawn = own.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
     let drawn: Vec<&Energy> = drawn.collect::<Option<_>>()?;
@@ -67,7 +66,7 @@ pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
 /// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
 /// now or before, or could not be read: the sum would lack it.
 fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
-    let own: Vec<String> = if on_device(seen) { counters_of_gpus(seen)? } else { Vec::new() };
+    let own: Vec<String> = if seen.on_device() { counters_of_gpus(seen)? } else { Vec::new() };
     let counts = |counter: &str| counter.starts_with(PACKAGES) || own.iter().any(|gpu| gpu == counter);
     let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
     let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
@@ -127,17 +126,6 @@ pub fn weights_bytes(seen: &Observation) -> Option<f64> {
     stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
-/// Where it computes: not on the CPU, as far as that is known.
-pub fn on_device(seen: &Observation) -> bool {
-    device(seen).is_some_and(|device| !is_cpu(device))
-}
-
-/// What is in effect; where the engine does not say, what it was asked for.
-fn device<'a>(seen: &Observation<'a>) -> Option<&'a str> {
-    let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    stated.or_else(|| seen.configuration.map(|configuration| configuration.device.as_str()))
-}
-
 /// Whose word a figure of a device's memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -156,7 +144,7 @@ pub fn device_memory_known(seen: &Observation) -> Option<(f64, Known)> {
     let looked = |pass: &Pass| {
         pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
     };
-    if !on_device(seen) || seen.pass_elsewhere.is_some_and(looked) {
+    if !seen.on_device() || seen.pass_elsewhere.is_some_and(looked) {
         return None;
     }
     let on_gpus = OnGpus::of(seen);

@@ -9,8 +9,7 @@ use serde::Serialize;
 use super::{Refused, Saved, save};
 use crate::analysis::compare::{Judgement, show};
 use crate::cli::RunArgs;
-use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest};
-use crate::commands::compare;
+use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest, of_standing};
 use crate::commands::output;
 use crate::record::Recorder;
 use crate::shell::this_program;
@@ -78,7 +77,7 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
     } else {
         say(String::from_utf8_lossy(&show::render(&judgement, "table", None)).trim_end());
     }
-    Ok(compare::exit_code(&judgement, arguments.judge.fail_on))
+    Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }
 
 fn keep(name: &str, recorder: &Recorder) -> u8 {

@@ -26,7 +26,6 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::RunArgs;
-use crate::commands::compare::thresholds;
 use crate::machine::Machine;
 use crate::record::{Header, RunRecord};
 use crate::shell::Usage;
@@ -82,7 +81,7 @@ pub struct Saved {
 
 /// What of the command line makes no sense, said before anything is built.
 pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
-    thresholds(&arguments.judge)?;
+    arguments.judge.thresholds()?;
     let Some(name) = &arguments.baseline.save_baseline else { return Ok(()) };
     check_name(name)?;
     if arguments.extent.extent().blocks.is_some_and(|blocks| blocks < 2) {

@@ -6,24 +6,22 @@
 //! every later run --known--> its record's header
 //! ```
 
-mod floors;
-pub mod known;
-mod store;
 mod table;
 
 use std::path::Path;
 
 use anyhow::Result;
 
+use crate::analysis::floors::{KEPT_FROM, Known, floors_of, plan_of};
 use crate::cli::RunArgs;
 use crate::commands::dry_run;
 use crate::commands::experiment::{self, Measured};
+use crate::commands::known_floors;
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Order, Plan};
 use crate::shell::Usage;
-use floors::{KEPT_FROM, Known, floors_of, plan_of};
 
 pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     refuse_what_does_nothing(&arguments)?;
@@ -64,8 +62,8 @@ fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
     if floors.is_empty() {
         return Ok(String::new());
     }
-    let file = store::file_of(machine)?;
-    store::keep(&file, machine, floors)?;
+    let file = known_floors::file_of(machine)?;
+    known_floors::keep(&file, machine, floors)?;
     Ok(file.display().to_string())
 }
 

@@ -1,6 +1,6 @@
 //! Floors as a table for people, 80 columns at most. Pure.
 
-use super::floors::{KEPT_FROM, Known};
+use crate::analysis::floors::{KEPT_FROM, Known};
 use crate::analysis::metric::{self, Shown};
 use crate::record::RunRecord;
 use crate::text::{line, shorten_start, width, wrap};
@@ -111,9 +111,9 @@ fn notes(floors: &[Known], kept: Option<&str>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::floors;
     use super::*;
     use crate::analysis::compare::specimen;
+    use crate::analysis::floors;
 
     fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
         let asked = specimen::asked(engines, &["default"]);

@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::floors::{Key, Known};
+use crate::analysis::floors::{Key, Known, known_for};
 use crate::machine::Machine;
+use crate::plan::Plan;
+use crate::record::KnownFloor;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
@@ -86,6 +88,14 @@ fn kept(file: &Path) -> Result<Kept> {
 
 fn known(entry: &Value) -> Option<Known> {
     serde_json::from_value(entry.clone()).ok()
+}
+
+/// What this machine's calibration knows about a plan, and what is wrong with it.
+pub fn of_plan(plan: &Plan, machine: &Machine) -> (Vec<KnownFloor>, Option<String>) {
+    // Without a place for data nothing was ever kept.
+    let Ok(file) = file_of(machine) else { return (Vec::new(), None) };
+    let stored = read(&file);
+    (known_for(plan, &stored.known), stored.warning)
 }
 
 #[cfg(test)]
