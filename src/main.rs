@@ -19,7 +19,7 @@ use clap::Parser;
 
 use cli::exit_code::{DONE, ERROR, USAGE, Usage};
 use cli::{Cli, Command};
-use commands::{baseline, calibrate, check, listing, measure, model, null_engine, output, overhead};
+use commands::{baseline, calibrate, check, compare, listing, measure, model, null_engine, output, overhead};
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
@@ -43,12 +43,12 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Model(command)) => model::model(&command),
         Some(Command::Request(arguments)) => measure::request(&arguments),
         Some(Command::Report(arguments)) => output::report_again(&arguments),
-        Some(Command::Compare(arguments)) => analysis::compare::compare(&arguments),
+        Some(Command::Compare(arguments)) => compare::compare(&arguments),
         Some(Command::Baseline(command)) => baseline::command(&command),
         Some(Command::Calibrate(arguments)) => calibrate::calibrate(*arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),
         Some(Command::Machine(arguments)) => machine::command(&arguments),
-        Some(Command::Overhead) => overhead::overhead(),
+        Some(Command::Overhead(arguments)) => overhead::overhead(&arguments),
         Some(Command::NullEngine) => null_engine::serve(),
         Some(Command::Schema) => output::schema(),
         Some(Command::ProbeGpu { devices }) => machine::gpu_limits::answer(devices),

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::analysis::agreement;
 use crate::analysis::compare::Judgement;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED, Usage};
-use crate::cli::{JudgeArgs, RequestArgs, RunArgs, SetupArgs, ViewArgs};
+use crate::cli::{JudgeArgs, RequestArgs, RunArgs, SetupArgs};
 use crate::commands::baseline::{self, Against};
 use crate::commands::calibrate;
 use crate::commands::dry_run;
@@ -34,6 +34,7 @@ use crate::run::{Run, Settings};
 use crate::text;
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
+    arguments.view.check()?;
     baseline::check_arguments(arguments)?;
     let against = Against::open(&arguments.baseline)?;
     if arguments.extent.dry_run {
@@ -246,12 +247,15 @@ fn display(arguments: &RunArgs) -> Display {
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
     let json = || match judged {
-        Some(judged) => report::json::with_judgement(&report, &baseline::document(judged)),
-        None => output::render(&report, &ViewArgs { format: "json".into(), ..ViewArgs::default() }),
+        Some(judged) => report::entries::with_judgement(&report, &baseline::document(judged)),
+        None => report::entries::json(&report),
     };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         let view = &arguments.view;
-        output::print(&if view.format == "json" { json() } else { output::render(&report, view) })?;
+        match view.format.as_str() {
+            "json" => output::print(&json())?,
+            format => output::show(&output::viewed(&report, view), format)?,
+        }
     }
     match &arguments.json {
         Some(path) => output::write(&json(), path),

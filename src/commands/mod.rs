@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod calibrate;
 pub mod check;
+pub mod compare;
 mod dry_run;
 pub mod interrupts;
 pub mod listing;

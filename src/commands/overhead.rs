@@ -1,7 +1,7 @@
 //! What the orchestrator itself costs, measured each time with the null engine through the same conversation that every
 //! engine gets. No figure here is a constant.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
@@ -9,12 +9,18 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use protocol::{Generate, Load};
+use serde::Serialize;
 
 use crate::analysis::metric::Unit;
+use crate::cli::OverheadArgs;
 use crate::cli::exit_code::DONE;
 use crate::commands::measure;
 use crate::commands::output;
 use crate::record;
+use crate::report::Content;
+use crate::report::document::{
+    Column, Document, Field, Fit, Item, Line, Lines, List, Named, Part, Table, json_bytes,
+};
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
 
@@ -25,7 +31,7 @@ pub struct Overhead {
 }
 
 /// One cost, over several measurements.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Figure {
     pub name: &'static str,
     pub about: &'static str,
@@ -52,8 +58,8 @@ const GLANCE_STREAMS: usize = 3;
 const GLANCE_TOKENS: u32 = 100;
 const GLANCE_DEADLINE: Duration = Duration::from_secs(5);
 
-pub fn overhead() -> Result<u8> {
-    output::print(Overhead::measure()?.show().as_bytes())?;
+pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
+    output::show(&Overhead::measure()?, &arguments.format)?;
     Ok(DONE)
 }
 
@@ -76,24 +82,45 @@ impl Overhead {
         })?;
         Ok(Self { figures })
     }
+}
 
-    /// Plain text, for a person.
-    pub fn show(&self) -> String {
-        let mut text = String::from(
-            "what `orchestrate` itself costs, measured now with an engine that does nothing\n\n",
-        );
-        let row = |text: &mut String, cells: [&str; 4]| {
-            let [name, n, median, p95] = cells;
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name:<22}{n:>6}{median:>12}{p95:>12}");
+impl Content for Overhead {
+    fn document(&self, _: Fit) -> Document {
+        let heading = "what `orchestrate` itself costs, measured now with an engine that does nothing:";
+        let show = |ns: f64| Unit::Nanoseconds.show(ns);
+        let line = |it: &Figure| {
+            Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
         };
-        row(&mut text, ["", "n", "median", "p95"]);
-        for Figure { name, about, n, median_ns, p95_ns } in &self.figures {
-            let show = |ns: &f64| Unit::Nanoseconds.show(*ns);
-            row(&mut text, [name, &n.to_string(), &show(median_ns), &show(p95_ns)]);
-            let _ = writeln!(text, "    {about}");
-        }
-        text
+        let figures = ["n", "median", "p95"].map(|title| Column::figure(title, ""));
+        let columns = std::iter::once(Column::named("cost")).chain(figures).collect();
+        let lines = self.figures.iter().map(line).collect();
+        let about = |it: &Figure| Item::Listed(format!("{}: {}", it.name, it.about));
+        let items = self.figures.iter().map(about).collect();
+        let parts = vec![
+            Part::Heading(heading.into()),
+            Part::Table(Table { columns, lines, gap: 2, ..Table::default() }),
+            Part::List(List { heading: None, items }),
+        ];
+        Document { parts, summary: None }
+    }
+
+    fn lines(&self) -> Option<Lines> {
+        let line = |it: &Figure| -> Vec<Named> {
+            vec![
+                ("cost", Field(it.name.into())),
+                ("unit", "ns".into()),
+                ("n", it.n.into()),
+                ("median", it.median_ns.into()),
+                ("p95", it.p95_ns.into()),
+                ("about", it.about.into()),
+            ]
+        };
+        let columns = &["cost", "unit", "n", "median", "p95", "about"];
+        Some(Lines { columns, lines: self.figures.iter().map(line).collect() })
+    }
+
+    fn json(&self) -> Vec<u8> {
+        json_bytes(&self.figures)
     }
 }
 
@@ -301,6 +328,7 @@ fn cpu_ns() -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::FORMATS;
 
     #[test]
     fn a_figure_is_the_median_and_the_95th_percentile_of_what_was_measured() {
@@ -313,9 +341,8 @@ mod tests {
     fn figures_are_shown_under_their_heads() {
         let overhead =
             Overhead { figures: vec![Figure::of("request", "a request", vec![2e3, 4e3]).unwrap()] };
-        let shown = overhead.show();
-        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert!(shown.contains("request") && shown.contains("    a request"), "{shown}");
+        let shown = String::from_utf8((FORMATS[0].render)(&overhead, None).unwrap()).unwrap();
+        assert!(shown.contains("cost     n   median      p95\n") && shown.contains("- request: a request"), "{shown}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::factors::{FACTORS, varies};
-use super::grid::Room;
+use super::document::Room;
 use super::outputs;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;

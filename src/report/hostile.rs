@@ -35,7 +35,8 @@ fn no_line_is_wider_than_the_table_whatever_engines_state() {
         let text = seen(
             &stretched(),
             "table",
-            View { width: Some(limit), pairs: true, wall_time: true, resources: true },
+            Some(limit),
+            View { pairs: true, wall_time: true, resources: true },
         );
         for line in text.lines() {
             assert!(

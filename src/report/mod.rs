@@ -5,21 +5,26 @@
 
 mod build;
 mod caption;
-pub mod csv;
+pub mod compare;
+mod csv;
+pub mod document;
 mod engines;
+pub mod entries;
 mod extent;
 mod factors;
 mod grid;
-pub mod json;
+mod json;
 mod labels;
 mod limits;
-pub mod markdown;
+mod lines;
+mod markdown;
 mod notes;
 mod outputs;
 mod resources;
 mod seen;
 mod table;
 mod verdicts;
+mod viewed;
 mod wall_time;
 
 use crate::analysis::agreement::Unasked;
@@ -30,30 +35,32 @@ use crate::analysis::metric::share::Absent;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
+pub use document::Content;
 pub use extent::Extent;
 pub use outputs::Output;
 pub use resources::Resources;
 pub use resources::facts::FACTS;
 use stats::Summary;
 pub use verdicts::Verdicts;
+pub use viewed::Viewed;
 pub use wall_time::WallTime;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
-/// One way to render a report.
-#[derive(Debug)]
+/// One way to render whatever there is to show.
 pub struct Format {
     /// What `--format` takes; also how a file of it ends.
     pub name: &'static str,
     pub about: &'static str,
-    pub render: fn(&Report, &View) -> Vec<u8>,
+    /// Else for programs.
+    pub for_people: bool,
+    /// For a reader of so many columns, where that is known. `None` where it cannot show that.
+    pub render: fn(&dyn Content, Option<usize>) -> Option<Vec<u8>>,
 }
 
-/// What of a report its reader wants to see, and how much room there is. Formats for programs have everything always.
+/// What of a report its reader wants to see. Formats for programs have everything always.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// How many columns the reader has, where that is known.
-    pub width: Option<usize>,
     /// Verdicts on every pair, not on each engine against its reference alone.
     pub pairs: bool,
     /// Where the wall time went.

@@ -10,6 +10,7 @@ use super::{Baseline, damaged};
 use crate::analysis::compare::{self, Judgement};
 use crate::cli::exit_code::Usage;
 use crate::cli::{BaselineArgs, JudgeArgs};
+use crate::commands::compare::thresholds;
 use crate::machine::Machine;
 use crate::plan::{Beside, Plan};
 use crate::record::{End, Header, RunRecord, Warning};
@@ -94,7 +95,7 @@ impl Against {
 
     /// After the run: what changed, and what is to be known of what it is held against.
     pub fn judge(&self, record: &RunRecord, judge: &JudgeArgs) -> Result<Judgement> {
-        let thresholds = compare::thresholds(judge)?;
+        let thresholds = thresholds(judge)?;
         let mut judgement = match self {
             Self::Saved { record: base, again: false, .. } => {
                 let judged = compare::judge(base, record, thresholds, judge.force);

@@ -25,9 +25,9 @@ use std::time::SystemTime;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::compare;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::Usage;
+use crate::commands::compare;
 use crate::machine::Machine;
 use crate::record::{Header, RunRecord};
 use crate::text::line;

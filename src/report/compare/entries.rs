@@ -1,23 +1,14 @@
-//! JSON for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
+//! A judgement for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
 
 use serde::Serialize;
 
-use super::{Format, cells};
+use super::cells;
 use crate::analysis::compare::between::Found;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
 use stats::Class;
 
-pub const FORMAT: Format = Format { name: "json", render };
-
-fn render(judgement: &Judgement, _: Option<usize>) -> Vec<u8> {
-    // String keys and finite numbers only, so this cannot fail.
-    let mut bytes = serde_json::to_vec_pretty(&document(judgement)).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
-}
-
 #[derive(Serialize)]
-pub struct Document<'a> {
+pub struct Entry<'a> {
     base: SideEntry<'a>,
     new: SideEntry<'a>,
     side_by_side: bool,
@@ -76,7 +67,7 @@ struct MeanEntry<'a> {
 }
 
 /// What a larger document takes in.
-pub fn document(judgement: &Judgement) -> Document<'_> {
+pub fn entry(judgement: &Judgement) -> Entry<'_> {
     let forced = judgement.forced.iter();
     let means = judgement.means.iter().map(|mean| MeanEntry {
         configuration: &mean.configuration,
@@ -84,7 +75,7 @@ pub fn document(judgement: &Judgement) -> Document<'_> {
         times_as_good: mean.times,
         caution: cells::CAUTION,
     });
-    Document {
+    Entry {
         base: side(&judgement.base),
         new: side(&judgement.new),
         side_by_side: judgement.side_by_side,
