@@ -342,7 +342,10 @@ mod tests {
         let overhead =
             Overhead { figures: vec![Figure::of("request", "a request", vec![2e3, 4e3]).unwrap()] };
         let shown = String::from_utf8((FORMATS[0].render)(&overhead, None).unwrap()).unwrap();
-        assert!(shown.contains("cost     n   median      p95\n") && shown.contains("- request: a request"), "{shown}");
+        assert!(
+            shown.contains("cost     n   median      p95\n") && shown.contains("- request: a request"),
+            "{shown}"
+        );
     }
 
     #[test]

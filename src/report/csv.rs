@@ -3,16 +3,22 @@
 use super::Format;
 use super::document::{Content, Field};
 
-pub const FORMAT: Format =
-    Format { name: "csv", about: "one line for each case and metric", for_people: false, render: |content, _| render(content) };
+pub const FORMAT: Format = Format {
+    name: "csv",
+    about: "one line for each case and metric",
+    for_people: false,
+    render: |content, _| render(content),
+};
 
 fn render(content: &dyn Content) -> Option<Vec<u8>> {
     let lines = content.lines()?;
     let mut out = String::new();
     write(lines.columns, &mut out);
     for line in &lines.lines {
-        let field = |column| line.iter().find(|(name, _)| *name == column).map(|(_, Field(text))| text.as_str());
-        let fields: Vec<&str> = lines.columns.iter().map(|&column| field(column).unwrap_or_default()).collect();
+        let field =
+            |column| line.iter().find(|(name, _)| *name == column).map(|(_, Field(text))| text.as_str());
+        let fields: Vec<&str> =
+            lines.columns.iter().map(|&column| field(column).unwrap_or_default()).collect();
         debug_assert!(line.iter().all(|(name, _)| lines.columns.contains(name)), "{line:?}");
         write(&fields, &mut out);
     }

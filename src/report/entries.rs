@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::wall_time::PARTS;
 use super::document::json_bytes;
+use super::wall_time::PARTS;
 use super::{Engine, Extent, Fault, Output, Report, Resources, Row, WallTime};
 use crate::analysis::agreement::{Agreement, Standing};
 use crate::analysis::effective::{About, Doubt};

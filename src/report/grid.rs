@@ -337,8 +337,7 @@ fn more_rounds(report: &Report) -> Option<usize> {
 
 /// The lines without their cells.
 fn blank_lines(report: &Report) -> Vec<Line> {
-    let of_row =
-        |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
+    let of_row = |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
     let of_failed =
         |failed: &Failed| Line { cells: Vec::new(), fault: Some(failed.fault.line()), whole: true };
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()

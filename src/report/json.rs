@@ -2,5 +2,9 @@
 
 use super::Format;
 
-pub const FORMAT: Format =
-    Format { name: "json", about: "every summary in full", for_people: false, render: |content, _| Some(content.json()) };
+pub const FORMAT: Format = Format {
+    name: "json",
+    about: "every summary in full",
+    for_people: false,
+    render: |content, _| Some(content.json()),
+};

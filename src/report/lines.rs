@@ -154,7 +154,11 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
         ];
     }
     let own = row.is_reference() && row.fault.is_none() && !wrong;
-    if own { vec![("reference", (&row.engine.label).into()), ("times_reference", 1.0.into())] } else { Vec::new() }
+    if own {
+        vec![("reference", (&row.engine.label).into()), ("times_reference", 1.0.into())]
+    } else {
+        Vec::new()
+    }
 }
 
 /// The standing of the row's engine, the figure and the tokens that it rests on, and the earliest token that the witness would
@@ -174,7 +178,8 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
     let figures =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
     let line = |(name, ns): (&str, u64)| {
-        let mut fields = [own_names(report, None, None), value(name, "ns", overhead.requests as usize)].concat();
+        let mut fields =
+            [own_names(report, None, None), value(name, "ns", overhead.requests as usize)].concat();
         fields.extend([("launches", 1u32.into()), ("estimate", ns.into())]);
         fields
     };

@@ -4,17 +4,19 @@ use super::Format;
 use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Table};
 use super::verdicts::said::loosened;
 
-pub const FORMAT: Format =
-    Format { name: "markdown", about: "for a README or a comment", for_people: true, render: |content, _| Some(render(content)) };
+pub const FORMAT: Format = Format {
+    name: "markdown",
+    about: "for a README or a comment",
+    for_people: true,
+    render: |content, _| Some(render(content)),
+};
 
 const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
     let document = content.document(&|_| ROOM);
     let mut out = String::new();
-    for line in &document.summary {
-        out.push_str(&format!("**{}**\n\n", escape(line)));
-    }
+    document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
     for part in &document.parts {
         match part {
             Part::Notice(line) => out.push_str(&format!("**{}**\n\n", escape(line))),
@@ -45,7 +47,9 @@ fn list(list: &List, out: &mut String) {
     list.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&loosened(line)))));
     for item in &list.items {
         match item {
-            Item::Listed(line) | Item::Plain(line) => out.push_str(&format!("- {}\n", escape(&loosened(line)))),
+            Item::Listed(line) | Item::Plain(line) => {
+                out.push_str(&format!("- {}\n", escape(&loosened(line))))
+            }
             Item::Explained(Explained { names, fault }) => {
                 out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&fault.line())));
                 for said in &fault.stderr {

@@ -15,7 +15,8 @@ use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {
     name: "table",
-    about: "for a terminal", for_people: true,
+    about: "for a terminal",
+    for_people: true,
     render: |content, reader| Some(render(content, content.width(reader))),
 };
 
@@ -40,7 +41,9 @@ fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
         match part {
             Part::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
             Part::Caption(lines) => out.extend(lines.iter().flat_map(said)),
-            Part::Facts(facts) => out.extend(facts.iter().flat_map(|(label, fact)| labelled(label, fact, limit))),
+            Part::Facts(facts) => {
+                out.extend(facts.iter().flat_map(|(label, fact)| labelled(label, fact, limit)))
+            }
             Part::Heading(line) => out.extend(said(&line)),
             Part::NoTable(why) => out.push(why.into()),
             Part::Table(table) => out.extend(draw(table, limit, &mut shortened)),
@@ -70,7 +73,8 @@ fn written(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
 fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
     let table = fitted(table, limit);
     let layout = Layout::within(&table, limit);
-    let mut out: Vec<String> = table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
+    let mut out: Vec<String> =
+        table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
     for (index, block) in layout.blocks.iter().enumerate() {
         out.extend((index > 0).then(String::new));
         out.extend(layout.draw(&table, block, limit, shortened));
@@ -104,22 +108,22 @@ fn fitted(mut table: Table, limit: usize) -> Table {
 
 /// The first room in which it fits; the last one always does, as far as anything can.
 fn room(limit: usize, make: &dyn Fn(Room) -> Table) -> Room {
-    let whole =
-        [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
-    let mut whole =
-        whole.map(|(versions, label, gap)| Room { versions, label, factors: true, word: WORD, gap }).into_iter();
+    let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
+    let mut whole = whole
+        .map(|(versions, label, gap)| Room { versions, label, factors: true, word: WORD, gap })
+        .into_iter();
     let fits = |room: &Room| {
         let table = make(*room);
         Layout::of(&table).width(0..table.columns.len()) <= limit
     };
-    let broken = |factors, label: usize, word, gap| {
-        Room { versions: true, label: label.min(28), factors, word, gap }
-    };
+    let broken =
+        |factors, label: usize, word, gap| Room { versions: true, label: label.min(28), factors, word, gap };
     let fits_broken = |room: &Room| {
         let table = make(*room);
         Layout::within(&table, limit).widest(&table) <= limit
     };
-    let narrow = [(WORD, 2), ((limit / 5).min(WORD), 1)].map(|(word, gap)| broken(true, limit / 4, word, gap));
+    let narrow =
+        [(WORD, 2), ((limit / 5).min(WORD), 1)].map(|(word, gap)| broken(true, limit / 4, word, gap));
     whole
         .find(fits)
         .or_else(|| narrow.into_iter().find(fits_broken))

@@ -34,7 +34,8 @@ const COLUMNS: [&str; 25] = [
 ];
 
 pub fn lines(judgement: &Judgement) -> Lines {
-    let line = |change: &Change| [about(judgement, change), change.found().map_or_else(Vec::new, found)].concat();
+    let line =
+        |change: &Change| [about(judgement, change), change.found().map_or_else(Vec::new, found)].concat();
     Lines { columns: &COLUMNS, lines: judgement.lines.iter().map(line).collect() }
 }
 

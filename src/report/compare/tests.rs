@@ -2,8 +2,8 @@ use super::*;
 use crate::analysis::compare::judgement::judge;
 use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::Asked;
-use crate::report::{FORMATS, named};
 use crate::record::{End, Failure, RunRecord};
+use crate::report::{FORMATS, named};
 use crate::text::width;
 use stats::{Random, Thresholds};
 

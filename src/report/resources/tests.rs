@@ -130,7 +130,8 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     ] {
         assert!(markdown.contains(&format!("| {title}")), "{title}: {markdown}");
     }
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", None, View::default())).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&rendered(&record, "json", None, View::default())).unwrap();
     let case = json["cases"]
         .as_array()
         .unwrap()
@@ -160,8 +161,7 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
 
 #[test]
 fn a_driver_that_names_no_process_leaves_the_growth_of_the_device_and_the_legend_says_so() {
-    let text =
-        rendered(&on_a_gpu(None), "table", Some(80), View { resources: true, ..View::default() });
+    let text = rendered(&on_a_gpu(None), "table", Some(80), View { resources: true, ..View::default() });
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("as the whole device grew since before the launch"), "{text}");
     let report = Report::of(&on_a_gpu(None));

@@ -3,8 +3,8 @@
 use super::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
 use crate::report::document::{Column, Fit, Part, Room, Table};
-use crate::report::viewed::beside;
 use crate::report::labels::Labels;
+use crate::report::viewed::beside;
 use crate::report::{Report, Row};
 
 /// What is left when all parts are taken from the total.
