@@ -1,4 +1,39 @@
-//! Words for a person at a shell: commands that can be pasted, sizes.
+//! Words for a person at a shell: what is missing or mistyped, commands that can be pasted, sizes.
+
+use serde::{Deserialize, Serialize};
+
+/// An error of the user's making: the command line names something that is not there.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// All that is missing in one line, and a command that can be pasted: that which helps first. What stands in further lines of
+/// `hint` is another way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unavailable {
+    pub reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Unavailable {
+    pub fn hints(&self) -> impl Iterator<Item = &str> {
+        self.hint.iter().flat_map(|hint| hint.lines())
+    }
+
+    /// As an error has it.
+    pub fn said(&self) -> String {
+        let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
+        format!("{}{hints}", self.reason)
+    }
+}
 
 /// How the user starts this program from where she stands, for hints that can be pasted.
 pub fn this_program() -> String {

@@ -201,6 +201,21 @@ fn words(text: &str) -> Vec<String> {
     if open { text.split(' ').map(String::from).collect() } else { words }
 }
 
+/// `0.0312`, `4.13`, `41.3`, `413`, `4130`: what lies beyond the third digit is rounded away.
+pub fn three_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 { "0".into() } else { "n/a".into() };
+    }
+    // The exponent after rounding: 9.996 is 10.0.
+    let written = format!("{value:.2e}");
+    let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
+    if exponent > 2 {
+        let step = 10f64.powi(exponent - 2);
+        return format!("{:.0}", (value / step).round() * step);
+    }
+    format!("{value:.*}", (2 - exponent) as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ pub use resources::{
     Known, device_memory_known, gpu_joules_per_token, idle_watts, on_device, stated_device_bytes,
     weights_bytes,
 };
-pub use unit::{Scale, Unit, three_digits};
+pub use unit::{Scale, Unit};
 
 pub const METRICS: &[Metric] = &[
     Metric {

@@ -39,18 +39,6 @@ pub fn gravest<const N: usize>(codes: [u8; N]) -> u8 {
     RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)
 }
 
-/// An error of the user's making: the command line names something that is not there.
-#[derive(Debug)]
-pub struct Usage(pub String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 #[cfg(test)]
 mod tests {
     use super::*;

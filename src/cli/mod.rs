@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::machine::device::CPU;
+use crate::plan::Mode;
+use crate::plan::asked::Selection;
 use crate::plan::scenario;
-use crate::plan::{CPU, Mode};
 use crate::report;
-use exit_code::Usage;
+use crate::shell::Usage;
 pub use judge::{BaselineArgs, BaselineCommand, CompareArgs, ExtentArgs, JudgeArgs};
 
 /// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
@@ -251,8 +253,34 @@ pub struct ViewArgs {
 const WITNESS: &str = "ORCHESTRATE_WITNESS";
 
 impl RunArgs {
+    pub fn selection(&self) -> Selection {
+        Selection {
+            all: self.all,
+            presets: self.presets,
+            engines: self.engines.clone(),
+            scenarios: self.scenarios.clone(),
+            models: self.models.clone(),
+            model_type: self.model_type.clone(),
+            devices: self.device.clone(),
+            dtypes: self.dtype.clone(),
+            threads: self.threads.clone(),
+            options: self.options.clone(),
+            reference: self.reference.clone(),
+            verifier: self.verifier_name(),
+            mode: self.mode,
+            order: self.extent.order,
+            extent: self.extent.extent(),
+            seed: self.seed,
+            prompt: self.prompt.clone(),
+            max_new_tokens: self.max_new_tokens,
+            rounds: self.iterations,
+            warmup: self.warmup,
+            temperature: self.temperature,
+        }
+    }
+
     /// The reference engine for output checks: the flag's, else the environment's.
-    pub fn verifier_name(&self) -> Option<String> {
+    fn verifier_name(&self) -> Option<String> {
         self.witness.clone().or_else(|| std::env::var(WITNESS).ok())
     }
 }

@@ -1,18 +1,19 @@
-//! `orchestrate compare`: what changed from one run record or baseline to another.
+//! `orchestrate compare BASE NEW`: what changed from one record or baseline to another.
 
 use std::path::Path;
 
 use anyhow::Result;
+use stats::{Class, Thresholds};
 
-use crate::analysis::compare::judge;
-use crate::cli::exit_code::Usage;
+use super::baseline::Baseline;
+use super::output;
+use crate::analysis::compare::judgement::Standing;
+use crate::analysis::compare::{Judgement, judge};
+use crate::cli::exit_code::{DONE, NOT_MEASURABLE, WORSE};
 use crate::cli::{CompareArgs, JudgeArgs};
-use crate::commands::baseline::Baseline;
-use crate::commands::output;
 use crate::record::RunRecord;
-use stats::Thresholds;
+use crate::shell::Usage;
 
-/// `orchestrate compare BASE NEW`.
 pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     let thresholds = thresholds(&arguments.judge)?;
     let (base, of_base) = opened(&arguments.base)?;
@@ -23,7 +24,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.new.name = arguments.new.clone();
     judgement.notices.splice(0..0, of_base.into_iter().chain(of_new));
     output::show(&judgement, &arguments.format)?;
-    Ok(judgement.exit_code(arguments.judge.fail_on))
+    Ok(exit_code(&judgement, arguments.judge.fail_on))
 }
 
 /// What may pass, as the command line has it.
@@ -46,4 +47,13 @@ fn opened(name: &str) -> Result<(RunRecord, Vec<String>)> {
     }
     let baseline = Baseline::read(name)?;
     Ok((baseline.record()?, baseline.notices()))
+}
+
+/// 1 where a gating change is as bad as that, or worse; else 3 where of a gating metric it could not be told; else 0.
+pub fn exit_code(judgement: &Judgement, fail_on: Class) -> u8 {
+    match judgement.standing(fail_on) {
+        Standing::Worse => WORSE,
+        Standing::Open => NOT_MEASURABLE,
+        Standing::Passed => DONE,
+    }
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use super::output;
+use crate::cli::exit_code::DONE;
 use crate::commands::listing::WIDTH;
 use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
 use crate::record::{Role, RunRecord};
 use crate::text;
+use anyhow::Result;
 use stats::{FIRM, LOOKS, median};
 
 /// So many of the newest records are asked.
@@ -15,8 +18,14 @@ const RECORDS: usize = 30;
 /// A warm-up is at least three windows of three; in later launches usually one.
 const WARM_UP: f64 = 3.0;
 
+/// What a run of this plan would do, on stdout.
+pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
+    output::print(describe(plan, &history(results)).as_bytes())?;
+    Ok(DONE)
+}
+
 /// The newest records of a folder, oldest first. One that cannot be read says nothing.
-pub fn history(results: &Path) -> Vec<RunRecord> {
+fn history(results: &Path) -> Vec<RunRecord> {
     let entries = std::fs::read_dir(results).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
@@ -26,7 +35,7 @@ pub fn history(results: &Path) -> Vec<RunRecord> {
     newest.iter().filter_map(|path| RunRecord::read(path).ok()).collect()
 }
 
-pub fn describe(plan: &Plan, history: &[RunRecord]) -> String {
+fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let known = Known::of(history);
     let mut lines = vec![format!("would measure, in {}:", order(plan))];
     if plan.extent.blocks.is_none() && plan.order == Order::Interleaved {

@@ -113,11 +113,6 @@ pub fn scenarios() -> Result<u8> {
     Ok(DONE)
 }
 
-pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
-    let suites = SUITES.iter().map(|suite| suite.name).chain(registry.suites().map(|(name, ..)| name));
-    SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
-}
-
 pub fn metrics() -> Result<u8> {
     let mut text = String::new();
     for metric in METRICS {

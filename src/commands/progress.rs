@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::analysis::metric::Unit;
 use crate::commands::listing::WIDTH;
+use crate::engines::setup::SetUpEvent;
 use crate::record::Failure;
 use crate::run::event::Event;
 use crate::text;
@@ -63,13 +64,13 @@ impl Progress {
         let Some(bar) = &self.bar else {
             lines.iter().for_each(|line| say(&line.text));
             // A long build says now and then where it is.
-            if let Event::SetUpSaid { .. } = event {
+            if let Event::SetUp(SetUpEvent::Output { .. }) = event {
                 let due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= SET_UP_LINE);
                 if due && !self.story.status.ends_with(": ") {
                     self.drawn = Some(Instant::now());
                     say(&format!("  {}", self.story.status));
                 }
-            } else if let Event::SetUpStarted { .. } = event {
+            } else if let Event::SetUp(SetUpEvent::Started { .. }) = event {
                 self.drawn = Some(Instant::now());
             }
             return;
@@ -138,17 +139,22 @@ impl Story {
             lines.push(step(format!("  {workload}: {}", estimates.join(", "))));
         }
         match event {
-            Event::SetUpStarted { engine, what, note } => {
+            Event::SetUp(SetUpEvent::Started { subject: engine, what, note }) => {
                 let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
                 let text = text::narrow(&format!("{engine}: {what}{note}"), WIDTH);
                 lines.extend(text.lines().map(|line| lasting(line.into())));
                 self.status = format!("{engine}: {what}");
             }
-            Event::SetUpSaid { engine, line } => self.status = format!("{engine}: {line}"),
-            Event::SetUpFinished { engine, failed: None } => lines.push(lasting(format!("{engine}: done"))),
-            Event::SetUpFinished { engine, failed: Some(reason) } => {
+            Event::SetUp(SetUpEvent::Output { subject: engine, line }) => {
+                self.status = format!("{engine}: {line}")
+            }
+            Event::SetUp(SetUpEvent::Finished { subject: engine, failed: None }) => {
+                lines.push(lasting(format!("{engine}: done")))
+            }
+            Event::SetUp(SetUpEvent::Finished { subject: engine, failed: Some(reason) }) => {
                 lines.push(lasting(format!("{engine}: not set up: {reason}")));
             }
+            Event::SetUp(SetUpEvent::Warned(message)) => lines.push(lasting(format!("warning: {message}"))),
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = blocks.map_or("as many as are needed".into(), |blocks| blocks.to_string());
                 lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
@@ -278,9 +284,13 @@ mod tests {
         let label = || "beacon".to_string();
         let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
         vec![
-            Event::SetUpStarted { engine: label(), what: "building".into(), note: Some("10 minutes".into()) },
-            Event::SetUpSaid { engine: label(), line: "Compiling beacon-core".into() },
-            Event::SetUpFinished { engine: label(), failed: None },
+            Event::SetUp(SetUpEvent::Started {
+                subject: label(),
+                what: "building".into(),
+                note: Some("10 minutes".into()),
+            }),
+            Event::SetUp(SetUpEvent::Output { subject: label(), line: "Compiling beacon-core".into() }),
+            Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None }),
             Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() },
             Event::BlockStarted { block: 0, until: 3, requests: 9 },
             Event::LaunchStarted { label: label() },
@@ -321,7 +331,8 @@ mod tests {
             let notes = own.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
             for note in notes.map(|build| build.note) {
                 let what = "bringing its build for cuda up to date".into();
-                let started = Event::SetUpStarted { engine: engine.manifest.name.clone(), what, note };
+                let started =
+                    Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), what, note });
                 for line in plain(&mut Story::default(), &[started]) {
                     assert!(text::width(&line) <= WIDTH, "{line}");
                 }

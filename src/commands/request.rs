@@ -3,14 +3,36 @@
 use anyhow::{Result, bail};
 use protocol::{Capabilities, Request};
 
+use super::output;
+use crate::cli::RequestArgs;
+use crate::cli::exit_code::DONE;
+use crate::engines::registry::Registry;
+use crate::plan::asked::{self, Resolved, Selection};
 use crate::plan::prompts::{Prompts, Which};
 use crate::plan::{Asked, Plan};
 use crate::record::Role;
 use crate::run::load_request;
 
+pub fn request(arguments: &RequestArgs) -> Result<u8> {
+    let registry = Registry::open()?;
+    let selection = Selection {
+        engines: vec![arguments.engine.clone()],
+        scenarios: vec![arguments.scenario.clone()],
+        models: arguments.model.iter().cloned().collect(),
+        devices: vec![arguments.device.clone()],
+        seed: arguments.seed,
+        ..Selection::default()
+    };
+    let Resolved { engines, scenarios, models } = asked::resolve(&registry, &selection)?;
+    let candidates = engines.iter().map(|found| registry.candidate(found)).collect();
+    let asked = asked::asked(&selection, &registry, candidates, models, scenarios)?;
+    output::print(&lines(&asked, arguments.text)?)?;
+    Ok(DONE)
+}
+
 /// hello, load, one measured request of each case, shutdown. As text: the requests alone, as an engine without `hello` gets
 /// them.
-pub fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
+fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
     let plan = Plan::new(asked);
     let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
     let prompts = Prompts::of_model(&configuration.model.path)?;

@@ -2,6 +2,7 @@
 
 mod presets;
 
+use crate::machine::device::family;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -132,11 +133,6 @@ impl<'a> Program<'a> {
     pub fn needs(&self) -> impl Iterator<Item = &'a Needs> {
         std::iter::once(&self.engine.manifest.needs).chain(self.more_needs)
     }
-}
-
-/// What `cuda:1` and `cuda` have in common.
-pub fn family(device: &str) -> &str {
-    device.split(':').next().unwrap_or_default()
 }
 
 impl Engine {

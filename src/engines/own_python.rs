@@ -4,24 +4,20 @@ use places::{OwnPython, Python};
 
 use crate::engines::manifest::Engine;
 use crate::engines::registry::Registry;
-use crate::plan::Plan;
-use crate::record::Warning;
 
-/// One for each engine of the plan whose worker runs in another Python than the one that was pinned for it.
-pub fn warnings(registry: &Registry, plan: &Plan) -> Vec<Warning> {
-    let started = plan.configurations.iter().filter(|it| !it.command.is_empty());
-    let mut engines: Vec<&Engine> = started.filter_map(|it| engine_called(registry, &it.engine)).collect();
+/// One for each of these engines whose worker runs in another Python than the one that was pinned for it.
+pub fn notices<'a>(registry: &Registry, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut engines: Vec<&Engine> = names.filter_map(|name| engine_called(registry, name)).collect();
     engines.sort_by_key(|engine| &engine.manifest.name);
     engines.dedup_by_key(|engine| &engine.manifest.name);
     let owned = engines.into_iter().filter_map(|engine| Some((engine, of(engine)?)));
     owned
-        .map(|(engine, OwnPython { variable, interpreter })| Warning {
-            configuration: None,
-            message: format!(
+        .map(|(engine, OwnPython { variable, interpreter })| {
+            format!(
                 "`{}` runs in `{}` ({variable}), not in its pinned environment: its versions are those that it states",
                 engine.manifest.name,
                 interpreter.display()
-            ),
+            )
         })
         .collect()
 }

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use places::Python;
 
+use crate::engines::Candidate;
+use crate::engines::Start;
 use crate::engines::manifest::{self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp};
+use crate::machine::device::CPU;
 use crate::machine::driver;
-use crate::plan::{CPU, Candidate, Start, Unavailable};
+use crate::shell::Unavailable;
 use crate::shell::{megabytes, this_program};
 
 /// What stands between an engine and its first launch.

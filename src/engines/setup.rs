@@ -11,12 +11,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::engines::manifest::{Engine, Program, SetUp, family};
+use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::own_python;
 use crate::engines::registry::{self, Registry, State, set_up_command};
-use crate::plan::{CPU, Unavailable};
-use crate::record::Warning;
-use crate::run::event::{Event, Listener};
+use crate::machine::device::CPU;
+use crate::machine::device::family;
+use crate::shell::Unavailable;
 use crate::shell::{pasteable, this_program};
 
 pub use device::checked as checked_devices;
@@ -28,20 +28,45 @@ const LAST_LINES: usize = 6;
 /// What pip, uv and cargo say when they reach nothing.
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
 
+/// What set-up tells the displays.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SetUpEvent {
+    /// Something is built or installed, or a large model is read; `note` says how large it is.
+    Started {
+        subject: String,
+        what: String,
+        note: Option<String>,
+    },
+    /// A line of the builder's or installer's output.
+    Output {
+        subject: String,
+        line: String,
+    },
+    Finished {
+        subject: String,
+        failed: Option<String>,
+    },
+    Warned(String),
+}
+
 /// What set-up needs to know of its surroundings.
 pub struct SettingUp<'a> {
     registry: &'a Registry,
     /// A variable that marks every process of this run, so that none is left behind.
     mark: (&'static str, &'a str),
-    listener: Listener<'a>,
+    listener: &'a mut dyn FnMut(SetUpEvent),
     /// What a reader of the record should know.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<String>,
     /// By engine and binary.
     prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
 }
 
 impl<'a> SettingUp<'a> {
-    pub fn new(registry: &'a Registry, mark: (&'static str, &'a str), listener: Listener<'a>) -> Self {
+    pub fn new(
+        registry: &'a Registry,
+        mark: (&'static str, &'a str),
+        listener: &'a mut dyn FnMut(SetUpEvent),
+    ) -> Self {
         Self { registry, mark, listener, warnings: Vec::new(), prepared: BTreeMap::new() }
     }
 
@@ -71,9 +96,8 @@ impl<'a> SettingUp<'a> {
             let message = format!(
                 "`{name}` is measured{on} as it was built before; now {reason} (`--no-setup` builds nothing)"
             );
-            let warning = Warning { configuration: None, message };
-            (self.listener)(Event::Warned(warning.clone()));
-            self.warnings.push(warning);
+            (self.listener)(SetUpEvent::Warned(message.clone()));
+            self.warnings.push(message);
         }
         match self.registry.made(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
@@ -175,7 +199,7 @@ impl<'a> SettingUp<'a> {
         dir: &Path,
     ) -> Result<()> {
         let engine = engine.manifest.name.clone();
-        (self.listener)(Event::SetUpStarted { engine: engine.clone(), what: what.into(), note });
+        (self.listener)(SetUpEvent::Started { subject: engine.clone(), what: what.into(), note });
         let (program, arguments) = command.split_first().context("an empty command")?;
         let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
@@ -184,7 +208,7 @@ impl<'a> SettingUp<'a> {
         let mut last: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim().to_string();
-            (self.listener)(Event::SetUpSaid { engine: engine.clone(), line: line.clone() });
+            (self.listener)(SetUpEvent::Output { subject: engine.clone(), line: line.clone() });
             last.push(line);
             last.drain(..last.len().saturating_sub(LAST_LINES));
         }
@@ -192,7 +216,7 @@ impl<'a> SettingUp<'a> {
         let failed = (!status.success())
             .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
         let reason = failed.as_deref().map(|said| cause(said).to_string());
-        (self.listener)(Event::SetUpFinished { engine, failed: reason });
+        (self.listener)(SetUpEvent::Finished { subject: engine, failed: reason });
         match failed {
             // A command of ours says itself what helps.
             Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),

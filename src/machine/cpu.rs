@@ -177,6 +177,18 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
+/// As many as this process may use: a container's share, not the machine's.
+pub fn all_threads() -> u32 {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
+}
+
+/// Of all last-level caches that so many threads can be beside; `None` where the machine does not say.
+pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
+    let last = cpu.caches.iter().filter(|cache| cache.size_bytes > 0).max_by_key(|cache| cache.level)?;
+    let instances = cpu.logical_cores.map_or(1, |cores| cores.div_ceil(last.shared_by.max(1)));
+    Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use nvml_wrapper::error::NvmlError;
 
 use super::gpu;
-use crate::plan::Unavailable;
+use crate::shell::Unavailable;
 
 /// What a kernel with NVIDIA's driver shows: the module's own file, or the devices that a container or a sandbox was given.
 const LOADED: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::gpu;
-use crate::record::Energy;
+use crate::machine::observed::Energy;
 
 const POWERCAP: &str = "/sys/class/powercap";
 

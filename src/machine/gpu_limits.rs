@@ -4,11 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
 use machine_limits::{GpuAsked, Limits, probe_gpus};
-
-use crate::cli::exit_code::DONE;
-use crate::commands::output;
 
 use super::gpu;
 
@@ -52,12 +48,8 @@ fn said(stdout: &[u8]) -> Option<Limits> {
 }
 
 /// The answer, in the process that ends.
-pub fn answer(devices: Vec<u32>) -> Result<u8> {
-    let limits = probe_gpus(&GpuAsked { devices, folders: folders(), budget: BUDGET });
-    let mut line = serde_json::to_vec(&limits)?;
-    line.push(b'\n');
-    output::print(&line)?;
-    Ok(DONE)
+pub fn answer(devices: Vec<u32>) -> Limits {
+    probe_gpus(&GpuAsked { devices, folders: folders(), budget: BUDGET })
 }
 
 /// Begins the name of each variable that names a Python of the user's own.

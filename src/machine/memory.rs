@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::read;
-use crate::record::Held;
+use crate::machine::observed::Held;
 
 pub use super::processes::tree;
 

@@ -4,29 +4,29 @@
 //! Nothing here changes anything, and only `source` and `gpu_limits` ask another program.
 
 pub mod busy;
-mod command;
 pub mod container;
 pub mod cpu;
+pub mod device;
 pub mod driver;
 pub mod energy;
 pub mod gpu;
 pub mod gpu_limits;
 pub mod memory;
-mod page;
+pub mod observed;
+pub mod page;
 mod processes;
 mod quiet;
 pub mod sampler;
 mod source;
-mod versions;
+pub mod versions;
 
 use serde::{Deserialize, Serialize};
 
-pub use command::command;
 use container::Allowed;
 pub use cpu::Cpu;
 pub use gpu::Gpu;
 pub use processes::processes_marked;
-pub use quiet::Quiet;
+pub use quiet::{Planned, Quiet};
 pub use source::commit;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::gpu::{self, Look};
 use super::memory;
-use crate::record::{GpuPass, Held};
+use crate::machine::observed::{GpuPass, Held};
 
 /// Between two looks at memory, unless looking takes long.
 const EVERY: Duration = Duration::from_millis(20);

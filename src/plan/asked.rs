@@ -6,35 +6,86 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model_files::{ModelFolder, size};
 
-use crate::cli::RunArgs;
-use crate::cli::exit_code::Usage;
-use crate::commands::listing;
+use crate::engines::Candidate;
 use crate::engines::registry::{Found, Registry};
-use crate::plan::scenario::{self, Scenario};
-use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes};
-use crate::record::Warning;
-use crate::run::event::Event;
+use crate::engines::setup::SetUpEvent;
+use crate::machine::cpu;
+use crate::machine::device::CPU;
+use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
+use crate::plan::{Asked, Extent, Mode, Model, Order, Plan, Proof, Sizes};
+use crate::shell::Usage;
+use serde_json::Value;
+
+/// What the command line names, before any of it is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Every engine in the tree.
+    pub all: bool,
+    /// All presets of the engines that are named without one.
+    pub presets: bool,
+    pub engines: Vec<String>,
+    pub scenarios: Vec<String>,
+    /// None is the embedded one.
+    pub models: Vec<String>,
+    pub model_type: Option<String>,
+    pub devices: Vec<String>,
+    pub dtypes: Vec<String>,
+    pub threads: Vec<u32>,
+    pub options: Vec<(String, Value)>,
+    pub reference: Option<String>,
+    /// The reference engine for output checks.
+    pub verifier: Option<String>,
+    pub mode: Mode,
+    pub order: Order,
+    pub extent: Extent,
+    pub seed: u64,
+    pub prompt: Option<String>,
+    pub max_new_tokens: Option<u32>,
+    pub rounds: Option<u32>,
+    pub warmup: Option<u32>,
+    pub temperature: Option<f64>,
+}
+
+/// Engines, scenarios and models of a selection, as they were found. Nothing is built yet, and no weights are read.
+#[derive(Debug)]
+pub struct Resolved<'a> {
+    pub engines: Vec<Found<'a>>,
+    pub scenarios: Vec<&'static Scenario>,
+    pub models: Vec<Model>,
+}
+
+pub fn resolve<'a>(registry: &'a Registry, selection: &Selection) -> Result<Resolved<'a>> {
+    scenario::check_suites(registry)?;
+    // First, because a suite's name may stand for engines too.
+    let scenarios = scenarios(registry, &selection.scenarios)?;
+    let engines = engines(registry, selection)?;
+    let models = models(&selection.models)?;
+    if let Some(expected) = &selection.model_type {
+        expect_architecture(&models, expected)?;
+    }
+    Ok(Resolved { engines, scenarios, models })
+}
 
 /// The engines that the command line names, `--all` standing for every engine in the tree, `--presets` for all presets of those
 /// that are named without one, and the rows of the suites that it names.
-pub fn engines<'a>(registry: &'a Registry, arguments: &RunArgs) -> Result<Vec<Found<'a>>> {
-    let mut names = arguments.engines.clone();
+fn engines<'a>(registry: &'a Registry, selection: &Selection) -> Result<Vec<Found<'a>>> {
+    let mut names = selection.engines.clone();
     for engine in &registry.engines {
         let name = &engine.manifest.name;
-        if arguments.all {
+        if selection.all {
             add_missing(&mut names, [name.clone()]);
         }
-        if arguments.presets && names.contains(name) {
+        if selection.presets && names.contains(name) {
             add_missing(&mut names, engine.other_presets().map(|preset| format!("{name}:{preset}")));
         }
     }
     for (suite, engine, _) in registry.suites() {
-        if arguments.scenarios.iter().any(|name| name == suite) {
+        if selection.scenarios.iter().any(|name| name == suite) {
             add_missing(&mut names, engine.rows_of(suite));
         }
     }
     let of_the_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
-    if arguments.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
+    if selection.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
         let hint = "name it without a preset, or `--all`; `orchestrate engines` lists the presets";
         return Err(Usage(format!("--presets: no engine is named that has presets\nhint: {hint}")).into());
     }
@@ -63,7 +114,7 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
     };
     for name in names {
         let Some(scenarios) = scenario::named(name).or_else(|| of_an_engine(name)) else {
-            let known: Vec<_> = listing::scenario_names(registry).map(|name| format!("`{name}`")).collect();
+            let known: Vec<_> = scenario_names(registry).map(|name| format!("`{name}`")).collect();
             return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
         };
         for scenario in scenarios {
@@ -75,7 +126,13 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
     Ok(found)
 }
 
-pub fn models(names: &[String]) -> Result<Vec<Model>> {
+/// What `-s` takes.
+pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
+    let suites = SUITES.iter().map(|suite| suite.name).chain(registry.suites().map(|(name, ..)| name));
+    SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
+}
+
+fn models(names: &[String]) -> Result<Vec<Model>> {
     let names: Vec<Option<&str>> = match names {
         [] => vec![None],
         names => names.iter().map(|name| Some(name.as_str())).collect(),
@@ -116,18 +173,17 @@ fn own_name(path: &Path) -> String {
 
 /// What the models' files say, and the names of their weights, for which all of them are read the first time. A model
 /// that cannot be understood here may yet be one that an engine understands, so it stays, with a warning.
-pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(Event)) -> Vec<Warning> {
+pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> Vec<String> {
     let mut warnings = Vec::new();
     for model in models {
         if let Err(error) = identify_one(model, listener) {
-            let message = format!("`{}`: no name for its weights: {error:#}", model.name);
-            warnings.push(Warning { configuration: None, message });
+            warnings.push(format!("`{}`: no name for its weights: {error:#}", model.name));
         }
     }
     warnings
 }
 
-fn identify_one(model: &mut Model, listener: &mut dyn FnMut(Event)) -> Result<()> {
+fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Result<()> {
     let Ok(folder) = ModelFolder::open(&model.path) else {
         // Each engine's row will say what is wrong with it.
         return Ok(());
@@ -139,11 +195,11 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(Event)) -> Result<()
     let slow = bytes > SILENT_BYTES && folder.known_identity().is_none();
     if slow {
         let (what, note) = ("reading all weights once, to name them".into(), Some(size(bytes)));
-        listener(Event::SetUpStarted { engine: model.name.clone(), what, note });
+        listener(SetUpEvent::Started { subject: model.name.clone(), what, note });
     }
     let identity = folder.identity();
     if slow {
-        listener(Event::SetUpFinished { engine: model.name.clone(), failed: None });
+        listener(SetUpEvent::Finished { subject: model.name.clone(), failed: None });
     }
     model.sizes = model_files::ModelFacts::of(&folder).ok().map(|facts| sizes(&facts));
     model.identity = Some(identity?);
@@ -165,7 +221,7 @@ fn sizes(facts: &model_files::ModelFacts) -> Sizes {
 const SILENT_BYTES: u64 = 1_000_000_000;
 
 /// Refuses a model that is not what the user takes it for.
-pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
+fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
     for model in models {
         let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));
         checked.map_err(|error| Usage(format!("model `{}`: {error:#}", model.name)))?;
@@ -174,13 +230,13 @@ pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
 }
 
 pub fn asked(
-    arguments: &RunArgs,
+    selection: &Selection,
     registry: &Registry,
     candidates: Vec<Candidate>,
     models: Vec<Model>,
     scenarios: Vec<&'static Scenario>,
 ) -> Result<Asked> {
-    let (witness, proof) = witness(registry, arguments.verifier_name())?;
+    let (witness, proof) = witness(registry, selection.verifier.clone())?;
     let mut asked = Asked {
         reference: own_reference(registry, &candidates),
         witness,
@@ -188,27 +244,27 @@ pub fn asked(
         candidates,
         models,
         scenarios,
-        devices: distinct(&arguments.device),
-        dtypes: match arguments.dtype.as_slice() {
+        devices: distinct(&selection.devices),
+        dtypes: match selection.dtypes.as_slice() {
             [] => vec![None],
             dtypes => distinct(dtypes).into_iter().map(Some).collect(),
         },
-        threads: match arguments.threads.as_slice() {
-            [] => vec![all_threads()],
+        threads: match selection.threads.as_slice() {
+            [] => vec![cpu::all_threads()],
             threads => distinct(threads),
         },
-        options: arguments.options.iter().cloned().collect(),
-        mode: arguments.mode,
-        order: arguments.extent.order,
-        extent: arguments.extent.extent(),
-        seed: arguments.seed,
-        prompt: arguments.prompt.clone(),
-        max_new_tokens: arguments.max_new_tokens,
-        rounds: arguments.iterations,
-        warmup: arguments.warmup,
-        temperature: arguments.temperature,
+        options: selection.options.iter().cloned().collect(),
+        mode: selection.mode,
+        order: selection.order,
+        extent: selection.extent,
+        seed: selection.seed,
+        prompt: selection.prompt.clone(),
+        max_new_tokens: selection.max_new_tokens,
+        rounds: selection.rounds,
+        warmup: selection.warmup,
+        temperature: selection.temperature,
     };
-    if let Some(reference) = &arguments.reference {
+    if let Some(reference) = &selection.reference {
         asked.reference = self::reference(registry, &asked, reference)?;
     }
     Ok(asked)
@@ -266,9 +322,4 @@ pub fn distinct<T: Clone + PartialEq>(list: &[T]) -> Vec<T> {
         }
     }
     distinct
-}
-
-/// As many as this process may use: a container's share, not the machine's.
-pub fn all_threads() -> u32 {
-    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
 }

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
-use super::{Asked, Beside, CPU, Configuration, Model, Order, Plan, WITNESS_DTYPE};
+use super::{Asked, Beside, Configuration, Model, Order, Plan, WITNESS_DTYPE};
 use crate::engines::manifest::DEFAULT_PRESET;
+use crate::machine::device::CPU;
 use stats::FIRM;
 
 /// A comparison that is about one engine: what a preset changes.

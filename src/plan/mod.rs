@@ -6,15 +6,18 @@ pub mod dtype;
 pub mod prompts;
 pub mod scenario;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use protocol::Sampling;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::engines::Candidate;
 use crate::engines::manifest::{self, Against};
+use crate::machine::device::{CPU, family};
 use crate::plan::scenario::{Kind, Scenario};
+use crate::shell::Unavailable;
 use crate::shell::pasteable;
 use stats::Random;
 
@@ -173,27 +176,6 @@ pub struct Sizes {
     pub attended_per_position: u64,
 }
 
-/// All that is missing in one line, and a command that can be pasted: that which helps first. What stands in further lines of
-/// `hint` is another way.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unavailable {
-    pub reason: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-}
-
-impl Unavailable {
-    pub fn hints(&self) -> impl Iterator<Item = &str> {
-        self.hint.iter().flat_map(|hint| hint.lines())
-    }
-
-    /// As an error has it.
-    pub fn said(&self) -> String {
-        let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
-        format!("{}{hints}", self.reason)
-    }
-}
-
 /// One configuration in one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
@@ -231,52 +213,16 @@ pub enum Prompt {
     Text(String),
 }
 
-/// An engine that was asked for, as the registry found it.
-#[derive(Debug, Clone, Default)]
-pub struct Candidate {
-    pub engine: String,
-    pub preset: Option<String>,
-    pub options: Map<String, Value>,
-    /// What is loaded where the command line names no dtype.
-    pub dtype: Option<String>,
-    pub against: Option<Against>,
-    /// On every device of which `devices` says nothing.
-    pub own: Start,
-    /// By a device's family, where its manifest says something of that.
-    pub devices: BTreeMap<String, Start>,
-    pub alone: bool,
+/// What a request is made for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Warmup,
+    /// The first one after the engine's processes had been stopped while another was measured.
+    Discarded,
+    #[default]
+    Measured,
 }
-
-/// How an engine is started on a device, or why it cannot be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Start {
-    pub command: Vec<String>,
-    pub unavailable: Option<Unavailable>,
-}
-
-impl Start {
-    pub fn by(program: impl AsRef<Path>) -> Self {
-        Self { command: vec![program.as_ref().to_string_lossy().into_owned()], unavailable: None }
-    }
-
-    pub fn never(unavailable: Unavailable) -> Self {
-        Self { command: Vec::new(), unavailable: Some(unavailable) }
-    }
-}
-
-impl Candidate {
-    pub fn on(&self, device: &str) -> &Start {
-        self.devices.get(manifest::family(device)).unwrap_or(&self.own)
-    }
-
-    /// What was known of a device is no longer so.
-    pub fn start_on(&mut self, device: &str, start: Start) {
-        *self.devices.get_mut(manifest::family(device)).unwrap_or(&mut self.own) = start;
-    }
-}
-
-/// The device that every machine has, and that a witness computes on.
-pub const CPU: &str = "cpu";
 
 /// What the command line asks for, names resolved. Lists make the cross product.
 #[derive(Debug, Clone)]
@@ -441,7 +387,7 @@ fn configuration(
         unavailable: start.unavailable,
         beside: None,
         // What a device holds is not freed by stopping its process.
-        alone: candidate.alone || manifest::family(device) != CPU,
+        alone: candidate.alone || family(device) != CPU,
         vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
         dtype,
         against: candidate.against.clone(),

@@ -3,11 +3,12 @@
 mod held_out;
 
 use anyhow::{Context, Result, bail};
+pub use held_out::HeldOut;
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
+use crate::plan::Role;
 use crate::plan::{Prompt, Workload};
-use crate::record::Role;
 
 /// Ids in front of a prompt, drawn from those of the text: requests of a run share no beginning worth keeping, so that no
 /// cache of prefixes makes one cheap.

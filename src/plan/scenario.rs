@@ -1,5 +1,9 @@
 //! SCENARIOS and SUITES: what can be measured, as tables. To add a scenario, add an entry.
 
+use anyhow::{Result, bail};
+
+use crate::engines::registry::Registry;
+
 /// A named workload: prompts, token budget, what is asked of the engine.
 #[derive(Debug)]
 pub struct Scenario {
@@ -95,9 +99,24 @@ pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![scenario])
 }
 
+/// The suites of engines' own: each scenario exists, and no name is taken.
+pub fn check_suites(registry: &Registry) -> Result<()> {
+    for (name, engine, suite) in registry.suites() {
+        let engine = &engine.manifest.name;
+        if named(name).is_some() {
+            bail!("engine `{engine}`: `suites.{name}`: a scenario or a suite of every engine has this name");
+        }
+        if let Some(unknown) = suite.scenarios.iter().find(|it| named(it).is_none()) {
+            bail!("engine `{engine}`: `suites.{name}.scenarios`: no scenario `{unknown}`");
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::manifest::OwnSuite;
 
     #[test]
     fn every_scenario_of_a_suite_exists_and_every_headline_is_a_metric() {
@@ -112,5 +131,22 @@ mod tests {
         for scenario in SCENARIOS {
             assert!(crate::analysis::metric::named(scenario.headline).is_some(), "{}", scenario.headline);
         }
+    }
+
+    #[test]
+    fn a_suite_of_an_engine_that_takes_a_name_or_names_no_scenario_is_refused() {
+        let registry = |suite: &str, scenario: &str| {
+            let mut engine = crate::engines::manifest::embedded().unwrap().remove(0);
+            let about = String::from("x");
+            let own = OwnSuite { about, scenarios: vec![scenario.into()] };
+            engine.manifest.name = "toy".into();
+            engine.manifest.suites = [(suite.to_string(), own)].into_iter().collect();
+            Registry { engines: vec![engine], root: None }
+        };
+        let refused = |suite, scenario| check_suites(&registry(suite, scenario)).unwrap_err().to_string();
+        assert!(check_suites(&registry("parts", "load")).is_ok());
+        let taken = "engine `toy`: `suites.decode`: a scenario or a suite of every engine has this name";
+        assert_eq!(refused("decode", "load"), taken);
+        assert_eq!(refused("parts", "nap"), "engine `toy`: `suites.parts.scenarios`: no scenario `nap`");
     }
 }

@@ -1,4 +1,7 @@
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::engines::Start;
 
 fn asked() -> Asked {
     let candidate =

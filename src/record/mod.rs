@@ -16,10 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::plan::Plan;
+pub use crate::plan::Role;
+pub use crate::plan::prompts::HeldOut;
 use stats::{Floor, StoppedBy};
 
-pub use beside::{Energy, GpuHeld, GpuPass, Held, Idle, Late, Limits, Overhead, Pass};
-pub use proof::{Continued, HeldOut, Kept, Opinion, Scored, Unproved};
+pub use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
+pub use beside::{Idle, Late, Limits, Overhead, Pass};
+pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
 pub const RECORD_VERSION: u32 = 3;
@@ -178,16 +181,6 @@ pub struct Sample {
     /// Of a request that was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    Warmup,
-    /// The first one after the engine's processes had been stopped while another was measured.
-    Discarded,
-    #[default]
-    Measured,
 }
 
 /// How the warm-up of a case ended in a launch.

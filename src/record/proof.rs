@@ -2,18 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What every engine is asked on a model, before anything is measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldOut {
-    /// The model's path, as configurations have it.
-    pub model: String,
-    /// Windows of text that the embedded model was not trained on, as ids.
-    pub sequences: Vec<Vec<u32>>,
-    /// Ids that are to be gone on with greedily, EOS ignored.
-    pub prompt: Vec<u32>,
-    pub max_new_tokens: u32,
-}
-
 /// The log-probabilities that one configuration gave to the ids of one held-out sequence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scored {

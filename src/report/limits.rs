@@ -4,8 +4,9 @@
 use super::{Report, Row};
 use crate::analysis::metric::limits::{Key, Limit, Of};
 use crate::analysis::metric::share::Absent;
-use crate::analysis::metric::{Scale, Unit, three_digits};
+use crate::analysis::metric::{Scale, Unit};
 use crate::text::line;
+use crate::text::three_digits;
 
 /// One line for each device and number of threads: the best of each limit that some row's share is of, and the range of its
 /// memory over the probes.

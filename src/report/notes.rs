@@ -11,9 +11,10 @@ use super::outputs;
 use super::seen::Seen;
 use super::verdicts::Verdicts;
 use super::{Output, Row};
-use crate::analysis::metric::{self, three_digits};
+use crate::analysis::metric::{self};
 use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, Role, RunRecord, Sample};
+use crate::text::three_digits;
 use crate::text::{line, shorten};
 
 /// Of one kind; the others are counted.

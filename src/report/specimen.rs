@@ -4,14 +4,15 @@ use protocol::{Facts, HelloFacts, Iteration, Loaded, Phase, Sequence};
 use serde_json::Map;
 
 use super::extent::extents;
+use crate::engines::Candidate;
+use crate::engines::Start;
 use crate::machine::{Cpu, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{
-    Asked, Candidate, Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start, Unavailable,
-};
+use crate::plan::{Asked, Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof};
 use crate::record::{
     Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
 };
+use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};
 
 /// How an invented engine behaves.

@@ -1,24 +1,11 @@
 //! What set-up and run tell the displays. They meet nowhere else.
 
+use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, Warning};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Something is built or installed before the run; `note` says how large it is.
-    SetUpStarted {
-        engine: String,
-        what: String,
-        note: Option<String>,
-    },
-    /// A line of what the builder or installer says.
-    SetUpSaid {
-        engine: String,
-        line: String,
-    },
-    SetUpFinished {
-        engine: String,
-        failed: Option<String>,
-    },
+    SetUp(SetUpEvent),
     /// The whole run; without a number of blocks it ends when enough is known.
     RunStarted {
         configurations: usize,

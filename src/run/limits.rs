@@ -10,7 +10,9 @@ use anyhow::Result;
 use machine_limits::{Asked, buffer_bytes, probe};
 
 use super::Run;
-use crate::analysis::metric::share::{cached_below, gpu_index, last_level_cache_bytes, weight_bytes};
+use crate::analysis::metric::share::{cached_below, weight_bytes};
+use crate::machine::cpu::last_level_cache_bytes;
+use crate::machine::device::gpu_index;
 use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
 use crate::record::{Entry, Limits};
@@ -73,8 +75,9 @@ fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
 mod tests {
     use super::*;
     use crate::machine::cpu::Cache;
-    use crate::plan::{Case, Model, Prompt, Sizes, Unavailable};
+    use crate::plan::{Case, Model, Prompt, Sizes};
     use crate::run::example_workload;
+    use crate::shell::Unavailable;
 
     const GIB: u64 = 1 << 30;
 

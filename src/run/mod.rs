@@ -12,6 +12,7 @@ mod failing;
 mod form;
 mod launch;
 mod limits;
+pub mod overhead;
 mod pace;
 mod pass;
 pub mod process;
@@ -26,15 +27,15 @@ pub mod witness;
 pub use launch::{launching, load_request};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use tokio::sync::watch;
 
-use crate::commands::overhead;
-use crate::machine::Quiet;
+use crate::machine::{self, Quiet};
 use crate::plan::prompts::Prompts;
-use crate::plan::{Order, Plan};
+use crate::plan::{Configuration, Order, Plan};
 use crate::record::{Converted, End, Entry, Recorder, Warning};
 use crate::run::event::{Event, Listener};
 use crate::run::process::{Deadlines, Fault};
@@ -124,8 +125,9 @@ impl<'a> Run<'a> {
             blocks: self.plan.extent.blocks,
             record: record.clone(),
         });
-        let quiet = Quiet::probe(&self.plan);
-        self.warn_of_the_machine(quiet.before(&self.plan))?;
+        let engines = planned(&self.plan);
+        let quiet = Quiet::probe(&engines);
+        self.warn_of_the_machine(quiet.before(&engines))?;
         self.warn_of_one_prompt()?;
         // Leaving a launch in the middle drops its engine, which ends the engine's processes.
         let end = tokio::select! {
@@ -194,6 +196,24 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// The name of a run. It sorts by time, and two runs of one second differ.
+pub fn new_id() -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(':', "-");
+    format!("{time}-{}", std::process::id())
+}
+
+/// The engines of a plan, as far as the machine's quiet depends on them.
+fn planned(plan: &Plan) -> Vec<machine::Planned> {
+    let engine = |it: &Configuration| machine::Planned {
+        label: it.beside.is_none().then(|| it.label.clone()),
+        program: it.command.first().map(PathBuf::from),
+        device: it.device.clone(),
+        threads: it.threads,
+        unavailable: it.unavailable.is_some(),
+    };
+    plan.configurations.iter().map(engine).collect()
 }
 
 /// A workload for the tests of rooms around this one.

@@ -3,7 +3,6 @@
 mod changes;
 
 use crate::analysis::metric::Metric;
-use crate::cli::exit_code::{DONE, NOT_MEASURABLE, WORSE};
 use crate::record::{End, KnownFloor, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Verdict, Words};
@@ -32,6 +31,15 @@ pub struct Judgement {
     pub means: Vec<Mean>,
     /// What must be known to read the rest.
     pub notes: Vec<String>,
+}
+
+/// Whether a judgement's gating metrics pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Passed,
+    Worse,
+    /// None is known to be worse, and of one or more it could not be told.
+    Open,
 }
 
 /// A record, as a judgement names it.
@@ -130,15 +138,15 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
 }
 
 impl Judgement {
-    /// 1 where a gating change is as bad as that, or worse; else 3 where of a gating metric it could not be told; else 0.
-    pub fn exit_code(&self, fail_on: Class) -> u8 {
+    /// `fail_on`: the lowest class of change that does not pass.
+    pub fn standing(&self, fail_on: Class) -> Standing {
         let gating = || self.lines.iter().filter(|line| line.gating);
         if gating().any(|line| line.class >= fail_on) {
-            WORSE
+            Standing::Worse
         } else if gating().any(Change::is_open) || !gating().any(Change::says_something) {
-            NOT_MEASURABLE
+            Standing::Open
         } else {
-            DONE
+            Standing::Passed
         }
     }
 }

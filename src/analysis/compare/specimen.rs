@@ -3,8 +3,10 @@
 use protocol::{HelloFacts, Iteration, Sequence, Stamp};
 use serde_json::Map;
 
+use crate::engines::Candidate;
+use crate::engines::Start;
 use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Candidate, Extent, Mode, Model, Order, Plan, Prompt, Proof, Start};
+use crate::plan::{Asked, Extent, Mode, Model, Order, Plan, Prompt, Proof};
 use crate::record::{End, Entry, Header, Launch, RECORD_VERSION, RunRecord, Sample};
 use stats::Random;
 

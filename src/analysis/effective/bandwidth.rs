@@ -12,8 +12,9 @@
 use super::{About, Doubt, Subject, elapsed_ns};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::analysis::metric::share::bandwidth_limit;
-use crate::analysis::metric::{self, Observation, Surroundings, three_digits};
+use crate::analysis::metric::{self, Observation, Surroundings};
 use crate::record::{RunRecord, Sample};
+use crate::text::three_digits;
 use stats::median;
 
 /// The metric that says which share of the machine's bandwidth a request used; absent where no share means anything.

@@ -2,10 +2,11 @@
 //! so that the second of the pair alone can be answered from a cache of prefixes.
 
 use super::{About, Doubt, Subject, time};
-use crate::analysis::metric::{self, Surroundings, three_digits};
+use crate::analysis::metric::{self, Surroundings};
 use crate::plan::Prompt;
 use crate::plan::prompts::PAIR;
 use crate::record::{Role, Sample};
+use crate::text::three_digits;
 use stats::median;
 
 /// Beginnings that prompts share by chance or by design: what a tokenizer puts before every text, and a salt of four ids.

@@ -1,8 +1,8 @@
 //! The processor time that its processes had while they answered, against the threads that it says it computes with.
 
 use super::{About, Doubt, Subject, elapsed_ns, time};
-use crate::analysis::metric::three_digits;
 use crate::record::Sample;
+use crate::text::three_digits;
 
 /// Over less than this a kernel that counts in ticks says little.
 const LEAST_NS: f64 = 5e8;

@@ -7,7 +7,8 @@ use machine_limits::Limits;
 
 use super::Observation;
 use super::resources::on_device;
-use super::share::{cuda_index, gpu_index};
+use crate::machine::device::cuda_index;
+use crate::machine::device::gpu_index;
 use crate::machine::{Gpu, Machine};
 use crate::record::{GpuPass, Pass};
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Observation;
 use super::gpus::{self, OnGpus};
-use super::share::is_cpu;
+use crate::machine::device::is_cpu;
 use crate::record::{Energy, Held, Idle, Pass};
 
 /// Counters of processors and of their memory begin so.

@@ -9,6 +9,8 @@ use protocol::{Facts, Sequence};
 use super::limits::{Key, Of};
 use super::{Observation, positive};
 use crate::machine::Cpu;
+use crate::machine::cpu::last_level_cache_bytes;
+use crate::machine::device::{cuda_index, is_cpu};
 use crate::plan::dtype::bits;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
@@ -164,23 +166,6 @@ impl<'a> Place<'a> {
     }
 }
 
-pub fn is_cpu(device: &str) -> bool {
-    device.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("cpu"))
-}
-
-/// Of what an engine says that it computes on: `cuda` is said of any of them, and is then the one that was asked for.
-pub fn cuda_index(stated: &str, asked: &str) -> Option<u32> {
-    let index = gpu_index(stated)?;
-    if stated.contains(':') { Some(index) } else { gpu_index(asked) }
-}
-
-/// CUDA's, of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
-pub fn gpu_index(device: &str) -> Option<u32> {
-    let device = device.to_ascii_lowercase();
-    let after = device.strip_prefix("cuda")?;
-    if after.is_empty() { Some(0) } else { after.strip_prefix(':')?.parse().ok() }
-}
-
 /// Read for one token of a decode.
 pub fn weight_bytes(sizes: &Sizes, dtype: &str) -> Option<f64> {
     Some(sizes.read_per_token as f64 * bits(dtype)? / 8.0).filter(|&bytes| bytes > 0.0)
@@ -193,13 +178,6 @@ pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
 
 fn beyond(cache_bytes: Option<u64>) -> f64 {
     TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
-}
-
-/// Of all last-level caches that so many threads can be beside; `None` where the machine does not say.
-pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
-    let last = cpu.caches.iter().filter(|cache| cache.size_bytes > 0).max_by_key(|cache| cache.level)?;
-    let instances = cpu.logical_cores.map_or(1, |cores| cores.div_ceil(last.shared_by.max(1)));
-    Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
 /// Positions of the cache that so many tokens read together, when the first of them reads `first`: each has one more.

@@ -10,22 +10,23 @@ use super::{Refused, Saved, save};
 use crate::analysis::compare::Judgement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest};
+use crate::commands::compare;
 use crate::commands::output;
 use crate::record::Recorder;
-use crate::report::{self, compare};
+use crate::report;
 use crate::shell::this_program;
 
 /// A judgement within the report for programs: what `compare --format json` gives, or why there is none.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Document<'a> {
-    Judged(Box<compare::Entry<'a>>),
+    Judged(Box<report::compare::Entry<'a>>),
     Refused { refused: String },
 }
 
 pub fn document(judged: &Result<Judgement>) -> Document<'_> {
     match judged {
-        Ok(judgement) => Document::Judged(Box::new(compare::entry(judgement))),
+        Ok(judgement) => Document::Judged(Box::new(report::compare::entry(judgement))),
         Err(refused) => Document::Refused { refused: format!("{refused:#}") },
     }
 }
@@ -79,7 +80,7 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
         let shown = (report::FORMATS[0].render)(&judgement, None).unwrap_or_default();
         say(String::from_utf8_lossy(&shown).trim_end());
     }
-    Ok(judgement.exit_code(arguments.judge.fail_on))
+    Ok(compare::exit_code(&judgement, arguments.judge.fail_on))
 }
 
 fn keep(name: &str, recorder: &Recorder) -> u8 {

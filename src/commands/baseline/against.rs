@@ -8,12 +8,12 @@ use anyhow::Result;
 use super::stand_in::{self, StandIn};
 use super::{Baseline, damaged};
 use crate::analysis::compare::{self, Judgement};
-use crate::cli::exit_code::Usage;
 use crate::cli::{BaselineArgs, JudgeArgs};
 use crate::commands::compare::thresholds;
 use crate::machine::Machine;
 use crate::plan::{Beside, Plan};
 use crate::record::{End, Header, RunRecord, Warning};
+use crate::shell::Usage;
 
 /// What a run is held against.
 pub enum Against {

@@ -7,8 +7,9 @@ use anyhow::Result;
 
 use super::{Baseline, store};
 use crate::cli::BaselineCommand;
-use crate::cli::exit_code::{DONE, Usage};
+use crate::cli::exit_code::DONE;
 use crate::commands::output;
+use crate::shell::Usage;
 use crate::text::line;
 
 pub fn command(command: &BaselineCommand) -> Result<u8> {

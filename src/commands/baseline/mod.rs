@@ -26,10 +26,10 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::RunArgs;
-use crate::cli::exit_code::Usage;
-use crate::commands::compare;
+use crate::commands::compare::thresholds;
 use crate::machine::Machine;
 use crate::record::{Header, RunRecord};
+use crate::shell::Usage;
 use crate::text::line;
 
 pub use accept::Refused;
@@ -82,7 +82,7 @@ pub struct Saved {
 
 /// What of the command line makes no sense, said before anything is built.
 pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
-    compare::thresholds(&arguments.judge)?;
+    thresholds(&arguments.judge)?;
     let Some(name) = &arguments.baseline.save_baseline else { return Ok(()) };
     check_name(name)?;
     if arguments.extent.extent().blocks.is_some_and(|blocks| blocks < 2) {

@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::{Baseline, Program, store};
 use crate::analysis::compare::matching;
-use crate::cli::exit_code::Usage;
 use crate::plan::{Beside, Configuration, Plan};
+use crate::shell::Usage;
 use crate::shell::pasteable;
 
 /// What was measured for the baseline, to be measured again beside a row of today.

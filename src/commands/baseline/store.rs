@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use sha2::{Digest, Sha256};
 
 use super::Baseline;
-use crate::cli::exit_code::Usage;
+use crate::shell::Usage;
 
 const RECORD: &str = "record.jsonl";
 const PAGE: &str = "baseline.json";

@@ -3,10 +3,11 @@
 //! ```text
 //! engines asked for --plan_of--> each with a twin --run--> RunRecord --floors_of--> floors --table--> stdout
 //!                                                                                   --store--> DATA/calibration/MACHINE.json
-//! every later run --known_floors--> its record's header
+//! every later run --known--> its record's header
 //! ```
 
 mod floors;
+pub mod known;
 mod store;
 mod table;
 
@@ -15,14 +16,15 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::cli::RunArgs;
-use crate::cli::exit_code::Usage;
-use crate::commands::measure::{self, Measured};
+use crate::commands::dry_run;
+use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
+use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Order, Plan};
-use crate::record::KnownFloor;
 use crate::report::Content;
-use floors::{KEPT_FROM, Known, floors_of, known_for, plan_of};
+use crate::shell::Usage;
+use floors::{KEPT_FROM, Known, floors_of, plan_of};
 use table::Floors;
 
 pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
@@ -32,11 +34,15 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
         // Nobody asked for something to be built.
         (arguments.all, arguments.no_setup) = (true, true);
     }
+    let registry = Registry::open()?;
+    let resolved = experiment::resolve(&registry, &arguments)?;
     let plan = |asked: &Asked| if asked_for { Ok(plan_of(asked)) } else { plan_of_what_is_ready(asked) };
     if arguments.extent.dry_run {
-        return measure::dry_run(&arguments, plan);
+        return dry_run::show(&plan(&resolved.as_it_stands()?)?, &resolved.results);
     }
-    let Measured { recorder, end } = measure::run(&arguments, plan)?;
+    let ready = resolved.make_ready()?;
+    let plan = plan(&ready.asked)?;
+    let Measured { recorder, end } = ready.run(plan)?;
     let record = &recorder.record;
     let floors = floors_of(record);
     // What was measured before an interrupt is as true as the rest.
@@ -52,15 +58,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
         output::write(&floors.json(), path)?;
     }
     kept?;
-    Ok(measure::exit_code(record, end?, &arguments))
-}
-
-/// What this machine's calibration knows about a plan, and what is wrong with it.
-pub fn known_floors(plan: &Plan, machine: &Machine) -> (Vec<KnownFloor>, Option<String>) {
-    // Without a place for data nothing was ever kept.
-    let Ok(file) = store::file_of(machine) else { return (Vec::new(), None) };
-    let stored = store::read(&file);
-    (known_for(plan, &stored.known), stored.warning)
+    Ok(experiment::exit_code(record, end?, &arguments.selection()))
 }
 
 /// Where they are now. Nothing that is worth it is kept nowhere.

@@ -22,13 +22,17 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use crate::cli::CheckArgs;
-use crate::cli::exit_code::{DONE, FAILED_CASES, Usage};
-use crate::commands::measure;
+use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
 use crate::engines::registry::Registry;
+use crate::machine::cpu;
+use crate::machine::device::CPU;
+use crate::plan::Configuration;
 use crate::plan::asked;
-use crate::plan::{CPU, Configuration};
+use crate::run::new_id;
+use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
+use crate::shell::Usage;
 use subject::Subject;
 
 /// In this order: later checks need what earlier ones prove.
@@ -94,8 +98,8 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         output::complain(&why);
         return Ok(FAILED_CASES);
     }
-    let deadlines = measure::deadlines(arguments.timeout);
-    let run = measure::run_id();
+    let deadlines = Deadlines::with_timeout(arguments.timeout);
+    let run = new_id();
     // From here on nothing that is started outlives this program, however it ends.
     let _keeper = Keeper::start(&run)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
@@ -197,7 +201,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         model: asked::model(arguments.model.as_deref())?,
         device: device.into(),
         dtype: candidate.dtype,
-        threads: asked::all_threads(),
+        threads: cpu::all_threads(),
         options: candidate.options,
         unavailable: start.unavailable,
         ..Configuration::default()

@@ -6,9 +6,10 @@ use std::time::SystemTime;
 use anyhow::Result;
 use model_files::{conversions, size};
 
-use crate::cli::exit_code::{DONE, Usage};
+use crate::cli::exit_code::DONE;
 use crate::cli::model::CacheArgs;
 use crate::commands::output;
+use crate::shell::Usage;
 use crate::shell::parse_bytes;
 
 pub fn cache(arguments: &CacheArgs) -> Result<u8> {

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use model_files::{Dtype, Format, Goal, ModelFolder};
 
 use super::{bar::Bar, check_writable, dtype, format, written};
-use crate::cli::exit_code::Usage;
 use crate::cli::model::ConvertArgs;
+use crate::shell::Usage;
 
 pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use model_files::{ModelFacts, ModelFolder, size};
 
-use crate::cli::exit_code::{DONE, Usage};
+use crate::cli::exit_code::DONE;
 use crate::cli::model::InfoArgs;
 use crate::commands::output;
+use crate::shell::Usage;
 use crate::text;
 
 pub fn info(arguments: &InfoArgs) -> Result<u8> {

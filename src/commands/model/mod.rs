@@ -12,9 +12,10 @@ mod witness;
 use anyhow::Result;
 use model_files::{Dtype, Format, Written, size};
 
-use crate::cli::exit_code::{DONE, INTERRUPTED, Usage};
+use crate::cli::exit_code::{DONE, INTERRUPTED};
 use crate::cli::model::ModelCommand;
 use crate::commands::output;
+use crate::shell::Usage;
 
 use bar::Bar;
 

@@ -8,10 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use model_files::hub::{self, Event, Repository, Settings};
 use model_files::size;
 
-use crate::cli::exit_code::{DONE, Usage};
+use crate::cli::exit_code::DONE;
 use crate::cli::model::PullArgs;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
+use crate::shell::Usage;
 use crate::text;
 
 pub fn pull(arguments: &PullArgs) -> Result<u8> {

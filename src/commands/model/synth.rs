@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use model_files::{Goal, Shape, synthesise};
 
 use super::{bar::Bar, check_writable, dtype, format, written};
-use crate::cli::exit_code::Usage;
 use crate::cli::model::SynthArgs;
+use crate::shell::Usage;
 
 pub fn synth(arguments: &SynthArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));

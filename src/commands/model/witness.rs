@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 
 use crate::cli::RunArgs;
-use crate::cli::exit_code::{DONE, INTERRUPTED, Usage};
+use crate::cli::exit_code::{DONE, INTERRUPTED};
 use crate::cli::model::WitnessArgs;
-use crate::commands::measure::{self, Measured};
+use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::plan::asked;
@@ -13,6 +13,7 @@ use crate::plan::scenario::SUITES;
 use crate::plan::{Plan, WITNESS_DTYPE};
 use crate::record::End;
 use crate::run::witness;
+use crate::shell::Usage;
 
 pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
     let model = asked::model(Some(&arguments.model))?;
@@ -39,7 +40,10 @@ pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
         results: arguments.results.clone(),
         ..RunArgs::default()
     };
-    let Measured { recorder, end } = measure::run(&run, |asked| Ok(Plan::new(asked).proof_alone()))?;
+    let registry = Registry::open()?;
+    let ready = experiment::resolve(&registry, &run)?.make_ready()?;
+    let plan = Plan::new(&ready.asked).proof_alone();
+    let Measured { recorder, end } = ready.run(plan)?;
     if end? != Some(End::Finished) {
         return Ok(INTERRUPTED);
     }

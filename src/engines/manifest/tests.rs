@@ -124,12 +124,7 @@ fn a_suite_that_would_never_be_run_is_refused() {
         let row = format!("[presets.a]\nsuite = \"{name}\"\n");
         refused(&format!("[suites.{name}]\nabout = \"x\"\nscenarios = [{scenarios}]\n{row}"))
     };
-    assert_eq!(
-        suite("decode", "\"load\""),
-        "`suites.decode`: a scenario or a suite of every engine has this name"
-    );
     assert_eq!(suite("parts", ""), "`suites.parts.scenarios`: expected at least one");
-    assert_eq!(suite("parts", "\"nap\""), "`suites.parts.scenarios`: no scenario `nap`");
     let said = refused("[suites.parts]\nabout = \"x\"\nscenarios = [\"load\"]\n");
     assert_eq!(said, "`suites.parts`: no preset says that it is a row of it");
     let said = refused("[presets.a]\nsuite = \"parts\"\n");

@@ -3,23 +3,26 @@
 
 use anyhow::Result;
 
-use crate::cli::exit_code::Usage;
-use crate::engines::manifest::{Engine, family};
+use crate::engines::manifest::Engine;
 use crate::engines::registry::Registry;
-use crate::plan::CPU;
-use crate::plan::asked::distinct;
+use crate::machine::device::CPU;
+use crate::machine::device::family;
+use crate::shell::Usage;
 use crate::shell::this_program;
 
 /// Each once.
 pub fn checked(registry: &Registry, engine: &Engine, devices: &[String]) -> Result<Vec<String>> {
-    let devices = distinct(devices);
-    for device in &devices {
+    let mut distinct: Vec<String> = Vec::new();
+    for device in devices {
         if let Some(meant) = meant(registry, device) {
             let hint = format!("{} setup {} --device {meant}", this_program(), engine.manifest.name);
             return Err(Usage(format!("no device `{device}`\nhint: {hint}")).into());
         }
+        if !distinct.contains(device) {
+            distinct.push(device.clone());
+        }
     }
-    Ok(devices)
+    Ok(distinct)
 }
 
 /// The device whose name was mistyped, if this is none that a manifest names and looks like one that is.

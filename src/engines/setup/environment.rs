@@ -8,7 +8,7 @@ use nix::sys::statvfs::statvfs;
 
 use super::SettingUp;
 use crate::engines::manifest::{Engine, Environment};
-use crate::run::event::Event;
+use crate::engines::setup::SetUpEvent;
 use crate::shell::megabytes;
 
 impl SettingUp<'_> {
@@ -48,7 +48,7 @@ impl SettingUp<'_> {
             environment.note.iter().map(|note| format!("; {note}")).collect::<String>()
         );
         let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
-        (self.listener)(Event::SetUpStarted { engine: name, what, note: Some(note) });
+        (self.listener)(SetUpEvent::Started { subject: name, what, note: Some(note) });
         let uv = self.uv(engine, parent)?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let requirements = folder.with_extension("requirements.txt");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::record::GpuPass;
+use crate::machine::observed::GpuPass;
 
 /// The driver's utilisation is a mean over up to a second, and so is its power: a look before that tells of what was there
 /// before the pass.

@@ -15,7 +15,7 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use super::{Gpu, GpuProcess, Look};
-use crate::record::GpuHeld;
+use crate::machine::observed::GpuHeld;
 
 /// Reasons that are no slowing down: nothing to do, a clock that somebody set, a display.
 const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE

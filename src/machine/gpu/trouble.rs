@@ -1,7 +1,7 @@
 //! What speaks against measuring on a GPU, before and while an engine computes on it, in words that name the remedy.
 
 use super::Gpu;
-use crate::record::GpuPass;
+use crate::machine::observed::GpuPass;
 
 /// The one reason that is no fault: a large GPU under a heavy load stays within its power limit by lowering its clock.
 const POWER_LIMIT: &str = "sw_power_cap";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
-use crate::analysis::metric::three_digits;
+use crate::text::three_digits;
 use crate::text::{line, width, wrap};
 
 const GAP: usize = 2;

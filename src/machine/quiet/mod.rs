@@ -6,11 +6,11 @@
 
 mod counters;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::gpu::{self, Cuda, Gpu};
-use crate::analysis::metric::share::{gpu_index, is_cpu};
-use crate::plan::Plan;
+use crate::machine::device::gpu_index;
+use crate::machine::device::is_cpu;
 use counters::{Counters, governors, stalled};
 
 /// What is of no use below: the kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of them.
@@ -22,23 +22,34 @@ const SWAPPED_PAGES: u64 = 256;
 /// In per cent of ten seconds: `some avg10` of pressure stall information. The kernel rounds it, and 1 is a tenth of a second.
 const PRESSURE: f64 = 1.0;
 
+/// An engine of a run, as far as the machine's quiet depends on it.
+#[derive(Debug, Clone, Default)]
+pub struct Planned {
+    /// The row's name; none for a twin or another that is no row.
+    pub label: Option<String>,
+    pub program: Option<PathBuf>,
+    pub device: String,
+    pub threads: u32,
+    pub unavailable: bool,
+}
+
 /// A look at the machine when a run begins.
 #[derive(Debug, Clone)]
 pub struct Quiet {
     counters: Counters,
-    /// The most threads that any engine of the plan uses.
+    /// The most threads that any engine of the run uses.
     threads: u32,
 }
 
 impl Quiet {
     /// Within milliseconds: it reads some files of /proc and /sys.
-    pub fn probe(plan: &Plan) -> Self {
-        let threads = plan.configurations.iter().map(|configuration| configuration.threads).max();
+    pub fn probe(engines: &[Planned]) -> Self {
+        let threads = engines.iter().map(|engine| engine.threads).max();
         Self { counters: Counters::read(), threads: threads.unwrap_or(0) }
     }
 
     /// What speaks against beginning now.
-    pub fn before(&self, plan: &Plan) -> Vec<String> {
+    pub fn before(&self, engines: &[Planned]) -> Vec<String> {
         let cores = self.counters.processor.map(|processor| processor.cores);
         let load = super::read("/proc/loadavg").and_then(|text| super::load_average(&text));
         let pressure = super::read("/proc/pressure/memory").and_then(|text| stalled(&text, "avg10="));
@@ -47,12 +58,12 @@ impl Quiet {
              cargo build --release"
                 .to_string()
         });
-        let mut found: Vec<String> = own.into_iter().chain(debug_builds(plan)).collect();
+        let mut found: Vec<String> = own.into_iter().chain(debug_builds(engines)).collect();
         found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
         found.extend(pressure.and_then(pressed_before));
         found.extend(governed(&governors()));
-        if plan.configurations.iter().any(|configuration| !is_cpu(&configuration.device)) {
-            found.extend(gpu::before(&used_by(plan, gpu::probe(), &Cuda::here())));
+        if engines.iter().any(|engine| !is_cpu(&engine.device)) {
+            found.extend(gpu::before(&used_by(engines, gpu::probe(), &Cuda::here())));
         }
         found
     }
@@ -65,11 +76,11 @@ impl Quiet {
     }
 }
 
-/// Those that engines of the plan can compute on: of others it is nobody's business here. Where CUDA alone knows which one a
+/// Those that engines of the run can compute on: of others it is nobody's business here. Where CUDA alone knows which one a
 /// device is, it may be any.
-fn used_by(plan: &Plan, gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
-    let started = plan.configurations.iter().filter(|it| it.unavailable.is_none() && !is_cpu(&it.device));
-    let devices: Vec<&str> = started.map(|configuration| configuration.device.as_str()).collect();
+fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
+    let started = engines.iter().filter(|it| !it.unavailable && !is_cpu(&it.device));
+    let devices: Vec<&str> = started.map(|engine| engine.device.as_str()).collect();
     let visible = cuda.visible(&gpus);
     let is_used = |gpu: &Gpu| {
         devices.iter().any(|device| match (gpu_index(device), &visible) {
@@ -122,15 +133,14 @@ fn governed(governors: &[String]) -> Option<String> {
 }
 
 /// Engines that lie where cargo puts what it does not optimise.
-fn debug_builds(plan: &Plan) -> impl Iterator<Item = String> {
-    plan.configurations.iter().filter(|it| it.beside.is_none()).filter_map(|configuration| {
-        let program = Path::new(configuration.command.first()?);
+fn debug_builds(engines: &[Planned]) -> impl Iterator<Item = String> {
+    engines.iter().filter_map(|engine| {
+        let (label, program) = (engine.label.as_ref()?, engine.program.as_ref()?);
         let parts: Vec<_> = program.parent()?.iter().collect();
         let is_debug = parts.iter().any(|part| *part == "target") && parts.last().is_some_and(|part| *part == "debug");
         is_debug.then(|| {
             format!(
-                "build: `{}` is a debug build (`{}`), many times slower than it can be; cargo build --release",
-                configuration.label,
+                "build: `{label}` is a debug build (`{}`), many times slower than it can be; cargo build --release",
                 program.display()
             )
         })

@@ -2,7 +2,6 @@ use std::time::{Duration, Instant};
 
 use super::counters::Processor;
 use super::*;
-use crate::plan::{Beside, Configuration};
 
 /// A minute on two cores: 12000 ticks, of which so many were ours and so many somebody else's.
 fn minute(ours: u64, others: u64, stolen: u64) -> (Counters, Counters) {
@@ -135,20 +134,19 @@ fn pressure_and_governors_are_told_before_the_run() {
 
 #[test]
 fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
-    let of = |label: &str, program: &str, beside| Configuration {
-        label: label.into(),
-        command: vec![program.into()],
-        beside,
-        ..Configuration::default()
+    let of = |label: Option<&str>, program: &str| Planned {
+        label: label.map(String::from),
+        program: Some(program.into()),
+        ..Planned::default()
     };
-    let configurations = vec![
-        of("quick", "/x/target/release/quick", None),
-        of("slow", "/x/target/debug/slow", None),
-        of("slow (twin)", "/x/target/debug/slow", Some(Beside::Twin { of: 1 })),
-        of("word", "/debug/target/word", None),
-        Configuration::default(),
+    let engines = [
+        of(Some("quick"), "/x/target/release/quick"),
+        of(Some("slow"), "/x/target/debug/slow"),
+        of(None, "/x/target/debug/slow"),
+        of(Some("word"), "/debug/target/word"),
+        Planned::default(),
     ];
-    let found: Vec<String> = debug_builds(&Plan { configurations, ..Plan::default() }).collect();
+    let found: Vec<String> = debug_builds(&engines).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("build: `slow` is a debug build"), "{found:?}");
 }
@@ -157,10 +155,10 @@ fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
 fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
     let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
     let of = |devices: &[&str], order: &str, visible: Option<&str>| {
-        let on = |device: &&str| Configuration { device: device.to_string(), ..Configuration::default() };
-        let plan = Plan { configurations: devices.iter().map(on).collect(), ..Plan::default() };
+        let on = |device: &&str| Planned { device: device.to_string(), ..Planned::default() };
+        let engines: Vec<Planned> = devices.iter().map(on).collect();
         let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
-        used_by(&plan, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
+        used_by(&engines, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
     };
     let by_slot = "PCI_BUS_ID";
     assert_eq!(of(&["cuda"], by_slot, None), [0]);
@@ -176,9 +174,8 @@ fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
 
 #[test]
 fn a_look_at_this_machine_says_nothing_without_a_remark_to_tell_it_by() {
-    let plan = Plan::default();
-    let quiet = Quiet::probe(&plan);
-    let found = [quiet.before(&plan), quiet.after(false)].concat();
+    let quiet = Quiet::probe(&[]);
+    let found = [quiet.before(&[]), quiet.after(false)].concat();
     assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");
     assert_eq!(found.iter().any(|it| it.contains("this orchestrate")), cfg!(debug_assertions), "{found:?}");
 }

@@ -1,8 +1,9 @@
 //! What every engine is asked on a model so that it may be held against the others: windows of text to score, a prompt to go
 //! on with. The same in every run, so that what an engine said once can be kept.
 
+use serde::{Deserialize, Serialize};
+
 use super::Prompts;
-use crate::record::HeldOut;
 
 const WINDOWS: usize = 4;
 const WINDOW: usize = 128;
@@ -10,6 +11,18 @@ const WINDOW: usize = 128;
 const LONG_WINDOW: usize = 1152;
 const PROMPT: usize = 48;
 const NEW_TOKENS: usize = 48;
+
+/// What every engine is asked on a model, before anything is measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldOut {
+    /// The model's path, as configurations have it.
+    pub model: String,
+    /// Windows of text that the embedded model was not trained on, as ids.
+    pub sequences: Vec<Vec<u32>>,
+    /// Ids that are to be gone on with greedily, EOS ignored.
+    pub prompt: Vec<u32>,
+    pub max_new_tokens: u32,
+}
 
 impl Prompts {
     /// Windows in growing order, each as the tokenizer begins a text; all of them fit the model's context.

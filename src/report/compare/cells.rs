@@ -1,9 +1,10 @@
 //! What every format for people says: what is compared with what, the sentences, the cells of the table, the last word.
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
-use crate::analysis::metric::{Scale, three_digits};
+use crate::analysis::metric::Scale;
 use crate::report::document::{Column, Line, Long, Place, Table};
 use crate::text::line;
+use crate::text::three_digits;
 use stats::{Class, Verdict};
 
 /// Stands before a headline metric.

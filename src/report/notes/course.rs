@@ -3,10 +3,11 @@
 use super::super::Row;
 use super::super::extent::more_blocks;
 use super::super::seen::Seen;
-use crate::analysis::metric::{Better, Metric, Per, three_digits};
+use crate::analysis::metric::{Better, Metric, Per};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
+use crate::text::three_digits;
 use stats::{self, FIRM, median};
 
 /// A first request that takes so many times as long as the others was not warm.

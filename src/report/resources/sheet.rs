@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
-use crate::analysis::metric::{Known, Scale, Unit, three_digits};
+use crate::analysis::metric::{Known, Scale, Unit};
 use crate::report::document::{Column, Fit, Part, Table};
 use crate::report::viewed::beside;
 use crate::report::{Report, Row};
+use crate::text::three_digits;
 
 /// None where nothing was measured.
 pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {

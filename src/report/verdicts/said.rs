@@ -2,9 +2,10 @@
 //! them; why there are none.
 
 use super::{Calibration, Derived, Judged, Lacking, Sureness};
-use crate::analysis::metric::{Unit, three_digits};
+use crate::analysis::metric::Unit;
 use crate::report::labels::Labels;
 use crate::report::{Output, Report, Row};
+use crate::text::three_digits;
 
 /// More sentences than this are read by nobody.
 const SENTENCES: usize = 8;

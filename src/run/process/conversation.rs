@@ -32,6 +32,20 @@ impl Default for Deadlines {
     }
 }
 
+impl Deadlines {
+    /// With `--timeout`: seconds that one answer or one load may take.
+    pub fn with_timeout(timeout: Option<u64>) -> Self {
+        let mut deadlines = Self::default();
+        if let Some(seconds) = timeout.map(Duration::from_secs) {
+            deadlines.load = seconds;
+            deadlines.answer = seconds;
+            deadlines.hello = deadlines.hello.min(seconds);
+            deadlines.shutdown = deadlines.shutdown.min(seconds);
+        }
+        deadlines
+    }
+}
+
 /// How an engine answered `hello`.
 #[derive(Debug)]
 pub enum Hello {

@@ -23,16 +23,16 @@ fn gating(judgement: &Judgement) -> &Change {
     judgement.lines.iter().find(|it| it.gating).unwrap()
 }
 
-fn code(times: f64, fail_on: Class) -> u8 {
-    judged(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).exit_code(fail_on)
+fn code(times: f64, fail_on: Class) -> Standing {
+    judged(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).standing(fail_on)
 }
 
 #[test]
 fn a_critical_change_of_a_headline_fails_and_a_warning_only_where_it_is_asked_to() {
     use Class::{Critical, Warning};
-    assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [DONE; 3]);
-    assert_eq!([code(1.15, Critical), code(1.15, Warning)], [DONE, WORSE]);
-    assert_eq!([code(1.4, Critical), code(1.4, Warning)], [WORSE; 2]);
+    assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [Standing::Passed; 3]);
+    assert_eq!([code(1.15, Critical), code(1.15, Warning)], [Standing::Passed, Standing::Worse]);
+    assert_eq!([code(1.4, Critical), code(1.4, Warning)], [Standing::Worse; 2]);
 }
 
 #[test]
@@ -45,20 +45,23 @@ fn what_cannot_be_told_of_a_headline_has_an_exit_status_of_its_own_and_a_certain
     }
     let open = judged(&base, &new);
     assert_eq!(gating(&open).found().unwrap().verdict, Some(Verdict::NotMeasurable));
-    assert_eq!(open.exit_code(Class::Critical), NOT_MEASURABLE);
+    assert_eq!(open.standing(Class::Critical), Standing::Open);
     // Too few blocks are no reason to pass either.
     let quick = measured(&alone(), 1, |_| Some(10.0));
-    assert_eq!(judged(&base, &quick).exit_code(Class::Critical), NOT_MEASURABLE);
+    assert_eq!(judged(&base, &quick).standing(Class::Critical), Standing::Open);
     let mut two = open.clone();
     two.lines.push(gating(&judged(&base, &run(&alone(), 2.0, 3))).clone());
-    assert_eq!(two.exit_code(Class::Critical), WORSE);
+    assert_eq!(two.standing(Class::Critical), Standing::Worse);
 }
 
 #[test]
 fn thresholds_decide_what_is_bad() {
     let strict = Thresholds::new(0.01, 0.03).unwrap();
     let judgement = judge(&run(&alone(), 1.0, 1), &run(&alone(), 1.06, 2), strict, false).unwrap();
-    assert_eq!((gating(&judgement).class, judgement.exit_code(Class::Critical)), (Class::Critical, WORSE));
+    assert_eq!(
+        (gating(&judgement).class, judgement.standing(Class::Critical)),
+        (Class::Critical, Standing::Worse)
+    );
 }
 
 #[test]
@@ -68,8 +71,8 @@ fn only_headlines_decide() {
     let judgement = judged(&base, &new);
     let memory = judgement.lines.iter().find(|it| it.metric.name == "peak_memory").unwrap();
     assert_eq!(
-        (memory.class, memory.gating, judgement.exit_code(Class::Warning)),
-        (Class::Critical, false, DONE)
+        (memory.class, memory.gating, judgement.standing(Class::Warning)),
+        (Class::Critical, false, Standing::Passed)
     );
     assert_eq!(memory.sentence, "`a` needs 9.00 times as much memory as before [9.00, 9.00]");
     assert_eq!((memory.base, memory.new), (Some(1e8), Some(9e8)));
@@ -88,16 +91,16 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
     });
     let good = run(&alone(), 1.0, 1);
     let now = judged(&good, &fails);
-    assert_eq!((gating(&now).class, now.exit_code(Class::Critical)), (Class::Critical, WORSE));
+    assert_eq!((gating(&now).class, now.standing(Class::Critical)), (Class::Critical, Standing::Worse));
     assert_eq!(
         gating(&now).sentence,
         "`a` decodes: fails now, and did not before (exited at sample 3: killed by signal 9)"
     );
     let before = judged(&fails, &good);
-    assert_eq!(before.exit_code(Class::Warning), DONE);
+    assert_eq!(before.standing(Class::Warning), Standing::Passed);
     assert!(gating(&before).sentence.contains("measured now, and failed before"));
     // Where everything fails as before nothing is known to be well.
-    assert_eq!(judged(&fails, &fails).exit_code(Class::Warning), NOT_MEASURABLE);
+    assert_eq!(judged(&fails, &fails).standing(Class::Warning), Standing::Open);
 }
 
 #[test]
@@ -111,10 +114,10 @@ fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_
         record
     };
     let good = run(&alone(), 1.0, 1);
-    let code = |base: &RunRecord, new: &RunRecord| judged(base, new).exit_code(Class::Warning);
-    assert_eq!(code(&good, &failing("no_time")), NOT_MEASURABLE);
-    assert_eq!(code(&good, &failing("too_slow")), WORSE);
-    assert_eq!(code(&failing("no_time"), &failing("exited")), NOT_MEASURABLE);
+    let code = |base: &RunRecord, new: &RunRecord| judged(base, new).standing(Class::Warning);
+    assert_eq!(code(&good, &failing("no_time")), Standing::Open);
+    assert_eq!(code(&good, &failing("too_slow")), Standing::Worse);
+    assert_eq!(code(&failing("no_time"), &failing("exited")), Standing::Open);
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn a_headline_that_the_new_run_never_came_to_does_not_pass() {
     new.samples.retain(|sample| sample.case == 0);
     new.end = Some(End::Interrupted);
     let judgement = judged(&base, &new);
-    assert_eq!(judgement.exit_code(Class::Critical), NOT_MEASURABLE);
+    assert_eq!(judgement.standing(Class::Critical), Standing::Open);
     assert_eq!(judgement.notices, ["the new one was interrupted: what it had measured is compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
     assert_eq!(judgement.means[0].times, None);
@@ -142,7 +145,7 @@ fn incomparable_records_are_refused_and_by_force_it_is_said() {
     // Even what shares nothing at all is no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
-    assert_eq!((forced.lines.len(), forced.exit_code(Class::Critical)), (0, NOT_MEASURABLE));
+    assert_eq!((forced.lines.len(), forced.standing(Class::Critical)), (0, Standing::Open));
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
     let judgement = judge_within(&record, Thresholds::default());
     let decode = gating(&judgement);
     assert!(judgement.side_by_side && decode.found().unwrap().verdict == Some(Verdict::Slower));
-    assert_eq!((decode.class, judgement.exit_code(Class::Warning)), (Class::Warning, WORSE));
+    assert_eq!((decode.class, judgement.standing(Class::Warning)), (Class::Warning, Standing::Worse));
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
@@ -254,7 +257,7 @@ fn of_engine(judgement: &Judgement) -> &Change {
 fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
     let judgement = judged(&proved(0.0), &proved(2.3));
     let line = of_engine(&judgement);
-    assert_eq!((line.class, judgement.exit_code(Class::Critical)), (Class::Critical, WORSE));
+    assert_eq!((line.class, judgement.standing(Class::Critical)), (Class::Critical, Standing::Worse));
     let why =
         "`beacon` decodes: fails now, and did not before (wrong output in the new one: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);

@@ -7,21 +7,20 @@ use std::time::Duration;
 use anyhow::Result;
 use machine_limits::{Asked, Limits};
 
-use super::page::Page;
-use super::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
-use crate::analysis::metric::share::last_level_cache_bytes;
+use super::output;
 use crate::cli::exit_code::DONE;
 use crate::cli::machine::{MachineArgs, PageFormat};
-use crate::commands::output;
-use crate::plan::Plan;
-use crate::plan::asked::all_threads;
+use crate::machine::cpu::all_threads;
+use crate::machine::cpu::last_level_cache_bytes;
+use crate::machine::page::Page;
+use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
 
 /// Where the reader's width is not known.
 const WIDTH: usize = 80;
 /// Of probing: plateaus of the machine last for seconds.
 const PROBE: Duration = Duration::from_secs(4);
 
-pub fn command(arguments: &MachineArgs) -> Result<u8> {
+pub fn machine(arguments: &MachineArgs) -> Result<u8> {
     let page = gather(arguments);
     let bytes = match arguments.format {
         PageFormat::Json => {
@@ -35,10 +34,18 @@ pub fn command(arguments: &MachineArgs) -> Result<u8> {
     Ok(DONE)
 }
 
+/// The hidden command that a run asks what GPUs can do at most.
+pub fn probe_gpu(devices: Vec<u32>) -> Result<u8> {
+    let mut line = serde_json::to_vec(&gpu_limits::answer(devices))?;
+    line.push(b'\n');
+    output::print(&line)?;
+    Ok(DONE)
+}
+
 fn gather(arguments: &MachineArgs) -> Page {
     // Before anything that makes the machine busy.
-    let (machine, plan) = (Machine::probe(), Plan::default());
-    let mut warnings = Quiet::probe(&plan).before(&plan);
+    let machine = Machine::probe();
+    let mut warnings = Quiet::probe(&[]).before(&[]);
     warnings.extend(gpu::before(&machine.gpus));
     let versions = versions::ask();
     Page {

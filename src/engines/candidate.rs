@@ -1,0 +1,54 @@
+//! An engine as the registry found it: what is started on each device, or why nothing can be.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::manifest::Against;
+use crate::machine::device::family;
+use crate::shell::Unavailable;
+
+/// An engine that was asked for, as the registry found it.
+#[derive(Debug, Clone, Default)]
+pub struct Candidate {
+    pub engine: String,
+    pub preset: Option<String>,
+    pub options: Map<String, Value>,
+    /// What is loaded where the command line names no dtype.
+    pub dtype: Option<String>,
+    pub against: Option<Against>,
+    /// On every device of which `devices` says nothing.
+    pub own: Start,
+    /// By a device's family, where its manifest says something of that.
+    pub devices: BTreeMap<String, Start>,
+    pub alone: bool,
+}
+
+/// How an engine is started on a device, or why it cannot be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    pub command: Vec<String>,
+    pub unavailable: Option<Unavailable>,
+}
+
+impl Start {
+    pub fn by(program: impl AsRef<Path>) -> Self {
+        Self { command: vec![program.as_ref().to_string_lossy().into_owned()], unavailable: None }
+    }
+
+    pub fn never(unavailable: Unavailable) -> Self {
+        Self { command: Vec::new(), unavailable: Some(unavailable) }
+    }
+}
+
+impl Candidate {
+    pub fn on(&self, device: &str) -> &Start {
+        self.devices.get(family(device)).unwrap_or(&self.own)
+    }
+
+    /// What was known of a device is no longer so.
+    pub fn start_on(&mut self, device: &str, start: Start) {
+        *self.devices.get_mut(family(device)).unwrap_or(&mut self.own) = start;
+    }
+}

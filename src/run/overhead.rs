@@ -1,0 +1,296 @@
+//! What the orchestrator itself costs, measured each time with the null engine through the same conversation that every
+//! engine gets. No figure here is a constant.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use protocol::{Generate, Load};
+use serde::Serialize;
+
+use crate::record;
+use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
+use stats::{median, quantile};
+
+/// Where each figure comes from.
+#[derive(Debug, Clone)]
+pub struct Overhead {
+    pub figures: Vec<Figure>,
+}
+
+/// One cost, over several measurements.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figure {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub n: usize,
+    /// Nanoseconds; of `cpu_while_waiting`, for each second.
+    pub median_ns: f64,
+    pub p95_ns: f64,
+}
+
+const LAUNCHES: usize = 20;
+const REQUESTS: usize = 1000;
+const STREAMS: usize = 20;
+const STREAMED_TOKENS: u32 = 1000;
+const PACED_TOKENS: u32 = 1000;
+const WAITS: usize = 3;
+const SECOND: Duration = Duration::from_secs(1);
+/// An answer like those of a decode scenario.
+const PROMPT_TOKENS: u32 = 128;
+const OUTPUT_TOKENS: u32 = 64;
+
+/// For a glance at it before a run: a tenth of a second.
+const GLANCE_REQUESTS: usize = 50;
+const GLANCE_STREAMS: usize = 3;
+const GLANCE_TOKENS: u32 = 100;
+const GLANCE_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Overhead {
+    /// Takes about six seconds, half of which are spent waiting on purpose.
+    pub fn measure() -> Result<Self> {
+        let run = super::new_id();
+        // From here on nothing that this starts outlives it.
+        let _keeper = Keeper::start(&run)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let figures = runtime.block_on(async {
+            let mut figures = vec![start_up(&run).await?, launch(&run).await?];
+            let mut talk = start(&run, LAUNCHES, 0.0).await?.0;
+            figures.push(request(&mut talk).await?);
+            figures.extend(stream(&mut talk).await?);
+            end(talk).await?;
+            figures.push(arrival(&run).await?);
+            figures.push(wait(&run).await?);
+            anyhow::Ok(figures)
+        })?;
+        Ok(Self { figures })
+    }
+}
+
+/// What a run's record holds of it: what of its small times is this program's, here and now. Whatever this starts carries
+/// the mark of the run.
+pub async fn glance(run: &str) -> Result<record::Overhead> {
+    let measured = tokio::time::timeout(GLANCE_DEADLINE, async {
+        let mut talk = start(run, "null-engine", 0.0).await?.0;
+        let requests = ask_often(&mut talk, GLANCE_REQUESTS).await?;
+        let streams = stream_often(&mut talk, GLANCE_STREAMS, GLANCE_TOKENS).await?;
+        end(talk).await?;
+        anyhow::Ok((requests, streams))
+    });
+    let (requests, streams) = measured.await.context("the null engine takes too long")??;
+    let request_ns = median(&requests).context("nothing was measured")?;
+    let tokens = f64::from(GLANCE_TOKENS);
+    let adds: Vec<f64> =
+        streams.iter().map(|it| (it.elapsed_ns as f64 - request_ns).max(0.0) / tokens).collect();
+    let streamed_token_ns = median(&adds).context("nothing was streamed")?;
+    Ok(record::Overhead {
+        request_ns: request_ns as u64,
+        streamed_token_ns: streamed_token_ns as u64,
+        requests: requests.len() as u32,
+    })
+}
+
+impl Figure {
+    fn of(name: &'static str, about: &'static str, mut values: Vec<f64>) -> Result<Self> {
+        values.sort_unstable_by(f64::total_cmp);
+        let (median_ns, p95_ns) =
+            median(&values).zip(quantile(&values, 0.95)).context("nothing was measured")?;
+        Ok(Self { name, about, n: values.len(), median_ns, p95_ns })
+    }
+}
+
+async fn start_up(run: &str) -> Result<Figure> {
+    let mut values = Vec::new();
+    for launch in 0..LAUNCHES {
+        let program = std::env::current_exe()?.to_string_lossy().into_owned();
+        let command = vec![program, "--version".into()];
+        let launch = format!("{run}/version-{launch}");
+        let mut process =
+            Process::start(&Launching { command, run: run.into(), launch, ..Launching::default() })?;
+        let status = process.wait(SECOND).await.context("`--version` does not end")?;
+        values.push(process.started.elapsed().as_nanos() as f64);
+        if !status.success() {
+            bail!("`--version` ended with {status}");
+        }
+    }
+    Figure::of("--version", "from spawning this program to its end", values)
+}
+
+async fn launch(run: &str) -> Result<Figure> {
+    let mut values = Vec::new();
+    for launch in 0..LAUNCHES {
+        let (talk, loaded_ns) = start(run, launch, 0.0).await?;
+        values.push(loaded_ns as f64);
+        end(talk).await?;
+    }
+    Figure::of("launch", "from spawning the process to its `loaded`, hello included", values)
+}
+
+async fn request(talk: &mut Conversation) -> Result<Figure> {
+    Figure::of(
+        "request",
+        "from sent to answered, less what the engine says it worked (128 ids in, 64 out)",
+        ask_often(talk, REQUESTS).await?,
+    )
+}
+
+/// What each of so many requests took, less what the engine says that it worked.
+async fn ask_often(talk: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
+    let asked = ask(OUTPUT_TOKENS, false);
+    let mut values = Vec::new();
+    for _ in 0..requests {
+        let answer = generate(talk, asked.clone()).await?;
+        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
+        let worked_ns: u64 =
+            answer.generated.iterations.iter().map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
+        values.push(elapsed_ns.saturating_sub(worked_ns) as f64);
+    }
+    Ok(values)
+}
+
+async fn stream(talk: &mut Conversation) -> Result<[Figure; 2]> {
+    let streams = stream_often(talk, STREAMS, STREAMED_TOKENS).await?;
+    let tokens = f64::from(STREAMED_TOKENS);
+    Ok([
+        Figure::of(
+            "streamed token",
+            "elapsed for each of 1000 streamed as fast as they are written, writing included",
+            streams.iter().map(|it| it.elapsed_ns as f64 / tokens).collect(),
+        )?,
+        Figure::of(
+            "streamed token, CPU",
+            "this program's processor time for each of those",
+            streams.iter().map(|it| it.cpu_ns as f64 / tokens).collect(),
+        )?,
+    ])
+}
+
+/// A whole stream.
+struct Streamed {
+    elapsed_ns: u64,
+    cpu_ns: i64,
+}
+
+/// As fast as the engine writes.
+async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> Result<Vec<Streamed>> {
+    let asked = ask(tokens, true);
+    let mut all = Vec::new();
+    for _ in 0..streams {
+        let before_ns = cpu_ns()?;
+        let answer = generate(talk, asked.clone()).await?;
+        let streamed = answer.tokens.len();
+        if streamed != tokens as usize {
+            bail!("{streamed} tokens were streamed where {tokens} were asked");
+        }
+        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
+        all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns()? - before_ns });
+    }
+    Ok(all)
+}
+
+/// At a pace at which nothing queues: one token each millisecond.
+async fn arrival(run: &str) -> Result<Figure> {
+    let mut talk = start(run, LAUNCHES + 1, 1.0).await?.0;
+    let answer = generate(&mut talk, ask(PACED_TOKENS, true)).await?;
+    end(talk).await?;
+    let late = answer
+        .tokens
+        .iter()
+        .map(|(token, arrived_ns)| arrived_ns.saturating_sub(answer.sent_ns + token.ns) as f64);
+    Figure::of(
+        "arrival",
+        "from an engine's stamp of a token to this program's, one token each ms",
+        late.collect(),
+    )
+}
+
+/// The engine works for a second at a time and says nothing.
+async fn wait(run: &str) -> Result<Figure> {
+    let tokens = 40;
+    let mut talk = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
+    let mut values = Vec::new();
+    for _ in 0..WAITS {
+        let before_ns = cpu_ns()?;
+        let answer = generate(&mut talk, ask(tokens, false)).await?;
+        let cpu_ns = (cpu_ns()? - before_ns) as f64;
+        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns) as f64;
+        values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
+    }
+    end(talk).await?;
+    Figure::of(
+        "CPU while waiting",
+        "this program's processor time for each second that an engine works silently",
+        values,
+    )
+}
+
+/// A loaded null engine, and when it was: this program under its other name.
+async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let launching = Launching {
+        label: "null-engine".into(),
+        command: vec![program.to_string_lossy().into_owned(), "null-engine".into()],
+        run: run.into(),
+        launch: format!("{run}/{launch}"),
+        ..Launching::default()
+    };
+    let talk = Conversation::start(&launching, Deadlines::default());
+    let mut talk = talk.map_err(|fault| anyhow::anyhow!("{}", fault.cause))?;
+    let Hello::Known(_) = of_null_engine(talk.hello()).await? else {
+        bail!("the null engine answered no hello")
+    };
+    let options = [("ms_per_token".to_string(), ms_per_token.into())].into_iter().collect();
+    let load = Load { model: "none".into(), options, ..Load::default() };
+    let (_, loaded_ns) = of_null_engine(talk.load(load, |_| {})).await?;
+    Ok((talk, loaded_ns))
+}
+
+async fn generate(talk: &mut Conversation, asked: Generate) -> Result<Answer> {
+    of_null_engine(talk.generate(asked)).await
+}
+
+async fn end(mut talk: Conversation) -> Result<()> {
+    of_null_engine(talk.shutdown()).await
+}
+
+async fn of_null_engine<T>(answer: impl Future<Output = Result<T, crate::run::process::Cause>>) -> Result<T> {
+    answer.await.map_err(|cause| anyhow::anyhow!("the null engine: {cause}"))
+}
+
+fn ask(max_new_tokens: u32, stream: bool) -> Generate {
+    let prompt_ids = Some((0..PROMPT_TOKENS).collect());
+    Generate { prompt_ids, max_new_tokens, stream, ignore_eos: true, ..Generate::default() }
+}
+
+/// Processor time of this process so far, all of its threads, without its children.
+fn cpu_ns() -> Result<i64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("cannot read this process's own processor time")?;
+    Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_the_median_and_the_95th_percentile_of_what_was_measured() {
+        let figure = Figure::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
+        assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
+        assert!(Figure::of("x", "y", Vec::new()).is_err());
+    }
+
+    #[test]
+    fn work_of_this_process_is_processor_time_of_its() {
+        let before_ns = cpu_ns().unwrap();
+        // Work that is counted, and longer than a step of the coarsest clock of processor time.
+        for number in 0..40_000_000_u64 {
+            std::hint::black_box(number);
+        }
+        // No processor does so much in a millisecond, so a unit that is wrong shows.
+        let worked_ns = cpu_ns().unwrap() - before_ns;
+        assert!(worked_ns > 1_000_000, "{worked_ns} ns");
+    }
+}
