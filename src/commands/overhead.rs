@@ -60,14 +60,14 @@ impl Content for Overhead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::FORMATS;
+    use crate::report::shown;
 
     #[test]
     fn figures_are_shown_under_their_heads() {
         let request = Figure { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
         let overhead = Overhead { figures: vec![request] };
-        let shown = String::from_utf8((FORMATS[0].render)(&overhead, None).unwrap()).unwrap();
+        let text = shown(&overhead, "table", None);
         let (head, about) = ("cost     n   median      p95\n", "- request: a request");
-        assert!(shown.contains(head) && shown.contains(about), "{shown}");
+        assert!(text.contains(head) && text.contains(about), "{text}");
     }
 }

@@ -187,35 +187,17 @@ impl From<&String> for Field {
     }
 }
 
-impl From<f64> for Field {
-    fn from(number: f64) -> Self {
-        Self(number.to_string())
-    }
+macro_rules! as_written {
+    ($($value:ty)*) => {$(
+        impl From<$value> for Field {
+            fn from(value: $value) -> Self {
+                Self(value.to_string())
+            }
+        }
+    )*};
 }
 
-impl From<u64> for Field {
-    fn from(count: u64) -> Self {
-        Self(count.to_string())
-    }
-}
-
-impl From<usize> for Field {
-    fn from(count: usize) -> Self {
-        Self(count.to_string())
-    }
-}
-
-impl From<u32> for Field {
-    fn from(count: u32) -> Self {
-        Self(count.to_string())
-    }
-}
-
-impl From<bool> for Field {
-    fn from(is: bool) -> Self {
-        Self(is.to_string())
-    }
-}
+as_written!(f64 u64 usize u32 bool);
 
 impl<T: Into<Field>> From<Option<T>> for Field {
     fn from(value: Option<T>) -> Self {

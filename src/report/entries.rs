@@ -7,20 +7,18 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::document::json_bytes;
+use super::verdicts::{Lacking, Mean};
 use super::wall_time::PARTS;
 use super::{Engine, Extent, Fault, Output, Report, Resources, Row, WallTime};
-use crate::analysis::agreement::{Agreement, Standing};
+use crate::analysis::agreement::Standing;
 use crate::analysis::effective::{About, Doubt};
 use crate::analysis::metric::Better;
 use crate::analysis::metric::limits::Limit;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
-use comparisons::{
-    ComparisonEntry, DerivedEntry, MeanEntry, NoiseEntry, UncalibratedEntry, comparison, derived, mean,
-    noise, uncalibrated,
-};
-use stats::{StoppedBy, Summary, Verdict};
+use comparisons::{ComparisonEntry, DerivedEntry, NoiseEntry, comparison, derived, noise};
+use stats::{Summary, Verdict};
 
 pub fn json(report: &Report) -> Vec<u8> {
     json_bytes(&document(report))
@@ -46,14 +44,14 @@ struct Document<'a> {
     command: &'a [String],
     mode: Mode,
     order: Order,
-    workloads: Vec<WorkloadEntry<'a>>,
+    workloads: &'a [Extent],
     seed: u64,
     reference: &'a str,
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
     failed: Vec<FailedEntry<'a>>,
     /// What was found of each configuration's output.
-    outputs: Vec<OutputEntry<'a>>,
+    outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
     /// Every two configurations. A difference must hold among all that are compared, so a small one may be found above and
@@ -63,12 +61,12 @@ struct Document<'a> {
     against_baseline: Vec<ComparisonEntry<'a>>,
     /// What presets of one engine change, in the words of its manifest.
     derived: Vec<DerivedEntry<'a>>,
-    geometric_means: Vec<MeanEntry<'a>>,
+    geometric_means: &'a [Mean],
     noise: Vec<NoiseEntry<'a>>,
     /// When this machine was calibrated.
     calibrated: Option<&'a str>,
     /// For which of these engines it was not.
-    uncalibrated: Vec<UncalibratedEntry<'a>>,
+    uncalibrated: &'a [Lacking],
     warnings: &'a [String],
     /// Of the warnings: those of engines that state what was not seen.
     doubts: Vec<DoubtEntry<'a>>,
@@ -95,14 +93,6 @@ struct LimitEntry<'a> {
 }
 
 #[derive(Serialize)]
-struct WorkloadEntry<'a> {
-    workload: &'a str,
-    scenario: &'a str,
-    blocks: u32,
-    stopped_by: Option<StoppedBy>,
-}
-
-#[derive(Serialize)]
 struct CaseEntry<'a> {
     case: &'a str,
     scenario: &'a str,
@@ -119,19 +109,12 @@ struct CaseEntry<'a> {
     output: Option<Standing>,
     /// Among the doubts is one for which it is not ranked first.
     doubted: bool,
-    failure: Option<FaultEntry<'a>>,
+    failure: Option<&'a Fault>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<WallTimeEntry<'a>>,
     /// What is not known is null.
     resources: Option<&'a Resources>,
     metrics: Vec<MetricEntry<'a>>,
-}
-
-#[derive(Serialize)]
-struct OutputEntry<'a> {
-    engine: &'a str,
-    #[serde(flatten)]
-    agreement: &'a Agreement,
 }
 
 #[derive(Serialize)]
@@ -187,17 +170,7 @@ struct DoubtEntry<'a> {
 #[derive(Serialize)]
 struct FailedEntry<'a> {
     engine: EngineEntry<'a>,
-    failure: FaultEntry<'a>,
-}
-
-#[derive(Serialize)]
-struct FaultEntry<'a> {
-    kind: &'a str,
-    when: &'a str,
-    message: &'a str,
-    hint: Option<&'a str>,
-    stderr: &'a [String],
-    times: usize,
+    failure: &'a Fault,
 }
 
 fn document(report: &Report) -> Document<'_> {
@@ -214,7 +187,7 @@ fn document(report: &Report) -> Document<'_> {
         verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.verdict),
         output: report.output_of(row).map(|it| it.agreement.standing),
         doubted: row.doubted,
-        failure: row.fault.as_ref().map(fault),
+        failure: row.fault.as_ref(),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref().map(wall_time),
         resources: row.resources.as_ref(),
@@ -241,23 +214,21 @@ fn document(report: &Report) -> Document<'_> {
         command: &report.command,
         mode: report.mode,
         order: report.order,
-        workloads: report.extents.iter().map(workload).collect(),
+        workloads: &report.extents,
         seed: report.seed,
         reference: &report.reference,
         notices: &report.notices,
         cases: cases.collect(),
-        failed: failed
-            .map(|it| FailedEntry { engine: engine(&it.engine), failure: fault(&it.fault) })
-            .collect(),
-        outputs: report.outputs.iter().map(output).collect(),
+        failed: failed.map(|it| FailedEntry { engine: engine(&it.engine), failure: &it.fault }).collect(),
+        outputs: &report.outputs,
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
         derived: report.verdicts.derived.iter().map(|it| derived(report, it)).collect(),
-        geometric_means: report.verdicts.means.iter().map(mean).collect(),
+        geometric_means: &report.verdicts.means,
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),
-        uncalibrated: report.verdicts.calibration.lacking.iter().map(uncalibrated).collect(),
+        uncalibrated: &report.verdicts.calibration.lacking,
         warnings: &report.warnings,
         doubts: report.doubts.iter().map(doubt).collect(),
         notes: &report.notes,
@@ -278,15 +249,6 @@ fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let own = row.is_reference().then_some(1.0);
     let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
     own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| row.fault.is_none() && !wrong)
-}
-
-fn output(output: &Output) -> OutputEntry<'_> {
-    OutputEntry { engine: &output.engine, agreement: &output.agreement }
-}
-
-fn workload(extent: &Extent) -> WorkloadEntry<'_> {
-    let Extent { workload, scenario, blocks, stopped_by } = extent;
-    WorkloadEntry { workload, scenario, blocks: *blocks, stopped_by: *stopped_by }
 }
 
 fn wall_time(wall_time: &WallTime) -> WallTimeEntry<'_> {
@@ -317,15 +279,4 @@ fn engine(engine: &Engine) -> EngineEntry<'_> {
 fn doubt(doubt: &Doubt) -> DoubtEntry<'_> {
     let Doubt { label, about, stated, seen, unseats, .. } = doubt;
     DoubtEntry { engine: label, about: *about, stated, seen, unseats: *unseats }
-}
-
-fn fault(fault: &Fault) -> FaultEntry<'_> {
-    FaultEntry {
-        kind: &fault.kind,
-        when: &fault.when,
-        message: &fault.message,
-        hint: fault.hint.as_deref(),
-        stderr: &fault.stderr,
-        times: fault.times,
-    }
 }

@@ -17,6 +17,7 @@ mod json;
 mod labels;
 mod limits;
 mod lines;
+pub mod machine_page;
 mod markdown;
 mod notes;
 mod outputs;
@@ -26,6 +27,8 @@ mod table;
 mod verdicts;
 mod viewed;
 mod wall_time;
+
+use serde::Serialize;
 
 use crate::analysis::agreement::Unasked;
 use crate::analysis::effective::Doubt;
@@ -189,8 +192,8 @@ pub struct Failed {
     pub fault: Fault,
 }
 
-/// Why something was not measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Why something was not measured. JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fault {
     pub kind: String,
     pub when: String,
@@ -234,6 +237,12 @@ impl Fault {
         };
         format!("{}{when}: {}{times}", self.kind, self.message)
     }
+}
+
+/// As a reader of so many columns sees it.
+#[cfg(test)]
+pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
+    String::from_utf8((named(format).unwrap().render)(content, width).unwrap()).unwrap()
 }
 
 #[cfg(test)]

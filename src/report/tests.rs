@@ -12,7 +12,7 @@ pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String
 
 pub(super) fn seen(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    String::from_utf8((named(format).unwrap().render)(&Viewed { report, view }, width).unwrap()).unwrap()
+    shown(&Viewed { report, view }, format, width)
 }
 
 fn default_suite() -> RunRecord {

@@ -118,7 +118,7 @@ mod tests {
     use super::super::floors;
     use super::*;
     use crate::analysis::compare::specimen;
-    use crate::report::FORMATS;
+    use crate::report;
     use crate::text::width;
 
     fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
@@ -136,7 +136,7 @@ mod tests {
         }
         let floors = floors::floors_of(&record);
         let floors = Floors { record: &record, floors: &floors, kept };
-        String::from_utf8((FORMATS[0].render)(&floors, Some(80)).unwrap()).unwrap()
+        report::shown(&floors, "table", Some(80))
     }
 
     #[test]

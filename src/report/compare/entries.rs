@@ -4,35 +4,22 @@ use serde::Serialize;
 
 use super::cells;
 use crate::analysis::compare::between::Found;
+use crate::analysis::compare::comparable::Difference;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
 use stats::Class;
 
 #[derive(Serialize)]
 pub struct Entry<'a> {
-    base: SideEntry<'a>,
-    new: SideEntry<'a>,
+    base: &'a Side,
+    new: &'a Side,
     side_by_side: bool,
     /// Empty where the records are comparable.
-    compared_by_force_although: Vec<DifferenceEntry<'a>>,
+    compared_by_force_although: &'a [Difference],
     notices: &'a [String],
     summary: String,
     changes: Vec<ChangeEntry<'a>>,
     means: Vec<MeanEntry<'a>>,
     notes: &'a [String],
-}
-
-#[derive(Serialize)]
-struct SideEntry<'a> {
-    name: &'a str,
-    record: &'a str,
-    started: &'a str,
-}
-
-#[derive(Serialize)]
-struct DifferenceEntry<'a> {
-    what: &'a str,
-    base: &'a str,
-    new: &'a str,
 }
 
 #[derive(Serialize)]
@@ -68,7 +55,6 @@ struct MeanEntry<'a> {
 
 /// What a larger document takes in.
 pub fn entry(judgement: &Judgement) -> Entry<'_> {
-    let forced = judgement.forced.iter();
     let means = judgement.means.iter().map(|mean| MeanEntry {
         configuration: &mean.configuration,
         scenarios: mean.workloads,
@@ -76,22 +62,16 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         caution: cells::CAUTION,
     });
     Entry {
-        base: side(&judgement.base),
-        new: side(&judgement.new),
+        base: &judgement.base,
+        new: &judgement.new,
         side_by_side: judgement.side_by_side,
-        compared_by_force_although: forced
-            .map(|it| DifferenceEntry { what: &it.what, base: &it.base, new: &it.new })
-            .collect(),
+        compared_by_force_although: &judgement.forced,
         notices: &judgement.notices,
         summary: cells::last_word(judgement),
         changes: judgement.lines.iter().map(change).collect(),
         means: means.collect(),
         notes: &judgement.notes,
     }
-}
-
-fn side(side: &Side) -> SideEntry<'_> {
-    SideEntry { name: &side.name, record: &side.record, started: &side.started }
 }
 
 fn change(change: &Change) -> ChangeEntry<'_> {

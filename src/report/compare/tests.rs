@@ -3,7 +3,7 @@ use crate::analysis::compare::judgement::judge;
 use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::Asked;
 use crate::record::{End, Failure, RunRecord};
-use crate::report::{FORMATS, named};
+use crate::report::{FORMATS, shown};
 use crate::text::width;
 use stats::{Random, Thresholds};
 
@@ -36,7 +36,7 @@ fn judgement() -> Judgement {
 }
 
 fn text(format: &str, width: Option<usize>) -> String {
-    String::from_utf8((named(format).unwrap().render)(&judgement(), width).unwrap()).unwrap()
+    shown(&judgement(), format, width)
 }
 
 #[test]
