@@ -52,7 +52,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Calibrate(arguments)) => calibrate::calibrate(*arguments),
         Some(Command::Check(arguments)) => check::check(&arguments),
         Some(Command::Machine(arguments)) => commands::machine::machine(&arguments),
-        Some(Command::Overhead) => overhead::overhead(),
+        Some(Command::Overhead(arguments)) => overhead::overhead(&arguments),
         Some(Command::NullEngine) => null_engine::serve(),
         Some(Command::Schema) => output::schema(),
         Some(Command::ProbeGpu { devices }) => commands::machine::probe_gpu(devices),

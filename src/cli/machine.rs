@@ -1,21 +1,16 @@
 //! What `orchestrate machine` takes.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+
+use super::formats_but;
+use crate::report::FORMATS;
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     /// How it is printed
-    #[arg(long, value_enum, default_value_t = PageFormat::Table)]
-    pub format: PageFormat,
+    #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_but(&["csv"]))]
+    pub format: String,
     /// Only what the machine says of itself: do not probe what it can do at most
     #[arg(long)]
     pub no_probe: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PageFormat {
-    /// For a terminal
-    Table,
-    /// Everything
-    Json,
 }

@@ -7,7 +7,7 @@ pub mod model;
 
 use std::path::PathBuf;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValue};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::machine::device::CPU;
@@ -15,6 +15,7 @@ use crate::plan::Mode;
 use crate::plan::asked::Selection;
 use crate::plan::scenario;
 use crate::report;
+use crate::shell::Usage;
 pub use judge::{BaselineArgs, BaselineCommand, CompareArgs, ExtentArgs, JudgeArgs};
 
 /// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
@@ -62,7 +63,7 @@ pub enum Command {
     /// Find out how small a change can be seen on this machine, by measuring engines against themselves
     Calibrate(Box<RunArgs>),
     /// Measure what this program itself costs: a request, a streamed token, waiting
-    Overhead,
+    Overhead(OverheadArgs),
     /// Say what this machine is, what it can do at most, and what speaks against measuring on it now
     Machine(machine::MachineArgs),
     /// Print the JSON Schema of the protocol
@@ -224,6 +225,13 @@ pub struct ReportArgs {
     pub view: ViewArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct OverheadArgs {
+    /// How the table is printed
+    #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
+    pub format: String,
+}
+
 /// How a report is printed, and what of it.
 #[derive(Debug, Default, Args)]
 pub struct ViewArgs {
@@ -290,9 +298,25 @@ impl ValueEnum for Mode {
     }
 }
 
-pub fn formats() -> clap::builder::PossibleValuesParser {
-    let named = |format: &report::Format| PossibleValue::new(format.name).help(format.about);
-    report::FORMATS.iter().map(named).collect::<Vec<_>>().into()
+impl ViewArgs {
+    /// Refuses what its format could not show, before anything is measured.
+    pub fn check(&self) -> Result<(), Usage> {
+        if self.pairs && self.format == "csv" {
+            let why = "a line of csv has no place for a comparison with several engines";
+            return Err(Usage(format!("--pairs: {why}\nhint: --format table, markdown or json has it")));
+        }
+        Ok(())
+    }
+}
+
+pub fn formats() -> PossibleValuesParser {
+    formats_but(&[])
+}
+
+/// Without those that a command cannot give.
+pub fn formats_but(without: &[&str]) -> PossibleValuesParser {
+    let given = report::FORMATS.iter().filter(|format| !without.contains(&format.name));
+    given.map(|format| PossibleValue::new(format.name).help(format.about)).collect::<Vec<_>>().into()
 }
 
 fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {

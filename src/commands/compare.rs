@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::baseline::Baseline;
 use super::output;
-use crate::analysis::compare::{judge, show};
+use crate::analysis::compare::judge;
 use crate::cli::CompareArgs;
 use crate::cli::exit_code::of_standing;
 use crate::record::RunRecord;
@@ -21,7 +21,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.base.name = arguments.base.clone();
     judgement.new.name = arguments.new.clone();
     judgement.notices.splice(0..0, of_base.into_iter().chain(of_new));
-    output::print(&show::render(&judgement, &arguments.format, output::width()))?;
+    output::show(&judgement, &arguments.format)?;
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }
 

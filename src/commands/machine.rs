@@ -9,28 +9,17 @@ use machine_limits::{Asked, Limits};
 
 use super::output;
 use crate::cli::exit_code::DONE;
-use crate::cli::machine::{MachineArgs, PageFormat};
+use crate::cli::machine::MachineArgs;
 use crate::machine::cpu::all_threads;
 use crate::machine::cpu::last_level_cache_bytes;
-use crate::machine::page::Page;
 use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
+use crate::report::machine_page::Page;
 
-/// Where the reader's width is not known.
-const WIDTH: usize = 80;
 /// Of probing: plateaus of the machine last for seconds.
 const PROBE: Duration = Duration::from_secs(4);
 
 pub fn machine(arguments: &MachineArgs) -> Result<u8> {
-    let page = gather(arguments);
-    let bytes = match arguments.format {
-        PageFormat::Json => {
-            let mut bytes = serde_json::to_vec_pretty(&page)?;
-            bytes.push(b'\n');
-            bytes
-        }
-        PageFormat::Table => page.text(output::width().unwrap_or(WIDTH)).into_bytes(),
-    };
-    output::print(&bytes)?;
+    output::show(&gather(arguments), &arguments.format)?;
     Ok(DONE)
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::baseline::{self, Against};
 use super::{dry_run, experiment, output};
 use crate::analysis::compare::Judgement;
-use crate::cli::{JudgeArgs, RunArgs, ViewArgs};
+use crate::cli::{JudgeArgs, RunArgs};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Plan};
@@ -15,6 +15,7 @@ use crate::record::{End, Recorder, Warning};
 use crate::report::{self, Report};
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
+    arguments.view.check()?;
     baseline::check_arguments(arguments)?;
     let against = Against::open(&arguments.baseline)?;
     let registry = Registry::open()?;
@@ -50,12 +51,15 @@ fn planned(asked: &Asked, against: Option<&Against>, judge: &JudgeArgs) -> Resul
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
     let json = || match judged {
-        Some(judged) => report::json::with_judgement(&report, &baseline::document(judged)),
-        None => output::render(&report, &ViewArgs { format: "json".into(), ..ViewArgs::default() }),
+        Some(judged) => report::entries::with_judgement(&report, &baseline::document(judged)),
+        None => report::entries::json(&report),
     };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         let view = &arguments.view;
-        output::print(&if view.format == "json" { json() } else { output::render(&report, view) })?;
+        match view.format.as_str() {
+            "json" => output::print(&json())?,
+            format => output::show(&output::viewed(&report, view), format)?,
+        }
     }
     match &arguments.json {
         Some(path) => output::write(&json(), path),

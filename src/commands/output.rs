@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 use crate::cli::exit_code::DONE;
 use crate::cli::{ReportArgs, ViewArgs};
 use crate::record::RunRecord;
-use crate::report::{self, Report, View};
+use crate::report::{self, Content, Report, View, Viewed};
 
 /// Writes to stdout. A reader that has gone away, as `head` does, is no error.
 pub fn print(bytes: &[u8]) -> Result<()> {
@@ -33,16 +33,26 @@ pub fn complain(error: &anyhow::Error) {
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
-/// A report as it was asked for, for a terminal of its width or for a file.
-pub fn render(report: &Report, view: &ViewArgs) -> Vec<u8> {
-    let seen =
-        View { width: width(), pairs: view.pairs, wall_time: view.wall_time, resources: view.resources };
-    report::named(&view.format).map_or_else(Vec::new, |format| (format.render)(report, &seen))
+/// In the format of that name, for a terminal of its width or for a file.
+pub fn rendered(content: &dyn Content, format: &str) -> Result<Vec<u8>> {
+    let bytes = report::named(format).and_then(|format| (format.render)(content, width()));
+    bytes.with_context(|| format!("cannot show this as `{format}`"))
+}
+
+pub fn show(content: &dyn Content, format: &str) -> Result<()> {
+    print(&rendered(content, format)?)
+}
+
+/// A report, and what of it the command line names.
+pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
+    let ViewArgs { pairs, wall_time, resources, .. } = *view;
+    Viewed { report, view: View { pairs, wall_time, resources } }
 }
 
 pub fn report_again(arguments: &ReportArgs) -> Result<u8> {
+    arguments.view.check()?;
     let report = Report::of(&RunRecord::read(&arguments.record)?);
-    print(&render(&report, &arguments.view))?;
+    show(&viewed(&report, &arguments.view), &arguments.view.format)?;
     Ok(DONE)
 }
 

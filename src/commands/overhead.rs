@@ -3,10 +3,71 @@
 use anyhow::Result;
 
 use super::output;
+use crate::analysis::metric::Unit;
+use crate::cli::OverheadArgs;
 use crate::cli::exit_code::DONE;
-use crate::run::overhead::Overhead;
+use crate::report::Content;
+use crate::report::document::{
+    Column, Document, Field, Fit, Item, Line, Lines, List, Named, Part, Table, json_bytes,
+};
+use crate::run::overhead::{Figure, Overhead};
 
-pub fn overhead() -> Result<u8> {
-    output::print(Overhead::measure()?.show().as_bytes())?;
+pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
+    output::show(&Overhead::measure()?, &arguments.format)?;
     Ok(DONE)
+}
+
+impl Content for Overhead {
+    fn document(&self, _: Fit) -> Document {
+        let heading = "what `orchestrate` itself costs, measured now with an engine that does nothing:";
+        let show = |ns: f64| Unit::Nanoseconds.show(ns);
+        let line = |it: &Figure| {
+            Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
+        };
+        let figures = ["n", "median", "p95"].map(|title| Column::figure(title, ""));
+        let columns = std::iter::once(Column::named("cost")).chain(figures).collect();
+        let lines = self.figures.iter().map(line).collect();
+        let about = |it: &Figure| Item::Listed(format!("{}: {}", it.name, it.about));
+        let items = self.figures.iter().map(about).collect();
+        let parts = vec![
+            Part::Heading(heading.into()),
+            Part::Table(Table { columns, lines, gap: 2, ..Table::default() }),
+            Part::List(List { heading: None, items }),
+        ];
+        Document { parts, summary: None }
+    }
+
+    fn lines(&self) -> Option<Lines> {
+        let line = |it: &Figure| -> Vec<Named> {
+            vec![
+                ("cost", Field(it.name.into())),
+                ("unit", "ns".into()),
+                ("n", it.n.into()),
+                ("median", it.median_ns.into()),
+                ("p95", it.p95_ns.into()),
+                ("about", it.about.into()),
+            ]
+        };
+        let columns = &["cost", "unit", "n", "median", "p95", "about"];
+        Some(Lines { columns, lines: self.figures.iter().map(line).collect() })
+    }
+
+    fn json(&self) -> Vec<u8> {
+        json_bytes(&self.figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::shown;
+
+    #[test]
+    fn figures_are_shown_under_their_heads() {
+        let request = Figure { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
+        let overhead = Overhead { figures: vec![request] };
+        let text = shown(&overhead, "table", None);
+        let (head, about) = ("cost     n   median      p95\n", "- request: a request");
+        assert!(text.contains(head) && text.contains(about), "{text}");
+    }
 }

@@ -13,7 +13,6 @@ pub mod gpu;
 pub mod gpu_limits;
 pub mod memory;
 pub mod observed;
-pub mod page;
 mod processes;
 mod quiet;
 pub mod sampler;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::document::Room;
 use super::factors::{FACTORS, varies};
-use super::grid::Room;
 use super::outputs;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use crate::record::RunRecord;
 use crate::text::line;
 use stats::{LOOKS, StoppedBy};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Extent {
     /// The workload's label.
     pub workload: String,

@@ -2,6 +2,7 @@
 //! in the caption, what is empty everywhere is left out.
 
 use super::caption::{caption, falls_short, headlines, several_engines};
+use super::document::{Column, Explained, Line, Place, Room, Table};
 use super::factors::{FACTORS, varies};
 use super::labels::Labels;
 use super::limits;
@@ -23,7 +24,7 @@ const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
 pub struct Grid {
     pub caption: Vec<String>,
-    pub cells: Cells,
+    pub table: Table,
     pub verdicts: Section,
     /// What explains marks and columns, one line each.
     pub legend: Vec<String>,
@@ -31,59 +32,6 @@ pub struct Grid {
     pub faults: Vec<Explained>,
     pub warnings: Vec<String>,
     pub notes: Vec<String>,
-}
-
-/// Columns, and lines that have a cell for each of them.
-#[derive(Default)]
-pub struct Cells {
-    pub columns: Vec<Column>,
-    pub lines: Vec<Line>,
-}
-
-pub struct Column {
-    pub title: String,
-    /// Columns of one group stand together under its title.
-    pub group: Option<&'static str>,
-    pub unit: &'static str,
-    pub place: Place,
-    /// Words stand at the left, numbers at the right.
-    pub text: bool,
-}
-
-/// What a column is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Says which row it is: repeated where a wide table is broken up.
-    Name,
-    /// Says what is in effect in the row.
-    Fact,
-    Figure,
-}
-
-pub struct Line {
-    /// One for each column; those of figures are empty where `fault` stands in their place.
-    pub cells: Vec<String>,
-    pub fault: Option<String>,
-    /// A configuration that failed as a whole: its fault covers everything right of the name.
-    pub whole: bool,
-}
-
-pub struct Explained {
-    pub names: Vec<String>,
-    pub fault: Fault,
-}
-
-/// What a narrow terminal has no room for.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Where versions vary they are a column, else a line of the caption.
-    pub versions: bool,
-    /// A longer name is shortened, and stands whole under the table.
-    pub label: usize,
-    /// What the plan varied has columns of its own, else it is part of the engine's name.
-    pub factors: bool,
-    /// A longer case, version, device or dtype is shortened.
-    pub word: usize,
 }
 
 impl Room {
@@ -98,7 +46,7 @@ impl Grid {
         let labels = Labels::of(report, room);
         let mut grid = Self {
             caption: caption(report, room),
-            cells: Cells { columns: Vec::new(), lines: lines(report) },
+            table: Table { lines: blank_lines(report), gap: room.gap, ..Table::default() },
             verdicts: Section::of(report, &labels, view.pairs),
             legend: Vec::new(),
             faults: explained(report, &labels),
@@ -108,15 +56,12 @@ impl Grid {
         grid.name_columns(report, &labels, room);
         grid.fact_columns(report, room);
         grid.figure_columns(report, view);
-        let figures = grid.cells.columns.iter().any(|column| column.place == Place::Figure);
-        if !figures && grid.cells.lines.iter().any(|line| line.fault.is_some()) {
+        let figures = grid.table.columns.iter().any(|column| column.place == Place::Figure);
+        if !figures && grid.table.lines.iter().any(|line| line.fault.is_some()) {
             // Faults need a place to stand.
             grid.column(report, "outcome", Place::Figure, |_| String::new(), |_| String::new());
-            grid.cells
-                .columns
-                .iter_mut()
-                .filter(|column| column.title == "outcome")
-                .for_each(|column| column.text = true);
+            let columns = grid.table.columns.iter_mut();
+            columns.filter(|column| column.title == "outcome").for_each(|column| column.text = true);
         }
         grid.finish(report, view, &labels);
         grid
@@ -210,7 +155,7 @@ impl Grid {
             (None, None) => String::new(),
         };
         self.column(report, OF_LIMIT, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.cells.columns.last_mut() {
+        if let Some(column) = self.table.columns.last_mut() {
             column.unit = scale.symbol;
         }
     }
@@ -251,7 +196,7 @@ impl Grid {
             None => String::new(),
         };
         self.column(report, title, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.cells.columns.last_mut() {
+        if let Some(column) = self.table.columns.last_mut() {
             (column.group, column.unit) = (group, scale.symbol);
         }
     }
@@ -265,16 +210,16 @@ impl Grid {
         of_failed: impl Fn(&Failed) -> String,
     ) {
         let text = place != Place::Figure && !matches!(title, "threads" | "n");
-        self.cells.columns.push(Column { title: title.into(), group: None, unit: "", place, text });
+        self.table.columns.push(Column { place, text, ..Column::named(title) });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
-        for (line, cell) in self.cells.lines.iter_mut().zip(cells) {
+        for (line, cell) in self.table.lines.iter_mut().zip(cells) {
             line.cells.push(cell);
         }
     }
 
     fn finish(&mut self, report: &Report, view: &View, labels: &Labels) {
         let has = |mark: &str| {
-            self.cells.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)))
+            self.table.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)))
         };
         if has("~") {
             let remedy =
@@ -294,9 +239,9 @@ impl Grid {
         self.legend.extend(limits::legend(report));
         self.legend.extend(limits::reasons(report));
         self.legend.extend(outputs::legend(report));
-        let names = self.cells.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
+        let names = self.table.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
         let unstated = |(index, column): (usize, &Column)| {
-            let mut cells = self.cells.lines.iter().map(|line| &line.cells[index]);
+            let mut cells = self.table.lines.iter().map(|line| &line.cells[index]);
             FACTORS.iter().any(|factor| factor.title == column.title) && cells.any(|cell| cell.ends_with('?'))
         };
         if names.into_iter().any(unstated) {
@@ -391,9 +336,8 @@ fn more_rounds(report: &Report) -> Option<usize> {
 }
 
 /// The lines without their cells.
-fn lines(report: &Report) -> Vec<Line> {
-    let of_row =
-        |row: &Row| Line { cells: Vec::new(), fault: row.fault.as_ref().map(Fault::line), whole: false };
+fn blank_lines(report: &Report) -> Vec<Line> {
+    let of_row = |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
     let of_failed =
         |failed: &Failed| Line { cells: Vec::new(), fault: Some(failed.fault.line()), whole: true };
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()

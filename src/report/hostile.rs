@@ -32,11 +32,8 @@ fn stretched() -> RunRecord {
 #[test]
 fn no_line_is_wider_than_the_table_whatever_engines_state() {
     for limit in [40, 44, 52, 60, 72, 80, 100, 132, 160] {
-        let text = seen(
-            &stretched(),
-            "table",
-            View { width: Some(limit), pairs: true, wall_time: true, resources: true },
-        );
+        let text =
+            seen(&stretched(), "table", Some(limit), View { pairs: true, wall_time: true, resources: true });
         for line in text.lines() {
             assert!(
                 crate::text::width(line) <= limit,

@@ -1,7 +1,7 @@
 //! Long names of engines and models, paths most of all, and what stands for them in a table.
 
 use super::Report;
-use super::grid::Room;
+use super::document::Room;
 use crate::text::{shorten_start, width};
 
 /// However much room there is, a label in a sentence is no longer.

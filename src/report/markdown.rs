@@ -1,81 +1,79 @@
-//! A table for README files and comments: GitHub's Markdown, with what explains it below.
+//! For README files and comments: GitHub's Markdown.
 
-use super::grid::{Cells, Column, Grid, Place, Room};
-use super::resources::sheet::Sheet;
-use super::verdicts::said::{Section, loosened};
-use super::wall_time::account::Account;
-use super::{Format, Report, View};
+use super::Format;
+use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Table};
+use super::verdicts::said::loosened;
 
-pub const FORMAT: Format = Format { name: "markdown", about: "for a README or a comment", render };
+pub const FORMAT: Format = Format {
+    name: "markdown",
+    about: "for a README or a comment",
+    for_people: true,
+    render: |content, _| Some(render(content)),
+};
 
-const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24 };
+const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24, gap: 0 };
 
-fn render(report: &Report, view: &View) -> Vec<u8> {
-    let grid = Grid::of(report, view, ROOM);
+fn render(content: &dyn Content) -> Vec<u8> {
+    let document = content.document(&|_| ROOM);
     let mut out = String::new();
-    for notice in &report.notices {
-        out.push_str(&format!("**{}**\n\n", escape(notice)));
-    }
-    let caption: Vec<String> = grid.caption.iter().map(|line| escape(line)).collect();
-    out.push_str(&caption.join("<br>\n"));
-    out.push_str("\n\n");
-    if report.rows.is_empty() {
-        out.push_str("Nothing was measured.\n\n");
-    }
-    table(&grid.cells, &mut out);
-    if !grid.verdicts.is_empty() {
-        let Section { heading, lines, remarks } = &grid.verdicts;
-        heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&loosened(line)))));
-        for line in lines.iter().chain(remarks) {
-            out.push_str(&format!("- {}\n", escape(&loosened(line))));
-        }
-        out.push('\n');
-    }
-    if view.wall_time {
-        let account = Account::of(report, ROOM);
-        account.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(line))));
-        table(&account.cells, &mut out);
-        account.legend.iter().for_each(|line| out.push_str(&format!("- {}\n", escape(line))));
-        out.push('\n');
-    }
-    if view.resources {
-        let sheet = Sheet::of(report, ROOM);
-        sheet.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(line))));
-        table(&sheet.cells, &mut out);
-        sheet.legend.iter().for_each(|line| out.push_str(&format!("- {}\n", escape(line))));
-        out.push('\n');
-    }
-    for explained in &grid.faults {
-        let fault = &explained.fault;
-        out.push_str(&format!("- {}: {}\n", escape(&explained.names.join("; ")), escape(&fault.line())));
-        for said in &fault.stderr {
-            out.push_str(&format!("  - {}\n", code(said)));
-        }
-        for hint in fault.hint.iter().flat_map(|hint| hint.lines()) {
-            out.push_str(&format!("  - hint: {}\n", code(hint)));
+    document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
+    for part in &document.parts {
+        match part {
+            Part::Notice(line) => out.push_str(&format!("**{}**\n\n", escape(line))),
+            Part::Caption(lines) => {
+                let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+                out.push_str(&format!("{}\n\n", lines.join("<br>\n")));
+            }
+            Part::Facts(facts) => {
+                for (label, fact) in facts {
+                    let label = if label.is_empty() { String::new() } else { format!("{}: ", escape(label)) };
+                    out.push_str(&format!("- {label}{}\n", escape(fact)));
+                }
+                out.push('\n');
+            }
+            Part::Heading(line) => out.push_str(&format!("{}\n\n", escape(line))),
+            Part::NoTable(why) => {
+                let (first, rest) = why.split_at(why.len().min(1));
+                out.push_str(&format!("{}{}.\n\n", first.to_uppercase(), escape(rest)));
+            }
+            Part::Table(drawn) => table(drawn, &mut out),
+            Part::List(items) => list(items, &mut out),
         }
     }
-    let warnings = grid.warnings.iter().map(|warning| format!("warning: {warning}"));
-    let notes = grid.notes.iter().map(|note| format!("note: {note}"));
-    for line in warnings.chain(notes).chain(grid.legend.iter().cloned()) {
-        out.push_str(&format!("- {}\n", escape(&line)));
-    }
-    out.into_bytes()
+    out.trim_end().bytes().chain(*b"\n").collect()
 }
 
-fn table(grid: &Cells, out: &mut String) {
-    if grid.lines.is_empty() {
-        return;
+fn list(list: &List, out: &mut String) {
+    list.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&loosened(line)))));
+    for item in &list.items {
+        match item {
+            Item::Listed(line) | Item::Plain(line) => {
+                out.push_str(&format!("- {}\n", escape(&loosened(line))))
+            }
+            Item::Explained(Explained { names, fault }) => {
+                out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&fault.line())));
+                for said in &fault.stderr {
+                    out.push_str(&format!("  - {}\n", code(said)));
+                }
+                for hint in fault.hint.iter().flat_map(|hint| hint.lines()) {
+                    out.push_str(&format!("  - hint: {}\n", code(hint)));
+                }
+            }
+        }
     }
-    let titles = grid.columns.iter().map(title);
-    row(titles, out);
-    let figures = grid.columns.iter().map(|column| match column.place {
+    out.push('\n');
+}
+
+fn table(table: &Table, out: &mut String) {
+    table.title.iter().for_each(|title| out.push_str(&format!("{}:\n\n", escape(title))));
+    row(table.columns.iter().map(title), out);
+    let figures = table.columns.iter().map(|column| match column.place {
         Place::Figure => "---:".to_string(),
         Place::Name | Place::Fact => "---".to_string(),
     });
     row(figures, out);
-    let figures_at = grid.columns.iter().position(|column| column.place == Place::Figure);
-    for line in &grid.lines {
+    let figures_at = table.columns.iter().position(|column| column.place == Place::Figure);
+    for line in &table.lines {
         let mut cells: Vec<String> = line.cells.iter().map(|cell| escape(cell)).collect();
         if let Some(fault) = &line.fault {
             // Markdown has no cells over several columns.
@@ -87,6 +85,8 @@ fn table(grid: &Cells, out: &mut String) {
         row(cells, out);
     }
     out.push('\n');
+    table.notes.iter().for_each(|line| out.push_str(&format!("- {}\n", escape(line))));
+    out.push_str(if table.notes.is_empty() { "" } else { "\n" });
 }
 
 fn title(column: &Column) -> String {
@@ -95,13 +95,13 @@ fn title(column: &Column) -> String {
     escape(&parts.join(" "))
 }
 
-pub fn row(cells: impl IntoIterator<Item = String>, out: &mut String) {
+fn row(cells: impl IntoIterator<Item = String>, out: &mut String) {
     let cells: Vec<String> = cells.into_iter().collect();
     out.push_str(&format!("| {} |\n", cells.join(" | ")));
 }
 
 /// Everything that Markdown or HTML would take for its own is an ordinary character again.
-pub fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
         if matches!(char, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '~' | '&') {

@@ -5,22 +5,30 @@
 
 mod build;
 mod caption;
-pub mod csv;
+pub mod compare;
+mod csv;
+pub mod document;
 mod engines;
+pub mod entries;
 mod extent;
 mod factors;
 mod grid;
-pub mod json;
+mod json;
 mod labels;
 mod limits;
-pub mod markdown;
+mod lines;
+pub mod machine_page;
+mod markdown;
 mod notes;
 mod outputs;
 mod resources;
 mod seen;
 mod table;
 mod verdicts;
+mod viewed;
 mod wall_time;
+
+use serde::Serialize;
 
 use crate::analysis::agreement::Unasked;
 use crate::analysis::effective::Doubt;
@@ -30,30 +38,32 @@ use crate::analysis::metric::share::Absent;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
+pub use document::Content;
 pub use extent::Extent;
 pub use outputs::Output;
 pub use resources::Resources;
 pub use resources::facts::FACTS;
 use stats::Summary;
 pub use verdicts::Verdicts;
+pub use viewed::Viewed;
 pub use wall_time::WallTime;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
-/// One way to render a report.
-#[derive(Debug)]
+/// One way to render whatever there is to show.
 pub struct Format {
     /// What `--format` takes; also how a file of it ends.
     pub name: &'static str,
     pub about: &'static str,
-    pub render: fn(&Report, &View) -> Vec<u8>,
+    /// Else for programs.
+    pub for_people: bool,
+    /// For a reader of so many columns, where that is known. `None` where it cannot show that.
+    pub render: fn(&dyn Content, Option<usize>) -> Option<Vec<u8>>,
 }
 
-/// What of a report its reader wants to see, and how much room there is. Formats for programs have everything always.
+/// What of a report its reader wants to see. Formats for programs have everything always.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// How many columns the reader has, where that is known.
-    pub width: Option<usize>,
     /// Verdicts on every pair, not on each engine against its reference alone.
     pub pairs: bool,
     /// Where the wall time went.
@@ -182,8 +192,8 @@ pub struct Failed {
     pub fault: Fault,
 }
 
-/// Why something was not measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Why something was not measured. JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fault {
     pub kind: String,
     pub when: String,
@@ -227,6 +237,12 @@ impl Fault {
         };
         format!("{}{when}: {}{times}", self.kind, self.message)
     }
+}
+
+/// As a reader of so many columns sees it.
+#[cfg(test)]
+pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
+    String::from_utf8((named(format).unwrap().render)(content, width).unwrap()).unwrap()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What engines put out, in the words of a report: a column where it varies, a line for what is not right, and nothing twice.
 
+use serde::Serialize;
+
 use super::seen::Seen;
 use super::{Report, Row};
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
@@ -11,11 +13,12 @@ pub const TITLE: &str = "output";
 /// Reasons that one line holds; JSON has all.
 const REASONS: usize = 2;
 
-/// What was found of the output of one row's engine.
-#[derive(Debug, Clone)]
+/// What was found of the output of one row's engine. JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, Serialize)]
 pub struct Output {
     /// The configuration's label.
     pub engine: String,
+    #[serde(flatten)]
     pub agreement: Agreement,
 }
 

@@ -8,98 +8,126 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use super::grid::{Cells, Column, Explained, Grid, Line, Place, Room};
-use super::resources::sheet::Sheet;
-use super::verdicts::said::{Section, loosened};
-use super::wall_time::account::Account;
-use super::{Format, Report, View};
+use super::Format;
+use super::document::{Column, Content, Explained, Item, Line, List, Long, Part, Place, Room, Table};
+use super::verdicts::said::loosened;
 use crate::text::{shorten, width, wrap};
 
-pub const FORMAT: Format = Format { name: "table", about: "for a terminal", render };
+pub const FORMAT: Format = Format {
+    name: "table",
+    about: "for a terminal",
+    for_people: true,
+    render: |content, reader| Some(render(content, content.width(reader))),
+};
 
-/// Where the reader's width is not known.
-const WIDTH: usize = 100;
 /// Lines of stderr that are shown under the table; the record has more.
 const STDERR_LINES: usize = 4;
-/// However narrow the terminal, a fault says at least so much.
-const LEAST_FAULT: usize = 12;
+/// However narrow the terminal, a fault says at least so much, and so does a cell that is shortened or wrapped.
+const LEAST: usize = 12;
 /// A longer version, device, dtype or case is shortened.
 const WORD: usize = 24;
 /// Title over two lines, then the unit.
 const HEADER: usize = 3;
+/// What the labels of facts take.
+const LABEL: usize = 14;
 
-fn render(report: &Report, view: &View) -> Vec<u8> {
-    let limit = view.width.unwrap_or(WIDTH).max(40);
-    let mut out = Vec::new();
-    for notice in &report.notices {
-        out.extend(wrap(&format!("note: {notice}"), limit, "  "));
+fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
+    let document = content.document(&|table| room(limit, table));
+    let (mut out, mut shortened) = (Vec::new(), Vec::new());
+    for part in document.parts {
+        let follows = matches!(part, Part::Notice(_) | Part::Caption(_)) || out.is_empty();
+        out.extend((!follows).then(String::new));
+        let said = |line: &String| wrap(line, limit, "  ");
+        match part {
+            Part::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
+            Part::Caption(lines) => out.extend(lines.iter().flat_map(said)),
+            Part::Facts(facts) => {
+                out.extend(facts.iter().flat_map(|(label, fact)| labelled(label, fact, limit)))
+            }
+            Part::Heading(line) => out.extend(said(&line)),
+            Part::NoTable(why) => out.push(why.into()),
+            Part::Table(table) => out.extend(draw(table, limit, &mut shortened)),
+            Part::List(list) => out.extend(written(&list, limit, &shortened)),
+        }
     }
-    let (grid, layout) = fit(limit, |room| Grid::of(report, view, room), |grid| &grid.cells);
-    for line in &grid.caption {
-        out.extend(wrap(line, limit, "  "));
-    }
-    if report.rows.is_empty() {
-        out.push(String::new());
-        out.push("nothing was measured".into());
-    }
-    let mut shortened = Vec::new();
-    out.extend(layout.draw_all(&grid.cells, limit, &mut shortened));
-    if !grid.verdicts.is_empty() {
-        let Section { heading, lines, remarks } = &grid.verdicts;
-        let lines = lines.iter().map(|line| format!("- {line}"));
-        let said = heading.iter().cloned().chain(lines).chain(remarks.iter().cloned());
-        let wrapped = said.flat_map(|line| wrap(&line, limit, "  ")).map(|line| loosened(&line));
-        out.extend(std::iter::once(String::new()).chain(wrapped));
-    }
-    if view.wall_time {
-        let (account, layout) = fit(limit, |room| Account::of(report, room), |account| &account.cells);
-        out.extend(Some(String::new()).filter(|_| !account.heading.is_empty()));
-        out.extend(account.heading.iter().flat_map(|line| wrap(line, limit, "  ")));
-        out.extend(layout.draw_all(&account.cells, limit, &mut Vec::new()));
-        out.extend(account.legend.iter().flat_map(|line| wrap(line, limit, "  ")));
-    }
-    if view.resources {
-        let (sheet, layout) = fit(limit, |room| Sheet::of(report, room), |sheet| &sheet.cells);
-        out.extend(Some(String::new()).filter(|_| !sheet.heading.is_empty()));
-        out.extend(sheet.heading.iter().flat_map(|line| wrap(line, limit, "  ")));
-        out.extend(layout.draw_all(&sheet.cells, limit, &mut Vec::new()));
-        out.extend(sheet.legend.iter().flat_map(|line| wrap(line, limit, "  ")));
-    }
-    out.push(String::new());
-    for explained in &grid.faults {
-        out.extend(explain(explained, limit, &shortened));
-    }
-    let warnings = grid.warnings.iter().map(|warning| format!("warning: {warning}"));
-    let notes = grid.notes.iter().map(|note| format!("note: {note}"));
-    let below = warnings.chain(notes).chain(grid.legend.iter().cloned());
-    out.extend(below.flat_map(|line| wrap(&line, limit, "  ")));
+    out.extend(document.summary.iter().flat_map(|line| wrap(line, limit, "  ")));
     out.join("\n").into_bytes().into_iter().chain(*b"\n").collect()
 }
 
-/// The first layout that fits; the last one always does, as far as anything can.
-fn fit<T>(limit: usize, make: impl Fn(Room) -> T, cells: impl Fn(&T) -> &Cells) -> (T, Layout) {
-    let layouts =
-        [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
-    for (versions, label, gap) in layouts {
-        let made = make(Room { versions, label, factors: true, word: WORD });
-        let layout = Layout::of(cells(&made), gap);
-        if layout.width(0..cells(&made).columns.len()) <= limit {
-            return (made, layout);
+fn labelled(label: &str, fact: &str, limit: usize) -> Vec<String> {
+    let lines = wrap(fact, limit.saturating_sub(LABEL), "").into_iter().enumerate();
+    let labelled = lines.map(|(index, line)| format!("{:LABEL$}{line}", if index == 0 { label } else { "" }));
+    labelled.map(|line| line.trim_end().to_string()).collect()
+}
+
+fn written(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
+    let said = |line: &str| wrap(line, limit, "  ").iter().map(|line| loosened(line)).collect::<Vec<_>>();
+    let items = list.items.iter().flat_map(|item| match item {
+        Item::Listed(line) => said(&format!("- {line}")),
+        Item::Plain(line) => said(line),
+        Item::Explained(explained) => explain(explained, limit, shortened),
+    });
+    list.heading.iter().flat_map(|line| said(line)).chain(items).collect()
+}
+
+fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
+    let table = fitted(table, limit);
+    let layout = Layout::within(&table, limit);
+    let mut out: Vec<String> =
+        table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
+    for (index, block) in layout.blocks.iter().enumerate() {
+        out.extend((index > 0).then(String::new));
+        out.extend(layout.draw(&table, block, limit, shortened));
+    }
+    out.extend(table.notes.iter().flat_map(|line| wrap(line, limit, "  ")));
+    out
+}
+
+/// With long cells shortened or wrapped.
+fn fitted(mut table: Table, limit: usize) -> Table {
+    let widest = |table: &Table, index: usize| {
+        let cells = table.lines.iter().map(|line| width(&line.cells[index]));
+        cells.chain([width(&table.columns[index].title)]).max().unwrap_or(0)
+    };
+    for index in 0..table.columns.len() {
+        let room = match table.columns[index].long {
+            Long::Whole => continue,
+            Long::Shortened => (limit / 5).max(LEAST),
+            Long::Wrapped => {
+                let others: usize = (0..index).map(|other| widest(&table, other) + table.gap).sum();
+                limit.saturating_sub(others).max(LEAST)
+            }
+        };
+        let wrapped = table.columns[index].long == Long::Wrapped;
+        for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
+            *cell = if wrapped { wrap(cell, room, "  ").join("\n") } else { shorten(cell, room) };
         }
     }
-    let broken = |factors, label: usize, word, gap| {
-        let label = label.min(28);
-        let made = make(Room { versions: true, label, factors, word });
-        let mut layout = Layout::of(cells(&made), gap);
-        layout.break_up(cells(&made), limit);
-        (made, layout)
+    table
+}
+
+/// The first room in which it fits; the last one always does, as far as anything can.
+fn room(limit: usize, make: &dyn Fn(Room) -> Table) -> Room {
+    let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
+    let mut whole = whole
+        .map(|(versions, label, gap)| Room { versions, label, factors: true, word: WORD, gap })
+        .into_iter();
+    let fits = |room: &Room| {
+        let table = make(*room);
+        Layout::of(&table).width(0..table.columns.len()) <= limit
     };
-    let word = (limit / 5).min(WORD);
-    [(WORD, 2), (word, 1)]
-        .into_iter()
-        .map(|(word, gap)| broken(true, limit / 4, word, gap))
-        .find(|(made, layout)| layout.widest(cells(made)) <= limit)
-        .unwrap_or_else(|| broken(false, limit * 3 / 10, word, 1))
+    let broken =
+        |factors, label: usize, word, gap| Room { versions: true, label: label.min(28), factors, word, gap };
+    let fits_broken = |room: &Room| {
+        let table = make(*room);
+        Layout::within(&table, limit).widest(&table) <= limit
+    };
+    let narrow =
+        [(WORD, 2), ((limit / 5).min(WORD), 1)].map(|(word, gap)| broken(true, limit / 4, word, gap));
+    whole
+        .find(fits)
+        .or_else(|| narrow.into_iter().find(fits_broken))
+        .unwrap_or_else(|| broken(false, limit * 3 / 10, (limit / 5).min(WORD), 1))
 }
 
 struct Layout {
@@ -111,26 +139,37 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(cells: &Cells, gap: usize) -> Self {
-        let mut widths: Vec<usize> = cells
+    fn of(table: &Table) -> Self {
+        let gap = table.gap;
+        let of_cell = |cell: &String| cell.lines().map(width).max().unwrap_or(0);
+        let mut widths: Vec<usize> = table
             .columns
             .iter()
             .enumerate()
             .map(|(index, column)| {
-                let written = cells.lines.iter().map(|line| width(&line.cells[index]));
+                let written = table.lines.iter().map(|line| of_cell(&line.cells[index]));
                 let own = if column.group.is_some() { 1 } else { 0 };
                 let titles = titles(column).into_iter().skip(own).map(|title| width(&title));
                 written.chain(titles).max().unwrap_or(0)
             })
             .collect();
         // The title of a group stands over all its columns: the last of them makes room for it.
-        for group in groups(cells, 0..cells.columns.len()) {
-            let title = cells.columns[group.start].group.map_or(0, width);
+        for group in groups(table, 0..table.columns.len()) {
+            let title = table.columns[group.start].group.map_or(0, width);
             let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
             widths[group.start] += title.saturating_sub(together);
         }
-        let names = cells.columns.iter().filter(|column| column.place == Place::Name).count();
+        let names = table.columns.iter().filter(|column| column.place == Place::Name).count();
         Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
+    }
+
+    /// Broken up where it is wider than that. A column that is wrapped has taken what room there is.
+    fn within(table: &Table, limit: usize) -> Self {
+        let mut layout = Self::of(table);
+        if table.columns.iter().all(|column| column.long != Long::Wrapped) {
+            layout.break_up(table, limit);
+        }
+        layout
     }
 
     fn width(&self, columns: Range<usize>) -> usize {
@@ -138,19 +177,19 @@ impl Layout {
     }
 
     /// Of the blocks, each with the names before it; a line that failed as a whole has to say why beside them.
-    fn widest(&self, cells: &Cells) -> usize {
+    fn widest(&self, table: &Table) -> usize {
         let names = self.width(0..self.names) + self.gap;
-        let whole = cells.lines.iter().any(|line| line.fault.is_some());
+        let whole = table.lines.iter().any(|line| line.fault.is_some());
         let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
-        names + blocks.chain(whole.then_some(LEAST_FAULT)).max().unwrap_or(0)
+        names + blocks.chain(whole.then_some(LEAST)).max().unwrap_or(0)
     }
 
     /// As many columns in each block as fit beside the names; a group is not torn apart.
-    fn break_up(&mut self, cells: &Cells, limit: usize) {
+    fn break_up(&mut self, table: &Table, limit: usize) {
         let names = self.width(0..self.names);
         let mut blocks = Vec::new();
         let mut start = self.names;
-        for unit in units(cells, self.names) {
+        for unit in units(table, self.names) {
             if unit.start > start && names + self.gap + self.width(start..unit.end) > limit {
                 blocks.push(start..unit.start);
                 start = unit.start;
@@ -160,18 +199,9 @@ impl Layout {
         self.blocks = blocks;
     }
 
-    fn draw_all(&self, cells: &Cells, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
-        let mut out = Vec::new();
-        for block in self.blocks.iter().filter(|_| !cells.lines.is_empty()) {
-            out.push(String::new());
-            out.extend(self.draw(cells, block, limit, shortened));
-        }
-        out
-    }
-
     fn draw(
         &self,
-        cells: &Cells,
+        table: &Table,
         block: &Range<usize>,
         limit: usize,
         shortened: &mut Vec<String>,
@@ -183,8 +213,8 @@ impl Layout {
             Some(_) => first,
             None => first || block.clone().any(|column| !line.cells[column].is_empty()),
         };
-        let lines: Vec<&Line> = cells.lines.iter().filter(shown).collect();
-        let faults = self.faults(cells, &columns, &lines, limit);
+        let lines: Vec<&Line> = table.lines.iter().filter(shown).collect();
+        let faults = self.faults(table, &columns, &lines, limit);
         let whole =
             faults.iter().filter_map(|fault| lines[fault.row].fault.as_ref().filter(|it| **it != fault.text));
         shortened.extend(whole.cloned());
@@ -193,7 +223,7 @@ impl Layout {
         let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
 
-        let mut records = self.records(cells, &columns, &lines);
+        let mut records = self.records(table, &columns, &lines);
         for fault in &faults {
             records[HEADER + fault.row][fault.at] = fault.text.clone();
         }
@@ -202,31 +232,31 @@ impl Layout {
             records[0][columns.len()] = " ".repeat(extra);
         }
         let last = records[0].len();
-        let mut table = Builder::from_iter(records).build();
-        table.with(Style::empty().horizontals([(HEADER, HorizontalLine::new('─'))]));
-        table.with(Padding::new(0, self.gap, 0, 0));
-        table.modify(Columns::new(columns.len() - 1..), Padding::zero());
+        let mut drawn = Builder::from_iter(records).build();
+        drawn.with(Style::empty().horizontals([(HEADER, HorizontalLine::new('─'))]));
+        drawn.with(Padding::new(0, self.gap, 0, 0));
+        drawn.modify(Columns::new(columns.len() - 1..), Padding::zero());
         for (index, &column) in columns.iter().enumerate() {
-            let alignment = if cells.columns[column].text { Alignment::left() } else { Alignment::right() };
-            table.modify(Columns::one(index), alignment);
+            let alignment = if table.columns[column].text { Alignment::left() } else { Alignment::right() };
+            drawn.modify(Columns::one(index), alignment);
         }
-        for group in groups(cells, block.clone()) {
+        for group in groups(table, block.clone()) {
             let title = Cell::new(0, self.names + group.start - block.start);
-            table.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
+            drawn.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
         }
         for fault in faults {
             let cell = Cell::new(HEADER + fault.row, fault.at);
-            table.modify(cell, Span::column((last - fault.at) as isize));
-            table.modify(cell, Alignment::left()).modify(cell, Padding::zero());
+            drawn.modify(cell, Span::column((last - fault.at) as isize));
+            drawn.modify(cell, Alignment::left()).modify(cell, Padding::zero());
         }
-        let drawn = table.to_string();
-        drawn.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(String::from).collect()
+        let text = drawn.to_string();
+        text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(String::from).collect()
     }
 
     /// The header's lines and the cells, a case named on its first line only.
-    fn records(&self, cells: &Cells, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
+    fn records(&self, table: &Table, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
         let header = (0..HEADER).map(|title| {
-            columns.iter().map(|&column| titles(&cells.columns[column])[title].clone()).collect()
+            columns.iter().map(|&column| titles(&table.columns[column])[title].clone()).collect()
         });
         let mut records: Vec<Vec<String>> = header.collect();
         let mut case: Option<&String> = None;
@@ -242,17 +272,17 @@ impl Layout {
     }
 
     /// Where faults stand and what there is room for.
-    fn faults(&self, cells: &Cells, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
-        let is_figure = |column: &usize| cells.columns[*column].place == Place::Figure;
+    fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
+        let is_figure = |column: &usize| table.columns[*column].place == Place::Figure;
         // Without a figure in any row the last column gives way.
         let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
             let least = self.names.min(columns.len() - 1);
             let room = |at: usize| limit.saturating_sub(self.start_of(columns, at));
             // Where it has no room beside the facts it stands in their place.
-            let figures = (least..=figures_at).rev().find(|&at| room(at) >= LEAST_FAULT);
+            let figures = (least..=figures_at).rev().find(|&at| room(at) >= LEAST);
             let at = figures.filter(|_| !line.whole).unwrap_or(least);
-            let room = room(at).max(LEAST_FAULT);
+            let room = room(at).max(LEAST);
             Some(Placed { row, at, text: shorten(line.fault.as_ref()?, room) })
         });
         placed.collect()
@@ -285,19 +315,19 @@ fn titles(column: &Column) -> [String; HEADER] {
 }
 
 /// The ranges of columns, within these, that stand under one title.
-fn groups(cells: &Cells, columns: Range<usize>) -> Vec<Range<usize>> {
-    let in_group = |range: &Range<usize>| cells.columns[range.start].group.is_some();
-    let units = units(cells, columns.start).into_iter();
+fn groups(table: &Table, columns: Range<usize>) -> Vec<Range<usize>> {
+    let in_group = |range: &Range<usize>| table.columns[range.start].group.is_some();
+    let units = units(table, columns.start).into_iter();
     units.filter(in_group).filter(|range| range.end <= columns.end).collect()
 }
 
 /// Columns that stay together, from `start` on: a group, or one alone.
-fn units(cells: &Cells, start: usize) -> Vec<Range<usize>> {
+fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
     let mut units: Vec<Range<usize>> = Vec::new();
-    for index in start..cells.columns.len() {
-        let group = cells.columns[index].group;
+    for index in start..table.columns.len() {
+        let group = table.columns[index].group;
         match units.last_mut() {
-            Some(last) if group.is_some() && cells.columns[last.start].group == group => last.end = index + 1,
+            Some(last) if group.is_some() && table.columns[last.start].group == group => last.end = index + 1,
             _ => units.push(index..index + 1),
         }
     }

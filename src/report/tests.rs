@@ -7,11 +7,12 @@ use super::*;
 use crate::record::{Entry, RunRecord};
 
 pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
-    seen(record, format, View { width: Some(width), ..View::default() })
+    seen(record, format, Some(width), View::default())
 }
 
-pub(super) fn seen(record: &RunRecord, format: &str, view: View) -> String {
-    String::from_utf8((named(format).unwrap().render)(&Report::of(record), &view)).unwrap()
+pub(super) fn seen(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
+    let report = &Report::of(record);
+    shown(&Viewed { report, view }, format, width)
 }
 
 fn default_suite() -> RunRecord {
@@ -347,8 +348,8 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 
 #[test]
 fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
-    let view = View { width: Some(80), pairs: false, wall_time: true, resources: false };
-    let text = seen(&default_suite(), "table", view);
+    let view = View { wall_time: true, ..View::default() };
+    let text = seen(&default_suite(), "table", Some(80), view);
     assert!(text.lines().all(|line| crate::text::width(line) <= 80), "{text}");
     let account = text.split_once("wall time from the start").unwrap().1;
     let rows: Vec<&str> =
@@ -361,7 +362,7 @@ fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
     }
     assert!(rows[11].trim_start().starts_with("beacon"), "{text}");
     assert!(!text.contains("compile"), "no engine says that it compiles: {text}");
-    let markdown = seen(&default_suite(), "markdown", view);
+    let markdown = seen(&default_suite(), "markdown", None, view);
     assert!(markdown.contains("| case | engine | spawn ms | import ms | weights ms |"), "{markdown}");
     assert!(!rendered(&default_suite(), "table", 80).contains("wall time"));
 }

@@ -5,6 +5,8 @@ pub mod said;
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 pub use calibration::{Calibration, Lacking};
 
 use super::seen::Seen;
@@ -55,8 +57,8 @@ pub struct Judged {
     pub sentence: String,
 }
 
-/// The geometric mean of an engine's headline ratios over all workloads.
-#[derive(Debug, Clone, PartialEq)]
+/// The geometric mean of an engine's headline ratios over all workloads. JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     pub engine: String,
     pub against: String,

@@ -1,7 +1,7 @@
 //! What the orchestrator itself costs, measured each time with the null engine through the same conversation that every
 //! engine gets. No figure here is a constant.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use protocol::{Generate, Load};
+use serde::Serialize;
 
-use crate::analysis::metric::Unit;
 use crate::record;
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
@@ -22,7 +22,7 @@ pub struct Overhead {
 }
 
 /// One cost, over several measurements.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Figure {
     pub name: &'static str,
     pub about: &'static str,
@@ -67,25 +67,6 @@ impl Overhead {
             anyhow::Ok(figures)
         })?;
         Ok(Self { figures })
-    }
-
-    /// Plain text, for a person.
-    pub fn show(&self) -> String {
-        let mut text = String::from(
-            "what `orchestrate` itself costs, measured now with an engine that does nothing\n\n",
-        );
-        let row = |text: &mut String, cells: [&str; 4]| {
-            let [name, n, median, p95] = cells;
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name:<22}{n:>6}{median:>12}{p95:>12}");
-        };
-        row(&mut text, ["", "n", "median", "p95"]);
-        for Figure { name, about, n, median_ns, p95_ns } in &self.figures {
-            let show = |ns: &f64| Unit::Nanoseconds.show(*ns);
-            row(&mut text, [name, &n.to_string(), &show(median_ns), &show(p95_ns)]);
-            let _ = writeln!(text, "    {about}");
-        }
-        text
     }
 }
 
@@ -299,15 +280,6 @@ mod tests {
         let figure = Figure::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
         assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
         assert!(Figure::of("x", "y", Vec::new()).is_err());
-    }
-
-    #[test]
-    fn figures_are_shown_under_their_heads() {
-        let overhead =
-            Overhead { figures: vec![Figure::of("request", "a request", vec![2e3, 4e3]).unwrap()] };
-        let shown = overhead.show();
-        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert!(shown.contains("request") && shown.contains("    a request"), "{shown}");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use serde::Serialize;
+
 use super::matching::Matching;
 use super::series::workloads;
 use crate::analysis::metric::output_tokens;
@@ -14,8 +16,8 @@ use crate::text::{self, shorten};
 /// Longer values, prompts most of all, are shortened in a sentence.
 const LONGEST: usize = 60;
 
-/// What differs that must not.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What differs that must not. JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub what: String,
     pub base: String,

@@ -2,6 +2,8 @@
 
 mod changes;
 
+use serde::Serialize;
+
 use crate::analysis::metric::Metric;
 use crate::record::{End, KnownFloor, RunRecord};
 use crate::text;
@@ -42,8 +44,8 @@ pub enum Standing {
     Open,
 }
 
-/// A record, as a judgement names it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A record, as a judgement names it. JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Side {
     /// What the user calls it: a path, or the name of a baseline; its record's name until somebody knows better.
     pub name: String,

@@ -11,7 +11,6 @@ pub mod judgement;
 pub mod matching;
 pub mod sentence;
 pub mod series;
-pub mod show;
 #[cfg(test)]
 pub mod specimen;
 pub mod within;

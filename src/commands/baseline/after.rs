@@ -7,24 +7,25 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{Refused, Saved, save};
-use crate::analysis::compare::{Judgement, show};
+use crate::analysis::compare::Judgement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest, of_standing};
 use crate::commands::output;
 use crate::record::Recorder;
+use crate::report;
 use crate::shell::this_program;
 
 /// A judgement within the report for programs: what `compare --format json` gives, or why there is none.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Document<'a> {
-    Judged(Box<show::json::Document<'a>>),
+    Judged(Box<report::compare::Entry<'a>>),
     Refused { refused: String },
 }
 
 pub fn document(judged: &Result<Judgement>) -> Document<'_> {
     match judged {
-        Ok(judgement) => Document::Judged(Box::new(show::json::document(judgement))),
+        Ok(judgement) => Document::Judged(Box::new(report::compare::entry(judgement))),
         Err(refused) => Document::Refused { refused: format!("{refused:#}") },
     }
 }
@@ -70,12 +71,13 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
         }
     };
     // What a program reads on stdout is one document, which for JSON has the judgement in it.
-    let read_by_people = ["table", "markdown"].contains(&arguments.view.format.as_str());
-    if read_by_people && arguments.json.as_deref() != Some(Path::new("-")) {
-        let shown = show::render(&judgement, &arguments.view.format, output::width());
-        output::print(&[b"\n", shown.as_slice()].concat())?;
+    let format = &arguments.view.format;
+    let for_people = report::named(format).is_some_and(|format| format.for_people);
+    if for_people && arguments.json.as_deref() != Some(Path::new("-")) {
+        output::print(&[b"\n".to_vec(), output::rendered(&judgement, format)?].concat())?;
     } else {
-        say(String::from_utf8_lossy(&show::render(&judgement, "table", None)).trim_end());
+        let shown = (report::FORMATS[0].render)(&judgement, None).unwrap_or_default();
+        say(String::from_utf8_lossy(&shown).trim_end());
     }
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }

@@ -21,7 +21,9 @@ use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Order, Plan};
+use crate::report::Content;
 use crate::shell::Usage;
+use table::Floors;
 
 pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     refuse_what_does_nothing(&arguments)?;
@@ -46,12 +48,12 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
         floors.iter().filter(|it| it.paired.blocks() >= KEPT_FROM).cloned().collect();
     let kept = keep(&record.header.machine, &worth_keeping);
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    let floors = Floors { record, floors: &floors, kept: kept.as_deref().ok() };
     if !to_stdout {
-        output::print(table::table(record, &floors, kept.as_deref().ok()).as_bytes())?;
+        output::show(&floors, &arguments.view.format)?;
     }
     if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&floors)? + "\n";
-        output::write(text.as_bytes(), path)?;
+        output::write(&floors.json(), path)?;
     }
     kept?;
     Ok(experiment::exit_code(record, end?, &arguments.selection()))
@@ -89,6 +91,7 @@ fn refuse_what_does_nothing(arguments: &RunArgs) -> Result<()> {
         ("--save-baseline", baseline.save_baseline.is_some(), "a calibration is kept for the machine"),
         ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
         ("--pairs", view.pairs, "there is nothing to compare"),
+        ("--resources", view.resources, "`orchestrate report --resources RECORD` shows it"),
         ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` shows it"),
     ];
     match given.into_iter().find(|(_, given, _)| *given) {

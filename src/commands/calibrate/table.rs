@@ -1,83 +1,87 @@
-//! Floors as a table for people, 80 columns at most. Pure.
+//! Floors, to be shown in every format. Pure.
 
 use crate::analysis::floors::{KEPT_FROM, Known};
 use crate::analysis::metric::{self, Shown};
 use crate::record::RunRecord;
-use crate::text::{line, shorten_start, width, wrap};
+use crate::report::Content;
+use crate::report::document::{Column, Document, Fit, Line, Lines, List, Named, Part, Table, json_bytes};
+use crate::text::{line, shorten_start};
 use stats::Floor;
 
-const COLUMNS: [&str; 6] = ["engine", "case", "metric", "paired", "between", "blocks"];
-const WIDTH: usize = 80;
-/// What the other columns leave at their widest.
+/// What the other columns leave of eighty at their widest.
 const LONGEST_ENGINE: usize = 26;
 
-/// `kept`: where; empty if nowhere.
-pub fn table(record: &RunRecord, floors: &[Known], kept: Option<&str>) -> String {
-    let mut lines = vec!["the smallest change that can be seen here:".to_string(), String::new()];
-    let rows = rows(record, floors);
-    if rows.is_empty() {
-        return "nothing was measured beside itself, so nothing is known of the noise here\n".into();
-    }
-    let widths: Vec<usize> = (0..COLUMNS.len())
-        .map(|column| {
-            rows.iter().map(|row| width(&row[column])).chain([COLUMNS[column].len()]).max().unwrap_or(0)
-        })
-        .collect();
-    lines.push(written(&COLUMNS.map(String::from), &widths));
-    let mut before: Option<&[String; 6]> = None;
-    for row in &rows {
-        let mut row_shown = row.clone();
-        // What a row repeats of the one above it is not said again.
-        if let Some(before) = before.filter(|before| before[0] == row[0]) {
-            row_shown[0].clear();
-            if before[1] == row[1] {
-                row_shown[1].clear();
-            }
-        }
-        before = Some(row);
-        lines.push(written(&row_shown, &widths));
-    }
-    lines.push(String::new());
-    for note in notes(floors, kept) {
-        lines.extend(wrap(&note, WIDTH, "  "));
-    }
-    lines.join("\n") + "\n"
+pub struct Floors<'a> {
+    pub record: &'a RunRecord,
+    pub floors: &'a [Known],
+    /// Where; empty if nowhere.
+    pub kept: Option<&'a str>,
 }
 
-fn rows(record: &RunRecord, floors: &[Known]) -> Vec<[String; 6]> {
-    let plan = &record.header.plan;
-    let mut rows = Vec::new();
-    for known in floors {
-        let key = &known.key;
+impl Content for Floors<'_> {
+    fn document(&self, _: Fit) -> Document {
+        let lines: Vec<Line> = self.floors.iter().filter_map(|known| self.line(known)).collect();
+        if lines.is_empty() {
+            let nothing = "nothing was measured beside itself, so nothing is known of the noise here";
+            return Document { parts: vec![Part::NoTable(nothing)], summary: None };
+        }
+        let figures = ["paired", "between", "blocks"].map(|title| Column::figure(title, ""));
+        let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(figures).collect();
+        let parts = vec![
+            Part::Heading("the smallest change that can be seen here:".into()),
+            Part::Table(Table { columns, lines, gap: 2, ..Table::default() }),
+            Part::List(List::plain(notes(self.floors, self.kept))),
+        ];
+        Document { parts, summary: None }
+    }
+
+    /// As shares: 0.02 is 2 %.
+    fn lines(&self) -> Option<Lines> {
+        let share = |floor: Floor| floor.log_ratio().exp_m1();
+        let line = |known: &Known| -> Vec<Named> {
+            vec![
+                ("record", (&known.record).into()),
+                ("engine", self.label(known).as_str().into()),
+                ("case", line(&known.key.workload).as_str().into()),
+                ("metric", (&known.key.metric).into()),
+                ("paired", share(known.paired).into()),
+                ("between", known.between.map(share).into()),
+                ("blocks", known.paired.blocks().into()),
+            ]
+        };
+        let columns = &["record", "engine", "case", "metric", "paired", "between", "blocks"];
+        Some(Lines { columns, lines: self.floors.iter().map(line).collect() })
+    }
+
+    fn json(&self) -> Vec<u8> {
+        json_bytes(&self.floors)
+    }
+}
+
+impl Floors<'_> {
+    fn label(&self, known: &Known) -> String {
+        let plan = &self.record.header.plan;
+        line(plan.configurations.get(known.configuration).map_or(&known.key.engine, |it| &it.label))
+    }
+
+    /// None of a metric that its case is not about.
+    fn line(&self, known: &Known) -> Option<Line> {
+        let (plan, key) = (&self.record.header.plan, &known.key);
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
         let headline = case.and_then(|case| metric::headline(plan, &case.workload));
-        let Some(metric) = metric::named(&key.metric) else { continue };
+        let metric = metric::named(&key.metric)?;
         if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.name != metric.name) {
-            continue;
+            return None;
         }
-        let label = plan.configurations.get(known.configuration).map_or(&key.engine, |it| &it.label);
-        rows.push([
-            shorten_start(&line(label), LONGEST_ENGINE),
+        Some(Line::of(vec![
+            shorten_start(&self.label(known), LONGEST_ENGINE),
             line(&key.workload),
             metric.title.to_string(),
             percent(known.paired),
             known.between.map_or_else(|| "n/a".into(), percent),
             known.paired.blocks().to_string(),
-        ]);
+        ]))
     }
-    rows
-}
-
-fn written(row: &[String; 6], widths: &[usize]) -> String {
-    let mut line = String::new();
-    for (column, cell) in row.iter().enumerate() {
-        let blank = " ".repeat(widths[column].saturating_sub(width(cell)));
-        // Numbers end where numbers above them end.
-        let cell = if column < 3 { format!("{cell}{blank}") } else { format!("{blank}{cell}") };
-        line.push_str(if column == 0 { "" } else { "  " });
-        line.push_str(&cell);
-    }
-    line.trim_end().to_string()
 }
 
 fn percent(floor: Floor) -> String {
@@ -114,6 +118,8 @@ mod tests {
     use super::*;
     use crate::analysis::compare::specimen;
     use crate::analysis::floors;
+    use crate::report;
+    use crate::text::width;
 
     fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
         let asked = specimen::asked(engines, &["default"]);
@@ -128,7 +134,9 @@ mod tests {
                 }
             }
         }
-        table(&record, &floors::floors_of(&record), kept)
+        let floors = floors::floors_of(&record);
+        let floors = Floors { record: &record, floors: &floors, kept };
+        report::shown(&floors, "table", Some(80))
     }
 
     #[test]

@@ -5,63 +5,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
 use crate::analysis::metric::{Known, Scale, Unit};
-use crate::report::grid::{Cells, Column, Line, Place, Room};
-use crate::report::labels::Labels;
+use crate::report::document::{Column, Fit, Part, Table};
+use crate::report::viewed::beside;
 use crate::report::{Report, Row};
-use crate::text::shorten;
 use crate::text::three_digits;
 
-pub struct Sheet {
-    pub heading: Vec<String>,
-    pub cells: Cells,
-    pub legend: Vec<String>,
-}
-
-impl Sheet {
-    pub fn of(report: &Report, room: Room) -> Self {
-        // Labels tell rows apart that differ in a factor alone.
-        let room = Room { factors: false, ..room };
-        let labels = Labels::of(report, room);
-        let rows: Vec<(&Row, &Resources)> = report
-            .rows
-            .iter()
-            .filter(|row| row.fault.is_none())
-            .filter_map(|row| Some((row, row.resources.as_ref()?)))
-            .collect();
-        if rows.is_empty() {
-            return Self { heading: Vec::new(), cells: Cells::default(), legend: Vec::new() };
-        }
-        let scale_of = |of: fn(Counts) -> bool, unit: Unit| {
-            let facts = || FACTS.iter().filter(move |fact| of(fact.counts));
-            Scale::of(unit, rows.iter().flat_map(|(_, it)| facts().filter_map(|fact| (fact.of)(it))))
-        };
-        let bytes = scale_of(Counts::is_bytes, Unit::Bytes);
-        let joules = scale_of(Counts::is_joules, Unit::Joules);
-        let scale = |counts: Counts| match counts {
-            Counts::Bytes | Counts::GpuBytes => bytes,
-            Counts::Joules | Counts::GpuJoules => joules,
-            Counts::Plain(symbol) | Counts::Gpu(symbol) => Scale { divisor: 1.0, symbol },
-        };
-        // What nobody knows in any row is said once.
-        let known = |fact: &&(&str, &Fact)| rows.iter().any(|(_, it)| (fact.1.of)(it).is_some());
-        let titled: Vec<(&str, &Fact)> = FACTS.iter().filter_map(|fact| Some((fact.title?, fact))).collect();
-        let (facts, unknown): (Vec<&(&str, &Fact)>, Vec<_>) = titled.iter().partition(known);
-        let mut columns = vec![named("case"), named("engine")];
-        columns.extend(facts.iter().map(|(title, fact)| figure(title, scale(fact.counts))));
-        let lines = rows.iter().map(|(row, resources)| {
-            let engine = labels.short(&room.name_of(&row.engine));
-            let mut cells = vec![shorten(&row.case.label, room.word), engine];
-            cells.extend(facts.iter().map(|(_, fact)| match (fact.of)(resources) {
-                Some(value) => written(value, fact.counts, scale(fact.counts)),
-                None => "n/a".into(),
-            }));
-            Line { cells, fault: None, whole: false }
-        });
-        let lines = lines.collect();
-        let mut legend = legend(&unknown);
-        legend.extend(of_gpus(&rows));
-        Self { heading: vec!["what each case needed:".into()], cells: Cells { columns, lines }, legend }
+/// None where nothing was measured.
+pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {
+    let measured = report.rows.iter().filter(|row| row.fault.is_none());
+    let rows: Vec<(&Row, &Resources)> =
+        measured.filter_map(|row| Some((row, row.resources.as_ref()?))).collect();
+    if rows.is_empty() {
+        return Vec::new();
     }
+    let scale_of = |of: fn(Counts) -> bool, unit: Unit| {
+        let facts = || FACTS.iter().filter(move |fact| of(fact.counts));
+        Scale::of(unit, rows.iter().flat_map(|(_, it)| facts().filter_map(|fact| (fact.of)(it))))
+    };
+    let bytes = scale_of(Counts::is_bytes, Unit::Bytes);
+    let joules = scale_of(Counts::is_joules, Unit::Joules);
+    let scale = |counts: Counts| match counts {
+        Counts::Bytes | Counts::GpuBytes => bytes,
+        Counts::Joules | Counts::GpuJoules => joules,
+        Counts::Plain(symbol) | Counts::Gpu(symbol) => Scale { divisor: 1.0, symbol },
+    };
+    // What nobody knows in any row is said once.
+    let known = |fact: &&(&str, &Fact)| rows.iter().any(|(_, it)| (fact.1.of)(it).is_some());
+    let titled: Vec<(&str, &Fact)> = FACTS.iter().filter_map(|fact| Some((fact.title?, fact))).collect();
+    let (facts, unknown): (Vec<&(&str, &Fact)>, Vec<_>) = titled.iter().partition(known);
+    let cells = |resources: &Resources| {
+        let cell = |(_, fact): &&(&str, &Fact)| match (fact.of)(resources) {
+            Some(value) => written(value, fact.counts, scale(fact.counts)),
+            None => "n/a".into(),
+        };
+        facts.iter().map(cell).collect()
+    };
+    let make = |room| {
+        let columns = facts.iter().map(|(title, fact)| Column::figure(title, scale(fact.counts).symbol));
+        beside(report, room, &rows, columns.collect(), cells)
+    };
+    let mut notes = legend(&unknown);
+    notes.extend(of_gpus(&rows));
+    let table = Table { notes, ..make(fit(&make)) };
+    vec![Part::Heading("what each case needed:".into()), Part::Table(table)]
 }
 
 fn written(value: f64, counts: Counts, scale: Scale) -> String {
@@ -118,12 +104,4 @@ fn of_gpus(rows: &[(&Row, &Resources)]) -> Vec<String> {
         format!("{what}: {}", engines.into_iter().collect::<Vec<_>>().join(", "))
     };
     said.into_iter().map(written).collect()
-}
-
-fn named(title: &str) -> Column {
-    Column { title: title.into(), group: None, unit: "", place: Place::Name, text: true }
-}
-
-fn figure(title: &str, scale: Scale) -> Column {
-    Column { title: title.into(), group: None, unit: scale.symbol, place: Place::Figure, text: false }
 }

@@ -109,8 +109,8 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
 #[test]
 fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     let record = on_a_gpu(Some(3_000_000_000));
-    let view = View { width: Some(80), resources: true, ..View::default() };
-    let table = rendered(&record, "table", view);
+    let view = View { resources: true, ..View::default() };
+    let table = rendered(&record, "table", Some(80), view);
     assert!(table.lines().all(|line| text::width(line) <= 80), "{table}");
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     for said in [
@@ -119,7 +119,7 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     ] {
         assert!(words.contains(said), "{said}: {table}");
     }
-    let markdown = rendered(&record, "markdown", View { resources: true, ..View::default() });
+    let markdown = rendered(&record, "markdown", None, View { resources: true, ..View::default() });
     for title in [
         "device memory",
         "device whole",
@@ -130,7 +130,8 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     ] {
         assert!(markdown.contains(&format!("| {title}")), "{title}: {markdown}");
     }
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", View::default())).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&rendered(&record, "json", None, View::default())).unwrap();
     let case = json["cases"]
         .as_array()
         .unwrap()
@@ -146,7 +147,7 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&found[name], value, "{name}: {found}");
     }
-    let csv = rendered(&record, "csv", View::default());
+    let csv = rendered(&record, "csv", None, View::default());
     for line in [
         "resources.device_processes,bytes,",
         "resources.device_growth,bytes,",
@@ -160,8 +161,7 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
 
 #[test]
 fn a_driver_that_names_no_process_leaves_the_growth_of_the_device_and_the_legend_says_so() {
-    let text =
-        rendered(&on_a_gpu(None), "table", View { width: Some(80), resources: true, ..View::default() });
+    let text = rendered(&on_a_gpu(None), "table", Some(80), View { resources: true, ..View::default() });
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("as the whole device grew since before the launch"), "{text}");
     let report = Report::of(&on_a_gpu(None));
@@ -186,8 +186,8 @@ fn the_look_of_the_pass_speaks_for_the_case_in_all_its_launches() {
 
 #[test]
 fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_unknown() {
-    let view = |resources| View { width: Some(80), resources, ..View::default() };
-    let text = rendered(&looked_at(), "table", view(true));
+    let view = |resources| View { resources, ..View::default() };
+    let text = rendered(&looked_at(), "table", Some(80), view(true));
     assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
     let (_, sheet) = text.split_once("what each case needed:").unwrap();
     let rows: Vec<Vec<&str>> = sheet.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -200,15 +200,15 @@ fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_un
         !sheet.contains("no counter could be read") && sheet.contains("in every row: all of GPUs"),
         "{text}"
     );
-    assert!(!rendered(&looked_at(), "table", view(false)).contains("what each case needed"));
-    let markdown = rendered(&looked_at(), "markdown", view(true));
+    assert!(!rendered(&looked_at(), "table", Some(80), view(false)).contains("what each case needed"));
+    let markdown = rendered(&looked_at(), "markdown", None, view(true));
     assert!(markdown.contains("| case | engine | peak memory MB | memory anonymous MB |"), "{markdown}");
 }
 
 #[test]
 fn without_counters_the_table_has_no_column_of_them_and_says_so() {
     let record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-    let text = rendered(&record, "table", View { width: Some(100), resources: true, ..View::default() });
+    let text = rendered(&record, "table", Some(100), View { resources: true, ..View::default() });
     let (_, sheet) = text.split_once("what each case needed:").unwrap();
     let (table, _) = sheet.split_once("memory counts").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
@@ -220,7 +220,7 @@ fn without_counters_the_table_has_no_column_of_them_and_says_so() {
 #[test]
 fn programs_get_it_always_and_what_is_unknown_is_null_or_empty() {
     let json: serde_json::Value =
-        serde_json::from_str(&rendered(&looked_at(), "json", View::default())).unwrap();
+        serde_json::from_str(&rendered(&looked_at(), "json", None, View::default())).unwrap();
     let of = |engine: &str| {
         let cases = json["cases"].as_array().unwrap().iter();
         let mut found = cases.filter(|case| case["case"] == "decode" && case["engine"]["name"] == engine);
@@ -229,7 +229,7 @@ fn programs_get_it_always_and_what_is_unknown_is_null_or_empty() {
     assert!(of("beacon")["gpu_percent"].is_null());
     assert_eq!(of("patient-original")["gpu_percent"], serde_json::Value::Null);
     assert_eq!(of("patient-original")["idle_watts"], 5.0);
-    let csv = rendered(&looked_at(), "csv", View::default());
+    let csv = rendered(&looked_at(), "csv", None, View::default());
     assert!(csv.lines().any(|line| line.contains("resources.idle_power,W,")), "{csv}");
     assert!(csv.lines().any(|line| line.contains("joules_per_token,J,")), "{csv}");
 }

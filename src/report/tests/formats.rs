@@ -94,7 +94,7 @@ fn formats_are_found_by_name() {
 fn every_format_tells_what_asking_costs_by_itself() {
     let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for format in FORMATS {
-        let page = String::from_utf8((format.render)(&Report::of(&record), &View::default())).unwrap();
+        let page = rendered(&record, format.name, 100);
         assert!(!page.contains("orchestrate itself") && !page.contains("overhead."), "{page}");
     }
     record.overhead = Some(Overhead { request_ns: 18_100, streamed_token_ns: 5_230, requests: 50 });
@@ -104,8 +104,7 @@ fn every_format_tells_what_asking_costs_by_itself() {
         ("csv", ",orchestrate,0.1.0,,,,,warm,overhead.request,ns,50,1,18100,"),
         ("json", "\"request_ns\": 18100"),
     ] {
-        let page = (named(format).unwrap().render)(&Report::of(&record), &View::default());
-        let page = String::from_utf8(page).unwrap();
+        let page = rendered(&record, format, 100);
         assert!(page.contains(told), "{format}: {page}");
     }
 }

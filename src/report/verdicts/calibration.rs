@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::line;
 use crate::analysis::metric;
 use crate::plan::scenario::SUITES;
@@ -22,7 +24,8 @@ pub struct Calibration {
     pub remedy: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// JSON has it as it stands: add, never rename.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lacking {
     pub engine: String,
     /// Workloads' labels; none where all that were measured are meant.

@@ -81,7 +81,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let record = measured(&Asked { reference: names[0].into(), ..asked(&names) }, &engines);
     let lines = |pairs| {
-        let text = seen(&record, "table", View { width: Some(80), pairs, wall_time: true, resources: true });
+        let text = seen(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
         assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
         text.lines().filter(|line| line.starts_with("- `")).count()
     };
@@ -91,7 +91,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
 #[test]
 fn every_pair_is_named_by_both_its_sides() {
     let record = of_all_kinds(&decoding(&ALL));
-    let text = seen(&record, "table", View { width: Some(120), pairs: true, ..View::default() });
+    let text = seen(&record, "table", Some(120), View { pairs: true, ..View::default() });
     assert!(text.contains("- `beacon` decodes 11.0 times as fast as `equal` ["), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
 }

@@ -1,68 +1,52 @@
 //! The account of wall time as columns and cells, whose figures add up as they are printed.
 
-use super::{PARTS, Part, WallTime};
+use super::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
-use crate::report::grid::{Cells, Column, Line, Place, Room};
+use crate::report::document::{Column, Fit, Part, Room, Table};
 use crate::report::labels::Labels;
+use crate::report::viewed::beside;
 use crate::report::{Report, Row};
-use crate::text::shorten;
-
-pub struct Account {
-    pub heading: Vec<String>,
-    pub cells: Cells,
-    pub legend: Vec<String>,
-}
 
 /// What is left when all parts are taken from the total.
 const REST: &str = "rest";
 
-impl Account {
-    pub fn of(report: &Report, room: Room) -> Self {
-        // Labels tell rows apart that differ in a factor alone.
-        let room = Room { factors: false, ..room };
-        let labels = Labels::of(report, room);
-        let rows: Vec<(&Row, &WallTime)> = report
-            .rows
-            .iter()
-            .filter(|row| row.fault.is_none())
-            .filter_map(|row| Some((row, row.wall_time.as_ref()?)))
-            .collect();
-        if rows.is_empty() {
-            return Self { heading: Vec::new(), cells: Cells::default(), legend: Vec::new() };
-        }
-        let scale = Scale::of(Unit::Nanoseconds, rows.iter().map(|(_, wall_time)| wall_time.total_ns as f64));
-        let parts: Vec<Part> =
-            PARTS.into_iter().filter(|part| rows.iter().any(|(_, it)| it.part(*part).is_some())).collect();
-        let mut columns = vec![named("case"), named("engine")];
-        let titles = parts.iter().map(|part| title(*part)).chain([REST, "total"]);
-        columns.extend(titles.map(|title| figure(title, scale)));
-        let lines = rows.iter().map(|(row, wall_time)| {
-            let engine = labels.short(&room.name_of(&row.engine));
-            let mut cells = vec![shorten(&row.case.label, room.word), engine];
-            cells.extend(figures(wall_time, &parts, scale));
-            Line { cells, fault: None, whole: false }
-        });
-        let lines = lines.collect();
-        let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches and \
-                       measured requests:";
-        let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
-        let mut legend = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
-        let shortened = rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
-        legend.extend(shortened.map(|(row, wall_time)| {
-            let WallTime { shortened, launches, requests, .. } = wall_time;
-            format!(
-                "`{}` `{}`: its own times add up to more than passed in {shortened} of {launches} launches and {requests} requests \
-                 (they overlap, or its clock runs otherwise): each was shortened alike",
-                labels.label(&row.engine.label),
-                row.case.label
-            )
-        }));
-        Self { heading: vec![heading.into()], cells: Cells { columns, lines }, legend }
+/// None where nobody knows where the time went.
+pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {
+    let measured = report.rows.iter().filter(|row| row.fault.is_none());
+    let rows: Vec<(&Row, &WallTime)> =
+        measured.filter_map(|row| Some((row, row.wall_time.as_ref()?))).collect();
+    if rows.is_empty() {
+        return Vec::new();
     }
+    let scale = Scale::of(Unit::Nanoseconds, rows.iter().map(|(_, wall_time)| wall_time.total_ns as f64));
+    let parts: Vec<TimePart> =
+        PARTS.into_iter().filter(|part| rows.iter().any(|(_, it)| it.part(*part).is_some())).collect();
+    let make = |room| {
+        let titles = parts.iter().map(|part| title(*part)).chain([REST, "total"]);
+        let columns = titles.map(|title| Column::figure(title, scale.symbol)).collect();
+        beside(report, room, &rows, columns, |wall_time| figures(wall_time, &parts, scale))
+    };
+    let room = fit(&make);
+    let labels = Labels::of(report, Room { factors: false, ..room });
+    let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
+    let mut notes = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
+    let shortened = rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
+    notes.extend(shortened.map(|(row, wall_time)| {
+        let WallTime { shortened, launches, requests, .. } = wall_time;
+        format!(
+            "`{}` `{}`: its own times add up to more than passed in {shortened} of {launches} launches and {requests} requests \
+             (they overlap, or its clock runs otherwise): each was shortened alike",
+            labels.label(&row.engine.label),
+            row.case.label
+        )
+    }));
+    let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches and \
+                   measured requests:";
+    vec![Part::Heading(heading.into()), Part::Table(Table { notes, ..make(room) })]
 }
 
 /// One for each part, then the rest and the total.
-fn figures(wall_time: &WallTime, parts: &[Part], scale: Scale) -> Vec<String> {
+fn figures(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<String> {
     let claimed: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
     let mut all: Vec<u64> = claimed.iter().map(|ns| ns.unwrap_or(0)).collect();
     all.push(wall_time.unattributed_ns);
@@ -94,24 +78,16 @@ fn apportioned(ns: &[u64], step: u64) -> Vec<u64> {
     steps
 }
 
-fn title(part: Part) -> &'static str {
+fn title(part: TimePart) -> &'static str {
     match part {
-        Part::Spawn => "spawn",
-        Part::Import => "import",
-        Part::Weights => "weights",
-        Part::Compile => "compile",
-        Part::Other => "other phases",
-        Part::FirstToken => "first token",
-        Part::SteadyState => "steady state",
+        TimePart::Spawn => "spawn",
+        TimePart::Import => "import",
+        TimePart::Weights => "weights",
+        TimePart::Compile => "compile",
+        TimePart::Other => "other phases",
+        TimePart::FirstToken => "first token",
+        TimePart::SteadyState => "steady state",
     }
-}
-
-fn named(title: &str) -> Column {
-    Column { title: title.into(), group: None, unit: "", place: Place::Name, text: true }
-}
-
-fn figure(title: &str, scale: Scale) -> Column {
-    Column { title: title.into(), group: None, unit: scale.symbol, place: Place::Figure, text: false }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::report::Report;
-use crate::report::verdicts::{Derived, Judged, Lacking, Mean, Noise, evidence};
+use crate::report::verdicts::{Derived, Judged, Noise, evidence};
 use stats::{Probabilities, StoppedBy, Verdict};
 
 /// Ratios are times as good: above 1 is better, whichever way the metric points.
@@ -57,30 +57,6 @@ pub fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
     DerivedEntry { says: &derived.says, comparisons: derived.judged.iter().map(entry).collect() }
 }
 
-#[derive(Serialize)]
-pub struct MeanEntry<'a> {
-    engine: &'a str,
-    against: &'a str,
-    times: f64,
-    workloads: usize,
-    /// Each of its ratios is measurable.
-    is_sure: bool,
-    /// Somebody has seen that what it computes is right.
-    is_verified: bool,
-    is_doubted: bool,
-}
-
-#[derive(Serialize)]
-pub struct UncalibratedEntry<'a> {
-    engine: &'a str,
-    /// None where all that were measured are meant.
-    workloads: &'a [String],
-}
-
-pub fn uncalibrated(lacking: &Lacking) -> UncalibratedEntry<'_> {
-    UncalibratedEntry { engine: &lacking.engine, workloads: &lacking.workloads }
-}
-
 /// How far a configuration and its twin lay apart in this run.
 #[derive(Serialize)]
 pub struct NoiseEntry<'a> {
@@ -115,13 +91,6 @@ pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
         stopped_by: found.map(|found| found.stopped_by),
         p: found.map(|found| found.p),
     }
-}
-
-pub fn mean(mean: &Mean) -> MeanEntry<'_> {
-    let Mean { engine, against, times, workloads, is_sure, is_verified, is_doubted } = mean;
-    let (times, workloads, is_sure) = (*times, *workloads, *is_sure);
-    let (is_verified, is_doubted) = (*is_verified, *is_doubted);
-    MeanEntry { engine, against, times, workloads, is_sure, is_verified, is_doubted }
 }
 
 pub fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

@@ -1,47 +1,25 @@
-//! JSON for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
+//! A judgement for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
 
 use serde::Serialize;
 
-use super::{Format, cells};
+use super::cells;
 use crate::analysis::compare::between::Found;
+use crate::analysis::compare::comparable::Difference;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
 use stats::Class;
 
-pub const FORMAT: Format = Format { name: "json", render };
-
-fn render(judgement: &Judgement, _: Option<usize>) -> Vec<u8> {
-    // String keys and finite numbers only, so this cannot fail.
-    let mut bytes = serde_json::to_vec_pretty(&document(judgement)).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
-}
-
 #[derive(Serialize)]
-pub struct Document<'a> {
-    base: SideEntry<'a>,
-    new: SideEntry<'a>,
+pub struct Entry<'a> {
+    base: &'a Side,
+    new: &'a Side,
     side_by_side: bool,
     /// Empty where the records are comparable.
-    compared_by_force_although: Vec<DifferenceEntry<'a>>,
+    compared_by_force_although: &'a [Difference],
     notices: &'a [String],
     summary: String,
     changes: Vec<ChangeEntry<'a>>,
     means: Vec<MeanEntry<'a>>,
     notes: &'a [String],
-}
-
-#[derive(Serialize)]
-struct SideEntry<'a> {
-    name: &'a str,
-    record: &'a str,
-    started: &'a str,
-}
-
-#[derive(Serialize)]
-struct DifferenceEntry<'a> {
-    what: &'a str,
-    base: &'a str,
-    new: &'a str,
 }
 
 #[derive(Serialize)]
@@ -76,31 +54,24 @@ struct MeanEntry<'a> {
 }
 
 /// What a larger document takes in.
-pub fn document(judgement: &Judgement) -> Document<'_> {
-    let forced = judgement.forced.iter();
+pub fn entry(judgement: &Judgement) -> Entry<'_> {
     let means = judgement.means.iter().map(|mean| MeanEntry {
         configuration: &mean.configuration,
         scenarios: mean.workloads,
         times_as_good: mean.times,
         caution: cells::CAUTION,
     });
-    Document {
-        base: side(&judgement.base),
-        new: side(&judgement.new),
+    Entry {
+        base: &judgement.base,
+        new: &judgement.new,
         side_by_side: judgement.side_by_side,
-        compared_by_force_although: forced
-            .map(|it| DifferenceEntry { what: &it.what, base: &it.base, new: &it.new })
-            .collect(),
+        compared_by_force_although: &judgement.forced,
         notices: &judgement.notices,
         summary: cells::last_word(judgement),
         changes: judgement.lines.iter().map(change).collect(),
         means: means.collect(),
         notes: &judgement.notes,
     }
-}
-
-fn side(side: &Side) -> SideEntry<'_> {
-    SideEntry { name: &side.name, record: &side.record, started: &side.started }
 }
 
 fn change(change: &Change) -> ChangeEntry<'_> {

@@ -1,4 +1,4 @@
-//! The machine on a page, for a person; and the same for a program. Pure: it is given all that it says.
+//! The machine on a page, to be shown in every format. Pure: it is given all that it says.
 
 mod limits;
 
@@ -7,14 +7,12 @@ use std::collections::BTreeMap;
 use machine_limits::Limits;
 use serde::Serialize;
 
-use super::cpu::{Cache, Cpu};
-use super::energy::{Listed, PERMISSION};
-use super::gpu::Unordered;
-use super::{Gpu, Machine};
-use crate::text::{line, wrap};
-
-/// What stands at the left.
-const LABEL: usize = 14;
+use super::document::{Content, Document, Fit, Lines, List, Part, json_bytes};
+use crate::machine::cpu::{Cache, Cpu};
+use crate::machine::energy::{Listed, PERMISSION};
+use crate::machine::gpu::Unordered;
+use crate::machine::{Gpu, Machine};
+use crate::text::line;
 
 /// JSON has it as it stands: add, never rename.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -32,30 +30,30 @@ pub struct Page {
     pub warnings: Vec<String>,
 }
 
-impl Page {
-    pub fn text(&self, limit: usize) -> String {
-        let limit = limit.max(40);
-        let mut out: Vec<String> = Vec::new();
-        for (label, text) in self.facts() {
-            let text = wrap(&line(&text), limit.saturating_sub(LABEL), "");
-            for (place, part) in text.into_iter().enumerate() {
-                out.push(
-                    format!("{:LABEL$}{part}", if place == 0 { &label } else { "" }).trim_end().to_string(),
-                );
-            }
-        }
-        if let Some(probed) = &self.limits {
-            out.extend(limits::lines(probed, limit));
-        }
+impl Content for Page {
+    fn document(&self, _: Fit) -> Document {
+        let facts = self.facts().into_iter().map(|(label, fact)| (label, line(&fact))).collect();
+        let mut parts = vec![Part::Facts(facts)];
+        parts.extend(self.limits.iter().flat_map(limits::parts));
         let warnings = self.warnings.iter().map(|warning| format!("warning: {}", line(warning)));
-        let below: Vec<String> = warnings.flat_map(|warning| wrap(&warning, limit, "  ")).collect();
-        if !below.is_empty() {
-            out.push(String::new());
-            out.extend(below);
-        }
-        out.join("\n") + "\n"
+        parts.extend((!self.warnings.is_empty()).then(|| Part::List(List::plain(warnings))));
+        Document { parts, summary: None }
     }
 
+    fn lines(&self) -> Option<Lines> {
+        None
+    }
+
+    fn json(&self) -> Vec<u8> {
+        json_bytes(self)
+    }
+
+    fn width(&self, reader: Option<usize>) -> usize {
+        reader.unwrap_or(80).max(40)
+    }
+}
+
+impl Page {
     /// What each line begins with, and what it says. What is not known is left out, but for what somebody would look for.
     fn facts(&self) -> Vec<(String, String)> {
         let Machine { cpu, .. } = &self.machine;

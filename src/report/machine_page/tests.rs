@@ -1,5 +1,6 @@
 use super::*;
 use crate::machine::gpu::{Cuda, GpuProcess};
+use crate::report::{named, shown};
 use crate::text::width;
 
 /// A machine that says all that one can say.
@@ -69,7 +70,7 @@ fn page() -> Page {
 
 #[test]
 fn everything_that_is_known_stands_on_the_page_and_fits_it() {
-    let text = page().text(80);
+    let text = shown(&page(), "table", Some(80));
     assert!(text.lines().all(|line| width(line) <= 80), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
     let whole = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -99,7 +100,7 @@ fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
     let second = Gpu { index: 1, power_milliwatts: Some(69_600), ..page.machine.gpus[0].clone() };
     page.machine.gpus[0].mig = None;
     page.machine.gpus.push(Gpu { mig: None, ..second });
-    let said = |page: &Page| page.text(80).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = |page: &Page| shown(page, "table", Some(80)).split_whitespace().collect::<Vec<_>>().join(" ");
     let cuda = |order: &str, visible: Option<&str>| {
         Some(Cuda { device_order: order.into(), visible_devices: visible.map(String::from) })
     };
@@ -111,7 +112,11 @@ fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
     assert!(text.contains("no engine sees it") && text.contains("`--device cuda:0`"), "{text}");
     page.machine.cuda = cuda("FASTEST_FIRST", None);
     assert_eq!(said(&page).matches("set CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", said(&page));
-    assert!(page.text(80).lines().all(|line| width(line) <= 80), "{}", page.text(80));
+    assert!(
+        shown(&page, "table", Some(80)).lines().all(|line| width(line) <= 80),
+        "{}",
+        shown(&page, "table", Some(80))
+    );
 }
 
 #[test]
@@ -127,7 +132,7 @@ fn of_several_gpus_of_which_one_is_cut_up_the_remedy_is_to_name_one_and_it_is_to
     // Who counts by slot already, and who does not: the part comes first.
     for order in ["PCI_BUS_ID", "FASTEST_FIRST"] {
         page.machine.cuda = Some(Cuda { device_order: order.into(), visible_devices: None });
-        let text = page.text(80);
+        let text = shown(&page, "table", Some(80));
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let remedy = "name one: CUDA_VISIBLE_DEVICES=MIG-22345678-aaaa-bbbb-cccc-0123456789ab";
         assert_eq!(words.matches(remedy).count(), 1, "{text}");
@@ -135,7 +140,11 @@ fn of_several_gpus_of_which_one_is_cut_up_the_remedy_is_to_name_one_and_it_is_to
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
     }
     page.machine.gpus[0].mig_uuids.clear();
-    assert!(page.text(200).contains("name one: CUDA_VISIBLE_DEVICES=MIG-…"), "{}", page.text(200));
+    assert!(
+        shown(&page, "table", Some(200)).contains("name one: CUDA_VISIBLE_DEVICES=MIG-…"),
+        "{}",
+        shown(&page, "table", Some(200))
+    );
 }
 
 #[test]
@@ -145,7 +154,7 @@ fn a_list_that_names_no_gpu_is_not_said_to_name_others() {
     for list in ["-1", "", "NoDevFiles"] {
         page.machine.cuda =
             Some(Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: Some(list.into()) });
-        let text = page.text(200);
+        let text = shown(&page, "table", Some(200));
         assert!(text.contains("no engine sees it: CUDA_VISIBLE_DEVICES names none"), "{text}");
     }
 }
@@ -154,7 +163,7 @@ fn a_list_that_names_no_gpu_is_not_said_to_name_others() {
 fn a_guests_clock_is_what_the_hypervisor_says() {
     let mut page = page();
     page.machine.cpu.hypervisor = Some(true);
-    let text = page.text(200);
+    let text = shown(&page, "table", Some(200));
     assert!(text.contains("3751 MHz as the hypervisor says") && !text.contains("MHz now"), "{text}");
 }
 
@@ -163,7 +172,7 @@ fn a_limit_that_could_not_be_read_is_not_called_none() {
     let mut page = page();
     page.machine.cpu_limit_millicpus = None;
     let container = |page: &Page| {
-        let text = page.text(200);
+        let text = shown(page, "table", Some(200));
         text.lines().find_map(|line| line.strip_prefix("container")).unwrap().trim().to_string()
     };
     assert_eq!(container(&page), "no limit on CPUs; none on memory");
@@ -175,8 +184,21 @@ fn a_limit_that_could_not_be_read_is_not_called_none() {
 
 #[test]
 fn a_machine_of_which_nothing_is_known_has_a_page_that_says_so() {
-    let text = Page::default().text(40);
+    let text = shown(&Page::default(), "table", Some(40));
     assert!(text.contains("CPU           unknown") && text.contains("no counters here"), "{text}");
     assert!(text.contains("GPUs          none that a driver shows"), "{text}");
     assert!(!text.contains("clock") && !text.contains("warning"), "{text}");
+}
+
+#[test]
+fn the_page_is_a_document_in_every_format_but_csv() {
+    let markdown = shown(&page(), "markdown", None);
+    assert!(
+        markdown.contains("- machine: a1b2c3\n") && markdown.contains("- warning: machine: "),
+        "{markdown}"
+    );
+    assert!(!markdown.contains('\u{1b}'), "{markdown}");
+    let json: serde_json::Value = serde_json::from_str(&shown(&page(), "json", None)).unwrap();
+    assert_eq!((&json["fingerprint"], &json["limits"]), (&"a1b2c3".into(), &serde_json::Value::Null));
+    assert!((named("csv").unwrap().render)(&page(), None).is_none());
 }

@@ -2,12 +2,13 @@
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
 use crate::analysis::metric::Scale;
+use crate::report::document::{Column, Line, Long, Place, Table};
 use crate::text::line;
 use crate::text::three_digits;
 use stats::{Class, Verdict};
 
 /// Stands before a headline metric.
-pub const HEADLINE: &str = "* ";
+const HEADLINE: &str = "* ";
 const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
 pub const CAUTION: &str = "a geometric mean weighs every scenario alike, and no workload need run at it";
 
@@ -51,7 +52,7 @@ pub fn sentences(judgement: &Judgement) -> Vec<String> {
 }
 
 /// Of what is worse by so much that somebody should look at it.
-pub fn class(change: &Change) -> Option<&'static str> {
+fn class(change: &Change) -> Option<&'static str> {
     match change.class {
         Class::Critical => Some("critical"),
         Class::Warning => Some("warning"),
@@ -59,31 +60,42 @@ pub fn class(change: &Change) -> Option<&'static str> {
     }
 }
 
-/// The configurations, each once.
-pub fn configurations(judgement: &Judgement) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
+/// One for each configuration, with its name where there are several.
+pub fn tables(judgement: &Judgement) -> Vec<Table> {
+    let mut tables: Vec<(&str, Vec<Line>)> = Vec::new();
     for change in &judgement.lines {
-        if !found.contains(&change.configuration.as_str()) {
-            found.push(&change.configuration);
+        let (own, line) = (change.configuration.as_str(), Line::of(cells(change)));
+        match tables.iter_mut().find(|(configuration, _)| *configuration == own) {
+            Some((_, lines)) => lines.push(line),
+            None => tables.push((own, vec![line])),
         }
     }
-    found
+    let several = tables.len() > 1;
+    let table = |(configuration, lines): (&str, Vec<Line>)| Table {
+        title: several.then(|| configuration.to_string()),
+        columns: columns(),
+        lines,
+        gap: 2,
+        ..Table::default()
+    };
+    tables.into_iter().map(table).collect()
 }
 
-pub const HEADER: [&str; 4] = ["case", "metric", "base → new", "change"];
-
-/// What one configuration's table has in its columns.
-pub fn lines(judgement: &Judgement, configuration: &str) -> Vec<[String; 4]> {
-    let own = judgement.lines.iter().filter(|it| it.configuration == configuration);
-    own.map(cells).collect()
+fn columns() -> Vec<Column> {
+    vec![
+        Column { long: Long::Shortened, ..Column::named("case") },
+        Column::named("metric"),
+        Column::figure("base → new", ""),
+        Column { place: Place::Fact, long: Long::Wrapped, ..Column::named("change") },
+    ]
 }
 
-fn cells(change: &Change) -> [String; 4] {
+fn cells(change: &Change) -> Vec<String> {
     let headline = if change.gating { HEADLINE } else { "" };
     // Both in one scale.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
     let figure = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
-    [
+    vec![
         change.workload.clone(),
         format!("{headline}{}", change.metric.title),
         format!("{} → {} {}", figure(change.base), figure(change.new), scale.symbol),
@@ -92,7 +104,7 @@ fn cells(change: &Change) -> [String; 4] {
 }
 
 /// The change alone, without who and what.
-pub fn said(change: &Change) -> String {
+fn said(change: &Change) -> String {
     let what = match &change.outcome {
         Outcome::Compared(_, words) => words.to_string(),
         Outcome::FailsNow(_) => "fails now".into(),
@@ -109,18 +121,18 @@ const MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 
 /// What explains the marks that there are.
-pub fn legend(judgement: &Judgement) -> Vec<String> {
+fn legend(judgement: &Judgement) -> Vec<String> {
     let used = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
     let marks = MARKS.iter().filter(|(class, ..)| used(*class)).map(|(.., meaning)| *meaning);
     std::iter::once(DECIDES).chain(marks).map(String::from).collect()
 }
 
-/// Means with their caution, what must be known, and the last word.
+/// Means with their caution, what must be known, and what the marks mean.
 pub fn closing(judgement: &Judgement) -> Vec<String> {
     let mut said: Vec<String> = judgement.means.iter().map(mean).collect();
     said.extend((!judgement.means.is_empty()).then(|| CAUTION.to_string()));
     said.extend(judgement.notes.iter().map(|note| format!("note: {}", line(note))));
-    said.push(last_word(judgement));
+    said.extend(legend(judgement));
     said
 }
 

@@ -4,25 +4,17 @@ use std::collections::BTreeSet;
 
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
-use crate::text::three_digits;
-use crate::text::{line, width, wrap};
+use crate::report::document::{Column, Line, List, Part, Table};
+use crate::text::{line, three_digits};
 
-const GAP: usize = 2;
-
-pub fn lines(limits: &Limits, limit: usize) -> Vec<String> {
-    let mut out = Vec::new();
-    for table in [memory(&limits.reads), arithmetic(&limits.units)].into_iter().flatten() {
-        out.push(String::new());
-        out.extend(table.draw(limit));
-    }
-    let gpus: Vec<String> = limits.gpus.iter().map(gpu).collect();
+pub fn parts(limits: &Limits) -> Vec<Part> {
+    let mut parts: Vec<Part> =
+        [memory(&limits.reads), arithmetic(&limits.units)].into_iter().flatten().map(Part::Table).collect();
+    let gpus = limits.gpus.iter().map(gpu);
     let absent = limits.absent.iter().map(|reason| format!("not probed: {}", line(reason)));
-    let said: Vec<String> = gpus.into_iter().chain(absent).collect();
-    if !said.is_empty() {
-        out.push(String::new());
-    }
-    out.extend(said.iter().flat_map(|text| wrap(text, limit, "  ")));
-    out
+    let said = List::plain(gpus.chain(absent));
+    parts.extend((!said.items.is_empty()).then_some(Part::List(said)));
+    parts
 }
 
 /// `GPU 0, NVIDIA H100: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000`.
@@ -39,16 +31,9 @@ fn gpu(gpu: &GpuLimits) -> String {
     format!("GPU {}, {}: {copies}{matrix}", gpu.index, line(&gpu.name))
 }
 
-/// The first line names the columns; a line that has nothing in a column has an empty cell there.
-struct Table {
-    lines: Vec<Vec<String>>,
-}
-
 fn memory(reads: &[Reads]) -> Option<Table> {
     let streams: BTreeSet<u32> = reads.iter().map(|read| read.streams).collect();
     let threads: BTreeSet<u32> = reads.iter().map(|read| read.threads).collect();
-    let title = "memory, GB/s".to_string();
-    let head = std::iter::once(title).chain(streams.iter().map(|&it| counted(it, "stream")));
     let rows = threads.iter().map(|&threads| {
         let cells = streams.iter().map(|&streams| {
             let here = reads.iter().filter(|read| (read.threads, read.streams) == (threads, streams));
@@ -56,8 +41,7 @@ fn memory(reads: &[Reads]) -> Option<Table> {
         });
         std::iter::once(counted(threads, "thread")).chain(cells).collect()
     });
-    let lines: Vec<Vec<String>> = std::iter::once(head.collect()).chain(rows).collect();
-    (!reads.is_empty()).then_some(Table { lines })
+    table("memory, GB/s", streams.iter().map(|&it| counted(it, "stream")), rows)
 }
 
 fn arithmetic(units: &[Operations]) -> Option<Table> {
@@ -69,8 +53,6 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
             names.push(name);
         }
     }
-    let title = "arithmetic, 10⁹ operations/s".to_string();
-    let head = std::iter::once(title).chain(threads.iter().map(|&it| counted(it, "thread")));
     let rows = names.iter().map(|&(unit, loads)| {
         let cells = threads.iter().map(|&threads| {
             let here =
@@ -80,8 +62,7 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
         let name = if loads { format!("{unit}, with loads") } else { unit.to_string() };
         std::iter::once(name).chain(cells).collect()
     });
-    let lines: Vec<Vec<String>> = std::iter::once(head.collect()).chain(rows).collect();
-    (!units.is_empty()).then_some(Table { lines })
+    table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| counted(it, "thread")), rows)
 }
 
 /// The highest rate; empty where nothing was counted.
@@ -91,38 +72,15 @@ fn best(counted: impl Iterator<Item = (u64, u64)>, scale: f64) -> String {
     rates.reduce(f64::max).map_or_else(String::new, three_digits)
 }
 
-impl Table {
-    /// Broken into tables under each other where it is wider than its reader.
-    fn draw(&self, limit: usize) -> Vec<String> {
-        let widths: Vec<usize> = (0..self.lines[0].len())
-            .map(|column| self.lines.iter().map(|line| width(&line[column])).max().unwrap_or(0))
-            .collect();
-        let mut out = Vec::new();
-        let mut start = 1;
-        while start < widths.len() {
-            let mut used = widths[0] + GAP + widths[start];
-            let mut end = start + 1;
-            while end < widths.len() && used + GAP + widths[end] <= limit {
-                used += GAP + widths[end];
-                end += 1;
-            }
-            out.extend(self.lines.iter().map(|line| {
-                let mut text = padded(&line[0], widths[0], false);
-                for column in start..end {
-                    text.push_str(&" ".repeat(GAP));
-                    text.push_str(&padded(&line[column], widths[column], true));
-                }
-                text.trim_end().to_string()
-            }));
-            start = end;
-        }
-        out
-    }
-}
-
-fn padded(text: &str, to: usize, right: bool) -> String {
-    let blank = " ".repeat(to.saturating_sub(width(text)));
-    if right { blank + text } else { text.to_string() + &blank }
+/// With a name and one value for each title.
+fn table(
+    name: &str,
+    titles: impl Iterator<Item = String>,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> Option<Table> {
+    let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::figure(&title, "")));
+    let (columns, lines): (_, Vec<Line>) = (columns.collect(), rows.map(Line::of).collect());
+    (!lines.is_empty()).then(|| Table { columns, lines, gap: 2, ..Table::default() })
 }
 
 fn counted(count: u32, what: &str) -> String {
@@ -132,6 +90,16 @@ fn counted(count: u32, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::machine_page::Page;
+    use crate::report::shown;
+    use crate::text::width;
+
+    /// What the page says of them.
+    fn lines(limits: &Limits, limit: usize) -> Vec<String> {
+        let page = |limits| shown(&Page { limits, ..Page::default() }, "table", Some(limit));
+        let (whole, without) = (page(Some(limits.clone())), page(None));
+        whole.lines().skip(without.lines().count()).map(String::from).collect()
+    }
 
     #[test]
     fn a_gpu_has_a_line_and_what_kept_one_from_being_probed_another() {
@@ -180,10 +148,12 @@ mod tests {
         let expected = [
             "",
             "memory, GB/s  1 stream  4 streams",
+            "─────────────────────────────────",
             "1 thread          10.0       40.0",
             "2 threads         20.0       80.0",
             "",
             "arithmetic, 10⁹ operations/s  1 thread  2 threads",
+            "─────────────────────────────────────────────────",
             "f32_fma                            123        247",
             "f32_fma, with loads                123        247",
             "amx_int8                           123        247",
@@ -195,7 +165,7 @@ mod tests {
     fn what_was_not_probed_is_empty_and_what_is_too_wide_is_broken() {
         let mut limits = probed(&[1, 2]);
         limits.reads[1].ns = 0;
-        assert_eq!(lines(&limits, 80)[2], "1 thread          10.0");
+        assert_eq!(lines(&limits, 80)[3], "1 thread          10.0");
         assert_eq!(lines(&Limits::default(), 80), Vec::<String>::new());
         let many = lines(&probed(&(1..=32).collect::<Vec<_>>()), 80);
         assert!(many.iter().all(|line| width(line) <= 80), "{many:?}");

@@ -1,0 +1,30 @@
+//! What changed from one run to another, to be shown in every format.
+
+mod cells;
+mod entries;
+mod lines;
+
+use super::document::{Content, Document, Fit, Lines, List, Part, json_bytes};
+use crate::analysis::compare::Judgement;
+pub use entries::{Entry, entry};
+
+impl Content for Judgement {
+    fn document(&self, _: Fit) -> Document {
+        let list = |lines: Vec<String>| Part::List(List::plain(lines));
+        let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
+        parts.extend(cells::tables(self).into_iter().map(Part::Table));
+        parts.push(list(cells::closing(self)));
+        Document { parts, summary: Some(cells::last_word(self)) }
+    }
+
+    fn lines(&self) -> Option<Lines> {
+        Some(lines::lines(self))
+    }
+
+    fn json(&self) -> Vec<u8> {
+        json_bytes(&entry(self))
+    }
+}
+
+#[cfg(test)]
+mod tests;

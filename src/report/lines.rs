@@ -1,0 +1,216 @@
+//! A report for spreadsheets: one line for each case and metric, in the metric's own unit; and one for each failure.
+
+use super::document::{Lines, Named};
+use super::resources::facts;
+use super::verdicts::evidence;
+use super::{Engine, Fault, Figure, Report, Row};
+use crate::analysis::metric::Metric;
+use crate::analysis::metric::limits::Limit;
+use crate::plan::Mode;
+use crate::record::Overhead;
+use stats::Summary;
+
+const COLUMNS: [&str; 42] = [
+    "record",
+    "case",
+    "scenario",
+    "engine",
+    "version",
+    "model",
+    "device",
+    "dtype",
+    "threads",
+    "mode",
+    "metric",
+    "unit",
+    "n",
+    "launches",
+    "estimate",
+    "p50",
+    "p90",
+    "p95",
+    "p99",
+    "min",
+    "max",
+    "mean",
+    "std",
+    "reference",
+    "times_reference",
+    "low",
+    "high",
+    "evidence",
+    "verdict",
+    "blocks",
+    "epsilon",
+    "stopped_by",
+    "p",
+    "p_adjusted",
+    "p_welch",
+    "p_mann_whitney",
+    "output",
+    "output_rms",
+    "output_tokens",
+    "output_first_difference",
+    "failure",
+    "message",
+];
+pub fn lines(report: &Report) -> Lines {
+    let mut lines = Vec::new();
+    for row in &report.rows {
+        let named = names(report, &row.case.label, &row.case.scenario, &row.engine);
+        let mut push = |fields: Vec<Named>| lines.push([named.clone(), fields].concat());
+        for figure in &row.figures {
+            push([numbers(figure), comparison(report, row, figure.metric), output(report, row)].concat());
+        }
+        for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
+            let launches = row.wall_time.as_ref().map(|it| it.launches);
+            let mut fields = value(&format!("wall_time.{name}"), "ns", count);
+            fields.extend([("launches", launches.into()), ("estimate", ns.into()), ("mean", ns.into())]);
+            push(fields);
+        }
+        // What nobody knows has no line.
+        for (name, unit, known) in row.resources.iter().flat_map(facts::lines) {
+            let Some(known) = known else { continue };
+            let mut fields = value(&format!("resources.{name}"), unit, row.samples);
+            fields.extend([("launches", row.launches.into()), ("estimate", known.into())]);
+            push(fields);
+        }
+        row.fault.iter().for_each(|it| push(fault(it)));
+    }
+    lines.extend(report.overhead.iter().flat_map(|it| overhead(report, it)));
+    lines.extend(report.limits.iter().map(|it| limit(report, it)));
+    let failed = report.failed.iter();
+    lines.extend(failed.map(|it| [names(report, "", "", &it.engine), fault(&it.fault)].concat()));
+    Lines { columns: &COLUMNS, lines }
+}
+
+fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Named> {
+    let mode = match report.mode {
+        Mode::Warm => "warm",
+        Mode::OneShot => "one_shot",
+    };
+    vec![
+        ("record", (&report.record).into()),
+        ("case", case.into()),
+        ("scenario", scenario.into()),
+        ("engine", (&engine.label).into()),
+        ("version", engine.version.as_deref().into()),
+        ("model", (&engine.model).into()),
+        ("device", engine.device.as_deref().into()),
+        ("dtype", engine.dtype.as_deref().into()),
+        ("threads", engine.threads.into()),
+        ("mode", mode.into()),
+    ]
+}
+
+/// What a line is of, and how many values that rests on.
+fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
+    vec![("metric", metric.into()), ("unit", unit.into()), ("n", n.into())]
+}
+
+fn numbers(figure: &Figure) -> Vec<Named> {
+    let Figure { metric, summary } = figure;
+    let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
+    let mut fields = value(metric.name, metric.unit.symbol(), summary.n);
+    fields.extend([
+        ("launches", summary.launches.into()),
+        ("estimate", (*estimate).into()),
+        ("p50", (*p50).into()),
+        ("p90", (*p90).into()),
+        ("p95", (*p95).into()),
+        ("p99", (*p99).into()),
+        ("min", (*min).into()),
+        ("max", (*max).into()),
+        ("mean", (*mean).into()),
+        ("std", (*std).into()),
+    ]);
+    fields
+}
+
+/// Times above 1 are better, whichever way the metric points, and `epsilon` is the share from which on something counts as a
+/// difference.
+fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
+    let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
+    let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
+    let judged = report.verdicts.of_metric(row, metric, false);
+    if let (Some(reference), Some(judged)) = (reference, judged)
+        && let Ok(found) = &judged.result
+    {
+        let (low, high) = judged.bounds().unzip();
+        return vec![
+            ("reference", reference.into()),
+            ("times_reference", judged.times().into()),
+            ("low", low.into()),
+            ("high", high.into()),
+            ("evidence", evidence(&found.evidence).into()),
+            ("verdict", found.verdict.map(word).as_deref().into()),
+            ("blocks", found.blocks.into()),
+            ("epsilon", found.epsilon.difference().exp_m1().into()),
+            ("stopped_by", word(found.stopped_by).as_str().into()),
+            ("p", found.p.paired.into()),
+            ("p_adjusted", found.p.adjusted.into()),
+            ("p_welch", found.p.welch.into()),
+            ("p_mann_whitney", found.p.mann_whitney.into()),
+        ];
+    }
+    let own = row.is_reference() && row.fault.is_none() && !wrong;
+    if own {
+        vec![("reference", (&row.engine.label).into()), ("times_reference", 1.0.into())]
+    } else {
+        Vec::new()
+    }
+}
+
+/// The standing of the row's engine, the figure and the tokens that it rests on, and the earliest token that the witness would
+/// not have given.
+fn output(report: &Report, row: &Row) -> Vec<Named> {
+    let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };
+    vec![
+        ("output", agreement.standing.name().into()),
+        ("output_rms", agreement.rms().into()),
+        ("output_tokens", agreement.scores.as_ref().map(|scores| scores.tokens).into()),
+        ("output_first_difference", agreement.first_difference().into()),
+    ]
+}
+
+/// What asking costs by itself, of no case and no engine.
+fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
+    let figures =
+        [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
+    let line = |(name, ns): (&str, u64)| {
+        let mut fields =
+            [own_names(report, None, None), value(name, "ns", overhead.requests as usize)].concat();
+        fields.extend([("launches", 1u32.into()), ("estimate", ns.into())]);
+        fields
+    };
+    figures.map(line).to_vec()
+}
+
+/// What the machine can do, of no case and no engine: the best of so many probes, and the range of them.
+fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
+    let named = own_names(report, Some(limit.key.device.clone()), limit.key.threads);
+    let name = format!("limit.{}", limit.key.name());
+    let mut fields = [named, value(&name, limit.key.unit(), limit.probes.len())].concat();
+    let best = limit.best();
+    fields.extend([("estimate", best.into()), ("min", limit.least().into()), ("max", best.into())]);
+    fields
+}
+
+/// Of what this program measured itself.
+fn own_names(report: &Report, device: Option<String>, threads: Option<u32>) -> Vec<Named> {
+    let version = Some(report.orchestrate_version.clone());
+    let itself = Engine { label: "orchestrate".into(), version, device, threads, ..Engine::default() };
+    names(report, "", "", &itself)
+}
+
+fn fault(fault: &Fault) -> Vec<Named> {
+    vec![("failure", (&fault.kind).into()), ("message", fault.line().as_str().into())]
+}
+
+/// As JSON names it.
+fn word(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
