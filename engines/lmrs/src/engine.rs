@@ -80,7 +80,7 @@ impl Engine for Lmrs {
         let facts = Facts {
             device: Some("cpu".into()),
             weights_bytes: Some(weights.matrix_bytes()),
-            weights_dtype: Some(weights.format().as_str().into()),
+            weights_dtype: Some(weights.format().name.into()),
             compute_dtype: Some(computed_in(level, &weights).into()),
             kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
             threads: Some(narrow(pool.threads())),

@@ -2,13 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use engine_kit::sampling::Rng;
-use model_files::Dtype;
-
 use super::*;
-use crate::kernels::{panels, zipped};
-use crate::matrix::{Format, Matrix};
+use crate::formats::{BF16Z, FORMATS};
 use crate::region::NewRegion;
+use engine_kit::sampling::Rng;
 
 const NONE: BTreeSet<String> = BTreeSet::new();
 
@@ -193,21 +190,20 @@ fn where_nothing_can_be_written_the_load_is_told_and_nothing_is_left() {
 
 #[test]
 fn what_is_packed_lies_as_this_layout_says() {
-    let mut lies: Vec<String> = [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4K, Dtype::Q6K]
-        .into_iter()
-        .map(|dtype| {
-            let format = Format::of(dtype).unwrap();
-            let bytes: Vec<u8> = (0..dtype.bytes(16 * 512)).map(|at| (at * 31 % 251) as u8).collect();
-            let rows: Vec<&[u8]> = bytes.chunks(bytes.len() / 16).collect();
-            let mut panel = vec![0; Matrix::bytes_for(format, 16, 512)];
-            panels::pack(format, 512, &rows, &mut panel);
+    let mut lies: Vec<String> = FORMATS
+        .iter()
+        .filter(|format| format.is_panels())
+        .map(|format| {
+            let bytes: Vec<u8> = (0..format.dtype.bytes(16 * 512)).map(|at| (at * 31 % 251) as u8).collect();
+            let mut panel = vec![0; format.bytes(16, 512)];
+            format.pack(512, &bytes, &mut panel).unwrap();
             places::digest(&panel)
         })
         .collect();
     let numbers: Vec<u8> =
         (0..6 * 2176_u32).flat_map(|at| (0x3f00 + (at * 31 % 251) as u16).to_le_bytes()).collect();
-    let mut block = vec![0; Matrix::bytes_for(Format::Bf16z, 6, 2176)];
-    zipped::pack(2176, &numbers, &mut block).unwrap();
+    let mut block = vec![0; BF16Z.bytes(6, 2176)];
+    BF16Z.pack(2176, &numbers, &mut block).unwrap();
     lies.push(places::digest(&block));
     let known = "783b6dad9ac53090 c13b0a425b798803 63e5f25fe0982ebe 6defc0a7ca887236 1d168c4316bc8bce";
     assert_eq!((LAYOUT, lies.join(" ").as_str()), (2, known), "another layout has another number");
