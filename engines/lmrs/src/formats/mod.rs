@@ -132,7 +132,7 @@ impl Format {
     /// Of so many outputs, filled up to whole panels where they lie in panels.
     pub fn bytes(&self, outputs: usize, inputs: usize) -> usize {
         match &self.storage {
-            Storage::Rows(_) => outputs * self.dtype.bytes(inputs as u64) as usize,
+            Storage::Rows(rows) => outputs * inputs * rows.number_bytes,
             Storage::PackedRows(rows, _) => outputs * (rows.row_bytes)(inputs),
             Storage::Panels(panels) => outputs.div_ceil(PANEL) * panels.bytes(inputs),
         }

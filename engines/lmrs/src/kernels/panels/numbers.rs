@@ -45,6 +45,7 @@ pub trait Numbers {
     fn less<const RUN: usize>(x: &Block) -> i32;
 
     /// A group of a stretch: its numbers as they are stored, and what makes weights of them.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
     fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales);
 }
 

@@ -87,6 +87,8 @@ const STAYING_BYTES: usize = 12 << 10;
 
 /// The kernels of a format whose matrices lie in rows. This module alone calls them, and asserts before what they rely on.
 pub struct RowKernels {
+    /// Of a number as kernels multiply it.
+    pub number_bytes: usize,
     /// A few tokens in f32.
     dot: fn(Level, &Matrix, &[f32], &mut [Outputs]),
     /// Where a level multiplies pairs of bf16, of rows that are such numbers.
@@ -104,6 +106,7 @@ struct Pairs {
 impl RowKernels {
     /// Of bf16 in fewer bits.
     pub const ZIPPED: Self = Self {
+        number_bytes: 2,
         dot: unzipped::dot,
         pairs: Some(Pairs {
             few: FUSED,
@@ -115,6 +118,7 @@ impl RowKernels {
     /// Of numbers that are widened to f32.
     pub(crate) const fn of<F: Float>() -> Self {
         Self {
+            number_bytes: F::BYTES,
             dot: |level, matrix, x, outs| machine::dot::<F>(level, &matrix.floats(), x, outs),
             pairs: None,
         }
@@ -127,7 +131,7 @@ impl RowKernels {
             dot: |level, matrix, x, outs| machine::dot_pairs(level, &matrix.floats(), x, outs),
             pass: |level, matrix, x, out| machine::pass(level, &matrix.floats(), x, out),
         };
-        Self { dot: self.dot, pairs: Some(pairs) }
+        Self { pairs: Some(pairs), ..self }
     }
 }
 
