@@ -5,3 +5,4 @@ pub mod agreement;
 pub mod compare;
 pub mod effective;
 pub mod metric;
+pub mod values;

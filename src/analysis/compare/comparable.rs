@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::matching::Matching;
-use super::series::workloads;
+use crate::analysis::values::workloads;
 use crate::analysis::metric::output_tokens;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{Role, RunRecord, Sample};

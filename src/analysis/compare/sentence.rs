@@ -1,6 +1,6 @@
 //! A comparison as a sentence: who does what, how much faster or slower than whom, and how sure that is.
 
-use super::series::workloads;
+use crate::analysis::values::workloads;
 use super::within::Compared;
 use crate::analysis::metric::{self, Does, Metric};
 use crate::plan::{Order, Plan};
