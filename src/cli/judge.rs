@@ -92,7 +92,7 @@ pub struct CompareArgs {
     pub new: String,
     #[command(flatten)]
     pub judge: JudgeArgs,
-    #[arg(long, value_name = "FORMAT", default_value = crate::report::FORMATS[0].name, value_parser = super::formats())]
+    #[arg(long, value_name = "FORMAT", default_value = crate::report::FORMATS[0].name, value_parser = super::formats_of_comparisons())]
     pub format: String,
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::analysis::compare::show;
 use crate::plan::scenario;
 use crate::plan::{CPU, Mode};
 use crate::report;
@@ -265,6 +266,13 @@ impl ValueEnum for Mode {
 pub fn formats() -> clap::builder::PossibleValuesParser {
     let named = |format: &report::Format| PossibleValue::new(format.name).help(format.about);
     report::FORMATS.iter().map(named).collect::<Vec<_>>().into()
+}
+
+/// Those of a report that a comparison has too.
+pub fn formats_of_comparisons() -> clap::builder::PossibleValuesParser {
+    let is_offered = |format: &&report::Format| show::named(format.name).is_ok();
+    let named = |format: &report::Format| PossibleValue::new(format.name).help(format.about);
+    report::FORMATS.iter().filter(is_offered).map(named).collect::<Vec<_>>().into()
 }
 
 fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {

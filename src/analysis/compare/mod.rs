@@ -35,6 +35,7 @@ pub use within::{Compared, all_pairs, look, within};
 
 /// `orchestrate compare BASE NEW`.
 pub fn compare(arguments: &CompareArgs) -> Result<u8> {
+    let format = show::named(&arguments.format)?;
     let thresholds = thresholds(&arguments.judge)?;
     let (base, of_base) = opened(&arguments.base)?;
     let (new, of_new) = opened(&arguments.new)?;
@@ -43,7 +44,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.base.name = arguments.base.clone();
     judgement.new.name = arguments.new.clone();
     judgement.notices.splice(0..0, of_base.into_iter().chain(of_new));
-    output::print(&show::render(&judgement, &arguments.format, output::width()))?;
+    output::print(&(format.render)(&judgement, output::width()))?;
     Ok(judgement.exit_code(arguments.judge.fail_on))
 }
 

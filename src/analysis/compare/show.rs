@@ -7,6 +7,7 @@ mod markdown;
 mod table;
 
 use super::judgement::Judgement;
+use crate::cli::exit_code::Usage;
 
 /// One way to render a judgement; `width` is how many columns the reader has, where that is known.
 pub struct Format {
@@ -16,10 +17,12 @@ pub struct Format {
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
-/// In the format of that name, or else in the first.
-pub fn render(judgement: &Judgement, format: &str, width: Option<usize>) -> Vec<u8> {
-    let named = FORMATS.iter().find(|it| it.name == format).unwrap_or(&FORMATS[0]);
-    (named.render)(judgement, width)
+/// The format of that name.
+pub fn named(name: &str) -> Result<&'static Format, Usage> {
+    FORMATS.iter().find(|it| it.name == name).ok_or_else(|| {
+        let names: Vec<&str> = FORMATS.iter().map(|it| it.name).collect();
+        Usage(format!("`compare` has no format `{name}`\nhint: --format {}", names.join(", ")))
+    })
 }
 
 #[cfg(test)]

@@ -72,10 +72,10 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
     // What a program reads on stdout is one document, which for JSON has the judgement in it.
     let read_by_people = ["table", "markdown"].contains(&arguments.view.format.as_str());
     if read_by_people && arguments.json.as_deref() != Some(Path::new("-")) {
-        let shown = show::render(&judgement, &arguments.view.format, output::width());
+        let shown = (show::named(&arguments.view.format)?.render)(&judgement, output::width());
         output::print(&[b"\n", shown.as_slice()].concat())?;
     } else {
-        say(String::from_utf8_lossy(&show::render(&judgement, "table", None)).trim_end());
+        say(String::from_utf8_lossy(&(show::FORMATS[0].render)(&judgement, None)).trim_end());
     }
     Ok(judgement.exit_code(arguments.judge.fail_on))
 }

@@ -35,7 +35,14 @@ fn judgement() -> Judgement {
 }
 
 fn text(format: &str, width: Option<usize>) -> String {
-    String::from_utf8(render(&judgement(), format, width)).unwrap()
+    String::from_utf8((named(format).unwrap().render)(&judgement(), width)).unwrap()
+}
+
+#[test]
+fn a_format_that_is_not_offered_is_refused_and_those_that_are_stand_in_the_hint() {
+    let refused = named("yaml").err().unwrap().to_string();
+    assert_eq!(refused, "`compare` has no format `yaml`\nhint: --format table, markdown, csv, json");
+    assert_eq!(named("table").unwrap().name, "table");
 }
 
 #[test]
