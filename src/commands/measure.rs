@@ -103,7 +103,6 @@ pub fn run<P: Into<Planned>>(
     let (candidates, mut warnings) = prepare(&registry, &asked_for, arguments, &keeper, &mut listener);
     warnings.extend(asked::identify(&mut models, &mut listener));
     let asked = asked::asked(arguments, &registry, candidates, models, scenarios)?;
-    interrupts.keep();
     let planned: Planned = plan(&asked)?.into();
     warnings.extend(planned.warnings);
     for warning in own_python::warnings(&registry, &planned.plan) {
@@ -112,6 +111,7 @@ pub fn run<P: Into<Planned>>(
     }
     let (header, unreadable) = header(id, planned.plan);
     warnings.extend(unreadable.map(|message| Warning { configuration: None, message }));
+    interrupts.keep();
     let mut recorder = Recorder::create(&directory, header)?;
     for warning in warnings {
         recorder.take(Entry::Warning(warning))?;
@@ -120,6 +120,8 @@ pub fn run<P: Into<Planned>>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let run = Run::new(&mut recorder, &mut listener, settings);
     let end = runtime.block_on(until_interrupted(run, &interrupts));
+    // A thread that still blocks is left alone after that: it holds nothing that this program needs.
+    runtime.shutdown_timeout(LAST_OF_THREADS);
     drop(keeper);
     Ok(Measured { recorder, end })
 }
@@ -137,6 +139,9 @@ pub fn dry_run<P: Into<Planned>>(arguments: &RunArgs, plan: impl FnOnce(&Asked) 
     output::print(said.as_bytes())?;
     Ok(DONE)
 }
+
+/// After an interrupt a conversion of a model may still remove what it had written.
+const LAST_OF_THREADS: Duration = Duration::from_secs(3);
 
 /// What is being built goes on from where it stands next time; an environment that is half made is made anew. The keeper
 /// ends whatever set-up had started.
