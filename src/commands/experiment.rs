@@ -6,7 +6,7 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
@@ -33,6 +33,9 @@ use crate::shell::Usage;
 /// What is being built goes on from where it stands next time; an environment that is half made is made anew. The keeper
 /// ends every process that set-up had started.
 pub const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
+
+/// After an interrupt a conversion of a model may still remove what it had written.
+const LAST_OF_THREADS: Duration = Duration::from_secs(3);
 
 /// A command line whose names were found. Nothing is built or started yet.
 pub struct Resolving<'a> {
@@ -114,7 +117,6 @@ impl<'a> Resolving<'a> {
         notices.extend(asked::identify(&mut self.resolved.models, &mut listener));
         let Resolved { models, scenarios, .. } = self.resolved;
         let asked = asked::asked(&self.selection, self.registry, candidates, models, scenarios)?;
-        interrupts.keep();
         let warning = |message| Warning { configuration: None, message };
         Ok(Ready {
             asked,
@@ -142,6 +144,7 @@ impl Ready<'_> {
         }
         let (header, unreadable) = header(self.id, plan);
         warnings.extend(unreadable.map(|message| Warning { configuration: None, message }));
+        interrupts.keep();
         let mut recorder = Recorder::create(&self.results, header)?;
         for warning in warnings {
             recorder.take(Entry::Warning(warning))?;
@@ -150,6 +153,8 @@ impl Ready<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = Run::new(&mut recorder, &mut listener, settings(arguments));
         let end = runtime.block_on(until_interrupted(run, &interrupts));
+        // A thread that still blocks is left alone after that: it holds nothing that this program needs.
+        runtime.shutdown_timeout(LAST_OF_THREADS);
         drop(keeper);
         Ok(Measured { recorder, end })
     }

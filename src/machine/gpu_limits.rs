@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use machine_limits::{GpuAsked, Limits, probe_gpus};
+use protocol::environment;
 
 use super::gpu;
 
@@ -16,15 +17,24 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const BUDGET: Duration = Duration::from_millis(250);
 
 /// Gives `gpus` and `absent` alone, and never an error.
-pub fn ask(devices: &[u32]) -> Limits {
+/// Of a run, the process that answers carries its mark, and ends with it.
+pub fn ask(devices: &[u32], run: Option<&str>) -> Limits {
     let arguments = std::iter::once(QUESTION.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("this program's own file: {error}"));
-    let answered = program.and_then(|program| answered(&program, arguments.collect(), DEADLINE));
+    let answered = program.and_then(|program| answered(&program, arguments.collect(), run, DEADLINE));
     answered.unwrap_or_else(|reason| Limits { absent: vec![format!("GPUs: {reason}")], ..Limits::default() })
 }
 
-fn answered(program: &Path, arguments: Vec<String>, deadline: Duration) -> Result<Limits, String> {
+fn answered(
+    program: &Path,
+    arguments: Vec<String>,
+    run: Option<&str>,
+    deadline: Duration,
+) -> Result<Limits, String> {
     let mut question = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
+    if let Some(run) = run {
+        question = question.env(environment::RUN, run);
+    }
     // It counts as engines do.
     if let Some((name, value)) = gpu::order_for_processes() {
         question = question.env(name, value);
@@ -120,13 +130,13 @@ mod tests {
     #[test]
     fn a_question_that_is_not_answered_ends_with_its_deadline() {
         let shell = |script: &str, deadline| {
-            answered(Path::new("/bin/sh"), vec!["-c".into(), script.into()], deadline)
+            answered(Path::new("/bin/sh"), vec!["-c".into(), script.into()], None, deadline)
         };
         let never = shell("exec tail -f /dev/null", Duration::from_millis(20));
         assert_eq!(never, Err("no answer within 0 s".to_string()));
         let nothing = shell("echo; exit 3", DEADLINE).unwrap_err();
         assert!(nothing.starts_with("what asks about them ended without an answer: exit"), "{nothing}");
-        let nobody = answered(Path::new("./no-such-program"), Vec::new(), DEADLINE).unwrap_err();
+        let nobody = answered(Path::new("./no-such-program"), Vec::new(), None, DEADLINE).unwrap_err();
         assert!(nobody.starts_with("cannot ask about them: "), "{nobody}");
     }
 }

@@ -9,6 +9,7 @@ pub mod cpu;
 pub mod device;
 pub mod driver;
 pub mod energy;
+mod family;
 pub mod gpu;
 pub mod gpu_limits;
 pub mod memory;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use container::Allowed;
 pub use cpu::Cpu;
+pub use family::Family;
 pub use gpu::Gpu;
 pub use processes::processes_marked;
 pub use quiet::{Planned, Quiet};

@@ -1,24 +1,49 @@
 //! Which processes belong together: by descent, or by a mark in their environment.
 
+use std::sync::OnceLock;
+
 use super::read;
 
 /// The process and its descendants, as they are now. A process whose parent has ended is no descendant any more: a mark
 /// finds it.
 pub fn tree(pid: u32) -> Vec<u32> {
+    if lists_children() {
+        return descendants(pid, children);
+    }
     let parents: Vec<(u32, u32)> =
         all().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
-    descendants(pid, &parents)
+    descendants(pid, |ancestor| {
+        parents.iter().filter(|(_, parent)| *parent == ancestor).map(|(child, _)| *child).collect()
+    })
 }
 
-/// The processes, other than this one, whose environment has exactly this entry. Those of other users cannot be read.
+/// The processes, other than this one, whose environment has exactly this entry. Those of other users cannot be read. This
+/// reads of every process of the machine.
 pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
     let own = std::process::id();
     let entry = format!("{name}={value}");
-    let marked = |pid: &u32| {
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environment| has_entry(&environment, entry.as_bytes()))
-    };
-    all().filter(|&pid| pid != own).filter(marked).collect()
+    all().filter(|&pid| pid != own && is_marked(pid, entry.as_bytes())).collect()
+}
+
+pub(super) fn is_marked(pid: u32, entry: &[u8]) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| has_entry(&environment, entry))
+}
+
+/// Whether the kernel lists the children of a thread, so that a tree costs no more than its own processes.
+fn lists_children() -> bool {
+    static LISTS: OnceLock<bool> = OnceLock::new();
+    *LISTS.get_or_init(|| std::path::Path::new("/proc/thread-self/children").exists())
+}
+
+/// Of all its threads: a child belongs to the thread that started it.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| read(thread.path().join("children")));
+    lists.flat_map(|list| numbers(&list)).collect()
+}
+
+fn numbers(list: &str) -> Vec<u32> {
+    list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 fn all() -> impl Iterator<Item = u32> {
@@ -32,14 +57,14 @@ fn parent(stat: &str) -> Option<u32> {
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// `parents` holds pairs of a process and its parent. The first is `pid` itself.
-fn descendants(pid: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+/// The first is `pid` itself.
+fn descendants(pid: u32, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(&ancestor) = found.get(next) {
         next += 1;
-        for &(child, parent) in parents {
-            if parent == ancestor && !found.contains(&child) {
+        for child in children(ancestor) {
+            if !found.contains(&child) {
                 found.push(child);
             }
         }
@@ -66,9 +91,18 @@ mod tests {
     #[test]
     fn a_tree_holds_children_of_children_and_nobody_else_even_in_a_circle() {
         let parents = [(2, 1), (3, 2), (4, 2), (5, 1), (6, 3), (7, 8), (8, 7)];
-        assert_eq!(descendants(2, &parents), [2, 3, 4, 6]);
-        assert_eq!(descendants(7, &parents), [7, 8]);
-        assert_eq!(descendants(9, &parents), [9]);
+        let children = |of| -> Vec<u32> {
+            parents.iter().filter(|(_, parent)| *parent == of).map(|(child, _)| *child).collect()
+        };
+        assert_eq!(descendants(2, children), [2, 3, 4, 6]);
+        assert_eq!(descendants(7, children), [7, 8]);
+        assert_eq!(descendants(9, children), [9]);
+    }
+
+    #[test]
+    fn children_are_numbers_between_spaces() {
+        assert_eq!(numbers("12 34 \n"), [12, 34]);
+        assert_eq!(numbers(""), [0_u32; 0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::blocking::off_thread;
 use super::launch::{LAST_WORDS, Launched, Purpose};
 use super::seats::Seats;
 use super::sittings::{Guest, sittings};
@@ -53,7 +54,10 @@ impl Run<'_> {
         if self.plan.mode == Mode::OneShot {
             return self.one_shots(block, &order).await;
         }
-        let guests: Vec<Guest> = order.iter().map(|&configuration| self.guest(configuration)).collect();
+        let mut guests: Vec<Guest> = Vec::new();
+        for &configuration in &order {
+            guests.push(self.guest(configuration).await?);
+        }
         let sittings = sittings(&guests, memory::available_bytes().unwrap_or(u64::MAX));
         self.tell_of_sittings(block, &sittings)?;
         for sitting in sittings {
@@ -220,31 +224,36 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn guest(&self, configuration: usize) -> Guest {
+    async fn guest(&self, configuration: usize) -> Result<Guest> {
         let planned = &self.plan.configurations[configuration];
         let record = &self.recorder.record;
         let of_it =
             record.samples.iter().filter(|it| self.plan.cases[it.case].configuration == configuration);
         let most = of_it.filter_map(|sample| sample.peak_resident_bytes).max();
-        let guess = || {
-            let weights = model_files::ModelFolder::open(&planned.model.path).map(|it| it.weights_bytes());
-            let file = weights.unwrap_or(0);
+        let guess = async || {
+            let path = planned.model.path.clone();
+            let weights = || model_files::ModelFolder::open(path).map(|it| it.weights_bytes());
+            let file = off_thread(weights).await?.unwrap_or(0);
             let bits = planned.dtype.as_deref().and_then(dtype::bits);
             let made = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
             let made = made.map_or(file.saturating_mul(WIDENED_TIMES), |bytes| bytes as u64);
-            file.saturating_add(made).saturating_add(PROGRAM_BYTES)
+            anyhow::Ok(file.saturating_add(made).saturating_add(PROGRAM_BYTES))
         };
         // What works for it elsewhere cannot be stopped from here.
         let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
         let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
         let alone = planned.alone || launches.any(elsewhere);
-        Guest { configuration, bytes: most.unwrap_or_else(guess), alone }
+        let bytes = match most {
+            Some(most) => most,
+            None => guess().await?,
+        };
+        Ok(Guest { configuration, bytes, alone })
     }
 
     /// A process that is asked once and ends.
     async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
-        let mut launched: Launched = self.start(index, Purpose::Once(block))?;
+        let mut launched: Launched = self.start(index, Purpose::Once(block)).await?;
         let asked = self.ask_cold(&mut launched, case, round).await;
         self.end(launched, false).await?;
         asked

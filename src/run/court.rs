@@ -8,9 +8,9 @@ use anyhow::Result;
 use protocol::IgnoreEos;
 
 use super::doubt::{Doubt, doubts, greedy_ids, places};
-use super::launch::{Launched, Purpose};
+use super::launch::Launched;
+use super::patience::Patience;
 use super::prove::is_breach;
-use super::question::Patience;
 use super::{Run, Stop};
 use crate::plan::prompts::{self, Which};
 use crate::plan::{Model, Proof};
@@ -18,13 +18,11 @@ use crate::record::{Entry, Opinion};
 use crate::run::event::Event;
 use crate::run::process::Cause;
 
-/// The witness is asked for a twentieth of what the run took, or for a part of its budget, within these bounds and for no longer
-/// than it needs: without its word nothing that was measured counts.
+/// The witness is asked for a twentieth of what the run took, within these bounds, or for what is left of a budget, and for no
+/// longer than it needs: without its word nothing that was measured counts.
 const PART: u32 = 20;
 const LEAST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(60);
-/// Of a budget: one part in so many.
-const PART_OF_BUDGET: u32 = 10;
 /// A token that is likelier than this is likelier than all others together. A little more than ln 1/2, for what is rounded.
 const LIKELIER_THAN_ALL: f64 = -0.69;
 
@@ -73,18 +71,25 @@ impl Run<'_> {
         if let Some(reason) = self.has_no_room_for(witness) {
             return self.unproved_model(model, reason, None);
         }
+        let patience = self.patience_of_the_court();
+        let no_time = |all: usize| format!("the budget left no time to check the tokens of {all} samples");
+        if patience.budget_is_over() {
+            return self.unproved_model(model, no_time(doubts.len()), longer_budget());
+        }
         let label = self.plan.configurations[witness].label.clone();
         (self.listener)(Event::Judging { label: label.clone(), samples: doubts.len() });
-        let cause = match self.launch(witness, Purpose::Proof).await {
-            Ok(mut launched) if launched.hello().is_some() => {
-                let asked = self.ask_the_witness(&mut launched, model, &doubts).await?;
+        let cause = match self.launch_within(witness, patience.left_of_budget()).await {
+            Ok(None) => return self.unproved_model(model, no_time(doubts.len()), longer_budget()),
+            Ok(Some(mut launched)) if launched.hello().is_some() => {
+                let asked = self.ask_the_witness(&mut launched, model, &doubts, patience).await?;
                 // How it ends is of no more interest.
-                let grace = launched.talk.deadlines.shutdown;
-                let _ = launched.talk.shutdown().await;
+                let grace = patience.for_an_end(launched.talk.deadlines.shutdown);
+                let _ = tokio::time::timeout(grace, launched.talk.shutdown()).await;
+                let grace = patience.for_an_end(grace);
                 launched.talk.process.end(if asked.is_ok() { grace } else { Duration::ZERO }).await;
                 asked.err()
             }
-            Ok(mut launched) => {
+            Ok(Some(mut launched)) => {
                 launched.talk.process.end(Duration::ZERO).await;
                 self.launches -= 1;
                 Some(Cause::Unsupported("knows `generate` alone".into()))
@@ -103,8 +108,8 @@ impl Run<'_> {
         launched: &mut Launched,
         model: &Model,
         doubts: &[Doubt],
+        patience: Patience,
     ) -> Result<Result<(), Cause>> {
-        let patience = Patience::begins(self.time_of_the_court());
         let mut known: HashMap<(String, Vec<u32>), Vec<Said>> = HashMap::new();
         let (mut left_out, mut refused) = (0, None);
         for doubt in doubts {
@@ -126,6 +131,11 @@ impl Run<'_> {
                         left_out += 1;
                         refused = Some(cause.to_string());
                     }
+                    // The request was cut off by the budget, not by the engine.
+                    Err(Cause::Timeout(_)) if patience.budget_is_over() => {
+                        left_out += 1;
+                        continue;
+                    }
                     Err(cause) => return Ok(Err(cause)),
                 }
             }
@@ -136,7 +146,8 @@ impl Run<'_> {
             let why = refused.unwrap_or_else(|| format!("there were {seconds} s for it"));
             let all = doubts.len();
             let reason = format!("the tokens of {left_out} of {all} samples were not looked at: {why}");
-            self.unproved_model(model, reason, None)?;
+            let hint = if patience.budget_is_over() { longer_budget() } else { None };
+            self.unproved_model(model, reason, hint)?;
         }
         Ok(Ok(()))
     }
@@ -199,15 +210,18 @@ impl Run<'_> {
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
     }
 
-    fn time_of_the_court(&self) -> Duration {
-        time(self.plan.extent.budget_ns.map(Duration::from_nanos), self.began.elapsed())
+    fn patience_of_the_court(&self) -> Patience {
+        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
+        Patience::begins(time(budget, self.began.elapsed()), self.budget_ends())
     }
 }
 
-/// What the blocks have left of a budget is the court's too.
+/// What the blocks have left of a budget, which `Pace` sees to.
 fn time(budget: Option<Duration>, ran: Duration) -> Duration {
-    let part = budget.map(|budget| (budget / PART_OF_BUDGET).max(budget.saturating_sub(ran)));
-    part.unwrap_or(ran / PART).clamp(LEAST, MOST)
+    match budget {
+        Some(budget) => budget.saturating_sub(ran).min(MOST),
+        None => (ran / PART).clamp(LEAST, MOST),
+    }
 }
 
 /// What the witness says of some of the tokens of an output. Those that there was no time for are left out.
@@ -222,34 +236,57 @@ async fn ask_about(
     let room = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
     let output = &output[..output.len().min(room)];
     let scores = witness.hello().is_some_and(|hello| hello.capabilities.score);
-    let with = |these: &[u32]| [prompt, these].concat();
     let likely = match scores && !output.is_empty() {
-        true => witness.score(&with(output), MOST).await?.0.split_off(prompt.len().saturating_sub(1)),
+        true => {
+            let all = witness.score(&[prompt, output].concat(), patience.for_a_request()).await?.0;
+            all.into_iter().skip(prompt.len().saturating_sub(1)).collect()
+        }
         false => Vec::new(),
     };
     let mut said = Vec::new();
     for place in places(output.len(), differs_at, &likely) {
-        if patience.is_over() && !said.is_empty() {
+        if patience.budget_is_over() || (patience.is_over() && !said.is_empty()) {
             break;
         }
-        let (before, theirs) = (&output[..place], output[place]);
         let theirs_logprob = likely.get(place).copied().flatten();
-        let is_own = theirs_logprob.is_some_and(|logprob| logprob > LIKELIER_THAN_ALL);
-        let own = match is_own {
-            true => theirs,
-            false => *witness.go_on(&with(before), 1, MOST).await?.first().unwrap_or(&theirs),
-        };
-        let own_logprob = match own == theirs {
-            true => theirs_logprob,
-            false if scores => {
-                let its = witness.score(&with(&[before, &[own]].concat()), MOST).await?.0;
-                its.last().copied().flatten()
-            }
-            false => None,
-        };
-        said.push(Said { place, theirs, own, theirs_logprob, own_logprob });
+        match ask_about_one(witness, prompt, output, place, theirs_logprob, patience).await {
+            Ok(of_it) => said.push(of_it),
+            // What it said of the others counts all the same.
+            Err(Cause::Timeout(_)) if patience.budget_is_over() && !said.is_empty() => break,
+            Err(cause) => return Err(cause),
+        }
     }
     Ok(said)
+}
+
+async fn ask_about_one(
+    witness: &mut Launched,
+    prompt: &[u32],
+    output: &[u32],
+    place: usize,
+    theirs_logprob: Option<f64>,
+    patience: Patience,
+) -> Result<Said, Cause> {
+    let scores = witness.hello().is_some_and(|hello| hello.capabilities.score);
+    let (before, theirs) = ([prompt, &output[..place]].concat(), output[place]);
+    let is_own = theirs_logprob.is_some_and(|logprob| logprob > LIKELIER_THAN_ALL);
+    let own = match is_own {
+        true => theirs,
+        false => *witness.go_on(&before, 1, patience.for_a_request()).await?.first().unwrap_or(&theirs),
+    };
+    let own_logprob = match own == theirs {
+        true => theirs_logprob,
+        false if scores => {
+            let its = witness.score(&[&before[..], &[own]].concat(), patience.for_a_request()).await?.0;
+            its.last().copied().flatten()
+        }
+        false => None,
+    };
+    Ok(Said { place, theirs, own, theirs_logprob, own_logprob })
+}
+
+fn longer_budget() -> Option<String> {
+    Some("a longer `--budget`".into())
 }
 
 #[cfg(test)]
@@ -257,13 +294,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_court_has_its_part_of_a_budget_and_what_the_blocks_left_of_it() {
+    fn the_check_has_what_the_blocks_left_of_a_budget_and_never_more() {
         let of = |budget: Option<u64>, ran| {
             time(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
         };
-        assert_eq!(of(Some(200), 190), 20);
-        assert_eq!(of(Some(200), 400), 20);
-        assert_eq!(of(Some(200), 165), 35);
+        assert_eq!(of(Some(200), 190), 10);
+        assert_eq!(of(Some(200), 199), 1);
+        assert_eq!(of(Some(200), 400), 0);
         assert_eq!(of(Some(200), 10), MOST.as_secs());
         assert_eq!(of(None, 400), 20);
         assert_eq!(of(None, 1), LEAST.as_secs());

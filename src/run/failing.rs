@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Run;
+use super::blocking::off_thread;
 use crate::plan::Prompt;
 use crate::plan::prompts::Prompts;
 use crate::record::{Entry, Failure, Role, Sample, Warning};
@@ -13,19 +14,22 @@ use crate::run::process::Fault;
 
 impl Run<'_> {
     /// Configurations that cannot be started, and models that no prompt can be made for, are rows before anything runs.
-    pub(super) fn refuse_what_cannot_run(&mut self) -> Result<()> {
+    pub(super) async fn refuse_what_cannot_run(&mut self) -> Result<()> {
         for index in 0..self.plan.configurations.len() {
             let configuration = self.plan.configurations[index].clone();
             let refusal = match configuration.unavailable {
                 Some(unavailable) => Some(("unavailable", unavailable.reason, unavailable.hint)),
                 None if self.prompts.contains_key(&configuration.model.path) => None,
-                None => match Prompts::of_model(&configuration.model.path) {
-                    Ok(prompts) => {
-                        self.prompts.insert(configuration.model.path, prompts);
-                        None
+                None => {
+                    let path = configuration.model.path.clone();
+                    match off_thread(move || Prompts::of_model(&path)).await? {
+                        Ok(prompts) => {
+                            self.prompts.insert(configuration.model.path, prompts);
+                            None
+                        }
+                        Err(error) => Some(("model", format!("{error:#}"), None)),
                     }
-                    Err(error) => Some(("model", format!("{error:#}"), None)),
-                },
+                }
             };
             if let Some((kind, message, hint)) = refusal {
                 let (kind, when) = (kind.to_string(), "start".to_string());

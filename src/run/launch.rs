@@ -1,7 +1,10 @@
 //! One launch of a configuration: start, hello, load; and its end.
 
+use std::time::{Duration, Instant};
+
 use protocol::{HelloFacts, Load, environment};
 
+use super::blocking::off_thread;
 use super::{Run, Stop};
 use crate::machine::busy::{ProcessorTime, Worked};
 use crate::machine::gpu;
@@ -9,10 +12,10 @@ use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Launch, Role};
 use crate::run::event::Event;
-use crate::run::process::{Cause, Conversation, Fault, Hello, Launching, Stage};
+use crate::run::process::{Cause, Conversation, Hello, Launching, Stage};
 
 /// After a `failed`, so long an engine may take to end if it cannot go on.
-pub(super) const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(100);
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// What an engine is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,9 +76,9 @@ impl Run<'_> {
         if block > 0 || self.plan.configurations[index].model.format.is_none() {
             return Ok(());
         }
-        let mut launched = self.start(index, Purpose::Once(block))?;
+        let mut launched = self.start(index, Purpose::Once(block)).await?;
         let hello = launched.talk.hello().await;
-        launched.talk.process.end(std::time::Duration::ZERO).await;
+        launched.talk.process.end(Duration::ZERO).await;
         self.launches -= 1;
         match hello {
             Ok(Hello::Known(facts)) => self.convert_for(index, &facts).await.map(|_| ()),
@@ -85,7 +88,7 @@ impl Run<'_> {
     }
 
     pub(super) async fn launch(&mut self, index: usize, purpose: Purpose) -> Result<Launched, Stop> {
-        let mut launched = self.start(index, purpose)?;
+        let mut launched = self.start(index, purpose).await?;
         if self.minimal.contains(&index) {
             // Its launch is recorded with its first answer, which says what was loaded.
             return Ok(launched);
@@ -94,16 +97,29 @@ impl Run<'_> {
             Ok(Hello::Known(facts)) => {
                 if self.convert_for(index, &facts).await? {
                     // Started anew, so that no clock counts the conversion.
-                    launched.talk.process.end(std::time::Duration::ZERO).await;
+                    launched.talk.process.end(Duration::ZERO).await;
                     // No record refers to the one that only said what it reads.
                     self.launches -= 1;
                     return Box::pin(self.launch(index, purpose)).await;
                 }
-                launched.launch.hello_ns = Some(launched.talk.since_start(std::time::Instant::now()));
+                launched.launch.hello_ns = Some(launched.talk.since_start(Instant::now()));
                 launched.launch.hello = Some(*facts);
             }
             Ok(hello @ (Hello::Minimal | Hello::Silent)) => {
                 let silent = matches!(hello, Hello::Silent);
+                let seconds = self.settings.deadlines.hello.as_secs_f64();
+                if silent && self.silent_once.insert(index) {
+                    self.warn(
+                        index,
+                        format!(
+                            "no answer to `hello` within {seconds} s: it is started once more and asked again"
+                        ),
+                    )?;
+                    launched.talk.process.end(Duration::ZERO).await;
+                    // No record refers to the one that was silent.
+                    self.launches -= 1;
+                    return Box::pin(self.launch(index, purpose)).await;
+                }
                 let configuration = &self.plan.configurations[index];
                 if !configuration.options.is_empty() {
                     let cause = match silent {
@@ -113,16 +129,15 @@ impl Run<'_> {
                     return Err(launched.talk.fault(Stage::Hello, cause).into());
                 }
                 if silent {
-                    let seconds = self.settings.deadlines.hello.as_secs_f64();
                     self.warn(
                         index,
                         format!(
-                            "no answer to `hello` within {seconds} s: it is driven with `generate` alone"
+                            "no answer to `hello` within {seconds} s in two launches: it is driven with `generate` alone"
                         ),
                     )?;
                 }
                 self.minimal.insert(index);
-                launched.talk.process.end(std::time::Duration::ZERO).await;
+                launched.talk.process.end(Duration::ZERO).await;
                 return Box::pin(self.launch(index, purpose)).await;
             }
             Err(cause) => return Err(launched.talk.fault(Stage::Hello, cause).into()),
@@ -132,6 +147,24 @@ impl Run<'_> {
         self.recorder.take(Entry::Launch(Box::new(launched.launch.clone())))?;
         loaded.map_err(|cause| launched.talk.fault(Stage::Load, cause))?;
         Ok(launched)
+    }
+
+    /// A launch for an output check, which no budget waits for: `None` where it had used up what was left of it.
+    pub(super) async fn launch_within(
+        &mut self,
+        index: usize,
+        left: Option<Duration>,
+    ) -> Result<Option<Launched>, Stop> {
+        let Some(left) = left else { return self.launch(index, Purpose::Proof).await.map(Some) };
+        let before = self.launches;
+        match tokio::time::timeout(left, self.launch(index, Purpose::Proof)).await {
+            Ok(launched) => launched.map(Some),
+            Err(_) => {
+                // It is recorded when it is loaded, so that no record refers to it.
+                self.launches = before;
+                Ok(None)
+            }
+        }
     }
 
     async fn load(&mut self, launched: &mut Launched, index: usize) -> Result<(), Cause> {
@@ -148,7 +181,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn start(&mut self, index: usize, purpose: Purpose) -> Result<Launched, Fault> {
+    /// The end of the run's budget, where it has one.
+    pub(super) fn budget_ends(&self) -> Option<Instant> {
+        self.plan.extent.budget_ns.map(|ns| self.began + Duration::from_nanos(ns))
+    }
+
+    pub(super) async fn start(&mut self, index: usize, purpose: Purpose) -> Result<Launched, Stop> {
         let configuration = &self.plan.configurations[index];
         if let Purpose::Block(_) = purpose {
             (self.listener)(Event::LaunchStarted { label: configuration.label.clone() });
@@ -159,7 +197,8 @@ impl Run<'_> {
         self.launches += 1;
         self.started += 1;
         // Before it is started, so that no clock of its counts it.
-        let gpus_before = if configuration.device == "cpu" { Vec::new() } else { gpu::held() };
+        let gpus_before =
+            if configuration.device == "cpu" { Vec::new() } else { off_thread(gpu::held).await? };
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
         let launch = Launch {
@@ -189,8 +228,7 @@ impl Run<'_> {
         {
             self.warn(index, format!("did not shut down as the protocol asks: {cause}; it was ended"))?;
         }
-        let grace =
-            if alive { launched.talk.deadlines.shutdown } else { std::time::Duration::from_millis(100) };
+        let grace = if alive { launched.talk.deadlines.shutdown } else { Duration::from_millis(100) };
         let left = launched.talk.process.end(grace).await;
         if left > 0 && alive {
             self.warn(index, format!("left processes behind ({left}); they were ended"))?;

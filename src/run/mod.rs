@@ -3,6 +3,7 @@
 
 mod ask;
 mod block;
+mod blocking;
 mod case;
 mod court;
 mod doubt;
@@ -15,6 +16,7 @@ mod limits;
 pub mod overhead;
 mod pace;
 mod pass;
+mod patience;
 pub mod process;
 mod prove;
 mod question;
@@ -67,6 +69,8 @@ pub struct Run<'a> {
     warm_after: BTreeMap<usize, u32>,
     /// Configurations that answer no `hello`.
     minimal: BTreeSet<usize>,
+    /// Configurations that were silent at `hello` once, which a cold disk may explain.
+    silent_once: BTreeSet<usize>,
     /// Configurations whose engine is given another form of the model.
     converted: BTreeMap<usize, Converted>,
     told_of_sittings: bool,
@@ -110,6 +114,7 @@ impl<'a> Run<'a> {
             closed: BTreeSet::new(),
             warm_after: BTreeMap::new(),
             minimal: BTreeSet::new(),
+            silent_once: BTreeSet::new(),
             converted: BTreeMap::new(),
             told_of_sittings: false,
             launches: 0,
@@ -145,7 +150,7 @@ impl<'a> Run<'a> {
     }
 
     async fn blocks(&mut self) -> Result<()> {
-        self.refuse_what_cannot_run()?;
+        self.refuse_what_cannot_run().await?;
         self.measure_itself().await?;
         self.look_at_idle().await?;
         self.prove().await?;
@@ -185,11 +190,11 @@ impl<'a> Run<'a> {
     async fn blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
         for block in 0.. {
             if !configurations.iter().any(|&it| self.has_open_cases(it)) {
-                return if block > 0 { self.probe_limits(block) } else { Ok(()) };
+                return if block > 0 { self.probe_limits(block).await } else { Ok(()) };
             }
             self.announce(block, configurations);
             self.pace.block_begins();
-            self.probe_limits(block)?;
+            self.probe_limits(block).await?;
             self.block(block, configurations).await?;
             self.pace.block_ends();
             self.close_what_has_enough(block as usize + 1)?;

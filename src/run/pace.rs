@@ -14,6 +14,8 @@ const LEAST_ROUNDS: u32 = 2;
 const PROOF: Duration = Duration::from_secs(120);
 /// One part in so many of a budget is for proof: what is right and was not measured is no use either.
 const PROOF_PART: u32 = 4;
+/// One part in so many of a budget is left for the check of the measured tokens, which comes after the last block.
+const CHECK_PART: u32 = 10;
 /// The warm-up of a case in a launch.
 const WARM_UP: Duration = Duration::from_secs(10);
 
@@ -52,9 +54,11 @@ impl Pace {
             Order::Sequential => plan.measured().len().max(1) as u32,
         };
         let (now, whole) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
+        let is_checked = plan.configurations.iter().any(|it| plan.witness_of(&it.model).is_some());
+        let checked = |whole: Duration| if is_checked { whole / CHECK_PART } else { Duration::ZERO };
         Self {
             started: now,
-            budget: whole.map(|whole| whole.saturating_sub(proved) / parts),
+            budget: whole.map(|whole| whole.saturating_sub(proved + checked(whole)) / parts),
             whole,
             proved,
             asked: plan.extent.blocks.is_some(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::block::Turn;
+use super::blocking::off_thread;
 use super::launch::Launched;
 use super::seats::Seats;
 use super::{Run, Stop};
@@ -69,7 +70,7 @@ impl Run<'_> {
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
         self.ask_for(launched, &mut pass, Duration::ZERO).await?;
-        let held = sampler.stop().held;
+        let held = off_thread(|| sampler.stop()).await.map_err(Stop::Broken)?.held;
         let one_token_ns = self.one_token(launched, &of).await?;
         let before = Reading::take();
         let on_device = self.plan.configurations[launched.launch.configuration].device != "cpu";
@@ -80,7 +81,7 @@ impl Run<'_> {
             pass = of;
             self.ask_for(launched, &mut pass, self.span()).await?;
             pass.energy = Reading::take().since(&before);
-            pass.gpus = sampler.stop().gpus;
+            pass.gpus = off_thread(|| sampler.stop()).await.map_err(Stop::Broken)?.gpus;
         }
         (pass.held, pass.one_token_ns) = (held, one_token_ns);
         for message in self.slowed(launched, &pass) {

@@ -9,8 +9,9 @@ use model_files::size;
 use protocol::Output;
 
 use super::block::PROGRAM_BYTES;
-use super::launch::{LAST_WORDS, Launched, Purpose};
-use super::question::{Patience, Scoring};
+use super::launch::{LAST_WORDS, Launched};
+use super::patience::Patience;
+use super::question::Scoring;
 use super::{Run, Stop};
 use crate::engines::manifest;
 use crate::machine::memory;
@@ -119,9 +120,14 @@ impl Run<'_> {
     async fn prove_one(&mut self, index: usize, held_out: &HeldOut, patience: Duration) -> Result<()> {
         let label = self.plan.configurations[index].label.clone();
         (self.listener)(Event::Proving { label });
-        let launched = self.launch(index, Purpose::Proof).await;
-        let mut launched = match launched {
-            Ok(launched) => launched,
+        let budget_ends = self.budget_ends();
+        let left = Patience::begins(patience, budget_ends).left_of_budget();
+        let mut launched = match self.launch_within(index, left).await {
+            Ok(Some(launched)) => launched,
+            Ok(None) => {
+                let reason = "the budget was used up while it was loaded for an output check".into();
+                return self.unproved(index, reason, Some("a longer `--budget`".into()));
+            }
             Err(Stop::Fault(fault)) => return self.fails_to_prove(index, self.last_launch(), fault),
             Err(Stop::Broken(error)) => return Err(error),
         };
@@ -132,9 +138,12 @@ impl Run<'_> {
             self.launches -= 1;
             return self.unproved(index, "knows `generate` alone, and no `score`".into(), None);
         }
-        let asked = self.ask_for_proof(&mut launched, held_out, Patience::begins(patience)).await;
+        let patience = Patience::begins(patience, budget_ends);
+        let asked = self.ask_for_proof(&mut launched, held_out, patience).await;
+        let usual = launched.talk.deadlines.shutdown;
         let asked = match asked {
-            Ok(()) => self.end(launched, true).await,
+            // Where a budget is short of the time that a shutdown may take, it is ended at once.
+            Ok(()) => self.end(launched, patience.for_an_end(usual) == usual).await,
             Err(stop) => {
                 self.end(launched, false).await.ok();
                 Err(stop)
@@ -173,7 +182,7 @@ impl Run<'_> {
             if let Some(reason) = scoring.has_no_room(ids.len(), launched, patience) {
                 return Ok(self.unproved(configuration, reason, None)?);
             }
-            match launched.score(ids, patience.left()).await {
+            match launched.score(ids, patience.for_what_is_left()).await {
                 Ok((logprobs, took)) => {
                     scoring.took(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
@@ -211,7 +220,7 @@ impl Run<'_> {
         if let Some(reason) = cannot {
             return Ok(self.unproved(configuration, reason.into(), None)?);
         }
-        match launched.go_on(&held_out.prompt, held_out.max_new_tokens, patience.left()).await {
+        match launched.go_on(&held_out.prompt, held_out.max_new_tokens, patience.for_what_is_left()).await {
             Ok(ids) => Ok(self.recorder.take(Entry::Continued(Continued { configuration, launch, ids }))?),
             Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
                 self.unproved(configuration, format!("`generate`: {cause}"), cause.hint())?;

@@ -1,18 +1,17 @@
 //! The two questions of proof, to one launch: how likely are these ids, and what comes after them?
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use protocol::{Generate, Id, IgnoreEos, Score};
 
 use super::launch::Launched;
+use super::patience::Patience;
 use crate::analysis::agreement::words::counted;
 use crate::run::process::Cause;
 use crate::run::verify::{Expected, verify_scores};
 
 /// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
 const GROWTH: f64 = 1.5;
-/// Less is no time to answer in.
-const LEAST: Duration = Duration::from_secs(1);
 
 impl Launched {
     /// The log-probability of every id but the first, and how long the answer took.
@@ -71,29 +70,8 @@ impl Launched {
     /// Gives the deadline that there was.
     fn allow(&mut self, within: Duration) -> Duration {
         let answer = self.talk.deadlines.answer;
-        self.talk.deadlines.answer = answer.min(within.max(LEAST));
+        self.talk.deadlines.answer = answer.min(within);
         answer
-    }
-}
-
-/// A time that is given to one launch's questions.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    began: Instant,
-    pub whole: Duration,
-}
-
-impl Patience {
-    pub fn begins(whole: Duration) -> Self {
-        Self { began: Instant::now(), whole }
-    }
-
-    pub fn left(&self) -> Duration {
-        self.whole.saturating_sub(self.began.elapsed())
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.left().is_zero()
     }
 }
 

@@ -5,10 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use machine_limits::{GpuLimits, Limits};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::record::Record;
-use crate::support::{Scratch, command, fake_engine, finish, root};
+use crate::support::{BOUND, Running, Scratch, command, fake_engine, finish, root};
 
 const GIB: u64 = 1 << 30;
 const UNITS: [&str; 4] = ["cublas_bf16", "cublas_f16", "cublas_tf32", "cublas_f32"];
@@ -307,4 +308,27 @@ fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a
     assert!(reason.starts_with("GPUs: what asks about them ended without an answer: signal"), "{reason}");
     assert_eq!(measure("cpu", ""), [Value::Null; 0]);
     assert_eq!(pretence.log().iter().filter(|line| line.starts_with("retain")).count(), 2);
+}
+
+#[test]
+fn an_interrupt_is_heard_while_a_driver_does_not_answer_and_nothing_of_the_question_is_left() {
+    let pretence = Pretence::whole();
+    let results = pretence.scratch.join("results");
+    let mut command = pretence.scratch.orchestrate();
+    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--blocks", "1", "--device", "cuda"]);
+    command.env("LD_LIBRARY_PATH", pretence.driver()).arg("--results").arg(&results);
+    command.env("STAND_IN_LOG", pretence.scratch.join("log")).env("STAND_IN_HANGS", "cuMemAlloc_v2");
+    let running = Running::start(command.current_dir(&pretence.scratch.path));
+    let begun = std::time::Instant::now();
+    let log = || std::fs::read_to_string(pretence.scratch.join("log")).unwrap_or_default();
+    while !log().contains("hangs in cuMemAlloc_v2") {
+        assert!(begun.elapsed() < BOUND, "the driver was never asked: {:?}", running.finish());
+        std::thread::yield_now();
+    }
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.finish().code, Some(130));
+    let record = Record::only_one_in(&results);
+    // Whoever waits for the answer, or for the question's deadline, has an entry of it.
+    assert_eq!((record.end(), record.entries("limits")), (Some("interrupted"), Vec::<&Value>::new()));
+    pretence.scratch.assert_nothing_lives();
 }

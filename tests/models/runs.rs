@@ -1,6 +1,6 @@
 //! Runs and models: the record names the weights, and an engine gets the model in a form that it reads.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
@@ -333,5 +333,36 @@ fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
     assert_eq!(outcome.code, Some(130), "{outcome:?}");
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answer() {
+    let scratch = Scratch::new();
+    let beside = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
+    // From the moment at which an engine asks for a conversion, reading what stands beside the weights takes for ever.
+    let (fake, file) = (fake_engine().display(), beside.display());
+    let text = format!(
+        "[ -p '{file}' ] || mkfifo '{file}'\nexec '{fake}' --capabilities '{{\"formats\":[\"gguf\"]}}'"
+    );
+    let engine = scratch.script("reads-gguf", &text);
+    let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
+    let begun = std::time::Instant::now();
+    // A pipe can be opened for writing at once only where somebody reads it.
+    let writer = || {
+        let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&beside.metadata().ok()?.file_type());
+        let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        is_pipe.then(|| std::fs::File::options().write(true).custom_flags(nonblocking).open(&beside).ok())?
+    };
+    let _open = loop {
+        if let Some(writer) = writer() {
+            break writer;
+        }
+        assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
+        std::thread::yield_now();
+    };
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.finish().code, Some(130));
+    assert_eq!(record(&scratch).end(), Some("interrupted"));
     scratch.assert_nothing_lives();
 }

@@ -65,6 +65,21 @@ fn a_witness_that_dies_when_it_is_asked_loses_no_result() {
 }
 
 #[test]
+fn a_witness_that_does_not_answer_has_no_more_time_than_the_budget_leaves_and_that_is_recorded() {
+    let hangs = &["--fault", "hangs_in_generate", "--at", "1"];
+    let run = run(&[("turns", WRONG_LATER)], &[("witness", hangs)], &["--budget", "15s"]);
+    assert_eq!(run.record.end(), Some("finished"));
+    let [unproved] = run.record.entries("unproved")[..] else { panic!("{:?}", run.record) };
+    let reason = unproved["reason"].as_str().unwrap();
+    // Not that the witness timed out: the budget did.
+    assert!(reason.starts_with("the tokens of 1 of 2 samples were not looked at: there were "), "{reason}");
+    assert_eq!(unproved["hint"], "a longer `--budget`");
+    // What it said before that counts.
+    assert_eq!((run.opinions("turns").len(), run.standing("turns")), (1, "wrong"));
+    run.measured("turns");
+}
+
+#[test]
 fn a_witness_that_cannot_be_loaded_is_no_failure_of_the_run() {
     let run = run(&[("one", &[])], &[("witness", &["--fault", "exits_in_load"])], &[]);
     assert_eq!(run.outcome.code, Some(0), "{:?}", run.outcome);

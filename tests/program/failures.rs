@@ -66,7 +66,23 @@ fn engine_that_answers_garbage_is_shown_the_start_of_its_line() {
 
 #[test]
 fn engine_that_hangs_in_hello_is_driven_with_generate_alone() {
-    measured("hangs_in_hello", &[]);
+    measured("hangs_in_hello", &[]).with_warning("in two launches: it is driven with `generate` alone");
+}
+
+#[test]
+fn engine_that_is_silent_at_hello_once_is_asked_again_and_driven_in_full() {
+    let scratch = Scratch::new();
+    let (fake, started) = (fake_engine().display(), scratch.join("started"));
+    let started = started.display();
+    let silent =
+        format!("[ -e '{started}' ] || {{ touch '{started}'; exec '{fake}' --fault hangs_in_hello; }}");
+    let engine = scratch.script("silent-once", &format!("{silent}\nexec '{fake}'"));
+    let outcome = start(&scratch, &engine, &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let run = Run::of(scratch, "silent-once", outcome);
+    run.kept(2).with_warning("it is started once more and asked again");
+    let launches = run.record.launches_of("silent-once");
+    assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 /* CUDA's driver, said without a GPU: the library that a probe finds under its name is this. It keeps the driver's rules - no
  * use of memory without a current context, no time of an event that was not waited for - and says when it is left what was
  * not given back. By variables: STAND_IN_LOG (a file), STAND_IN_GPUS, STAND_IN_FREE_MIB, STAND_IN_MS (what passes take, in
- * turns), STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a name). */
+ * turns), STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a name), STAND_IN_HANGS (a name). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, EVENTS = 64 };
 
@@ -31,8 +32,13 @@ void stand_in_handles(int change) { handles += change; }
 
 int stand_in_refuses(const char *name) {
     const char *refused = getenv("STAND_IN_REFUSES"), *crashes = getenv("STAND_IN_CRASHES");
+    const char *hangs = getenv("STAND_IN_HANGS");
     size_t length = strlen(name);
     if (crashes && !strcmp(crashes, name)) abort();
+    if (hangs && !strcmp(hangs, name)) {
+        stand_in_says("hangs in %s", name);
+        for (;;) pause();
+    }
     return refused && !strncmp(refused, name, length) && refused[length] == '=' ? atoi(refused + length + 1) : 0;
 }
 static long number(const char *name, long otherwise) {

@@ -5,7 +5,7 @@
 //! that carries the run's mark in its environment. Children inherit the mark, whatever process group or session they
 //! move to, so grandchildren that an engine forgot are found as well.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::environment;
 
+use super::stream::read_some;
 use crate::machine;
 
 /// The run's end of it. Dropping it ends everything that the run left.
@@ -57,7 +58,7 @@ impl Drop for Keeper {
 /// What the keeper process does.
 pub fn keep(run: &str) {
     let (mut word, mut is_calm) = ([0; 64], false);
-    while matches!(std::io::stdin().read(&mut word), Ok(read) if read > 0) {
+    while read_some(&mut std::io::stdin(), &mut word).is_some() {
         is_calm = true;
     }
     end_all_marked(environment::RUN, run, if is_calm { 1 } else { LOOKS_AFTER_A_SUDDEN_END });

@@ -3,8 +3,10 @@
 mod conversation;
 mod error;
 mod keeper;
+mod leader;
 mod library;
 mod process;
+mod stream;
 
 pub use conversation::{Answer, Conversation, Deadlines, Hello, STRAY_LINES};
 pub use error::{Cause, Fault, Stage};

@@ -5,19 +5,22 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{PipeReader, Read};
-use std::process::{ExitStatus, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::{Frame, Framer, environment};
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
 use super::keeper::end_marked;
-use crate::machine::processes_marked;
+use super::leader::Leader;
+use super::stream::read_some;
+use crate::machine::{Family, processes_marked};
 
 /// Lines of stderr that are kept, and how much of each.
 const STDERR_LINES: usize = 40;
@@ -53,7 +56,7 @@ pub struct Line {
 
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    leader: Leader,
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Line>,
     stderr: Arc<Mutex<VecDeque<String>>>,
@@ -62,10 +65,13 @@ pub struct Process {
     /// Of stdout and of stderr, to see whether anything lies in them. Others read.
     pipes: [PipeReader; 2],
     launch: String,
+    family: Family,
     /// Processes of this launch that are stopped, in whatever group.
     resting: Vec<u32>,
     label: String,
     debug: bool,
+    /// Nothing of this launch runs any more.
+    is_ended: bool,
     pub pid: u32,
     /// Just before the process was started.
     pub started: Instant,
@@ -81,14 +87,11 @@ impl Process {
         let mut command = Command::new(program);
         command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
         command.env(environment::RUN, &launching.run).env(environment::LAUNCH, &launching.launch);
-        command
-            .stdin(Stdio::piped())
-            .stdout(child_stdout)
-            .stderr(child_stderr)
-            .process_group(0)
-            .kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(child_stdout).stderr(child_stderr).process_group(0);
         let started = Instant::now();
         let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
+        let leader = Leader::new(child);
         // The command holds the pipes' other ends; while they are open no stream of the engine's ever ends.
         drop(command);
         let (sender, lines) = mpsc::channel(LINES_WAITING);
@@ -101,17 +104,19 @@ impl Process {
             drop(open);
         });
         Ok(Self {
-            pid: child.id().unwrap_or_default(),
-            stdin: child.stdin.take(),
-            child,
+            pid: leader.pid,
+            stdin: stdin.map(ChildStdin::from_std).transpose()?,
+            leader,
             lines,
             stderr: ring,
             stderr_open,
             pipes,
             launch: launching.launch.clone(),
+            family: Family::marked(environment::LAUNCH, launching.launch.clone()),
             resting: Vec::new(),
             label: launching.label.clone(),
             debug,
+            is_ended: false,
             started,
         })
     }
@@ -132,7 +137,7 @@ impl Process {
             biased;
             line = self.lines.recv() => line,
             // A child of the engine's may hold its stdout open. What the engine itself wrote is in the pipe by now.
-            _ = self.child.wait() => last_of(&mut self.lines, &self.pipes[0]).await,
+            _ = self.leader.ended() => last_of(&mut self.lines, &self.pipes[0]).await,
         };
         if let (true, Some(Line { frame: Frame::Line(bytes), .. })) = (self.debug, &line) {
             show(&self.label, ">", bytes);
@@ -152,13 +157,12 @@ impl Process {
     /// Stops every process of this launch, so that no thread of it spins while another engine is measured. The kernel does so
     /// before the signal's sender goes on running beside it.
     pub fn rest(&mut self) {
-        // Once the child is reaped its number may belong to somebody else.
-        if self.child.id().is_none() {
+        if !self.leader.keeps_its_number() {
             return;
         }
-        self.signal(Signal::SIGSTOP);
-        // Those that have left the group carry the mark.
-        self.resting = processes_marked(environment::LAUNCH, &self.launch);
+        self.leader.signal_group(Signal::SIGSTOP);
+        // Those that have left the group are descendants, or carry the mark.
+        self.resting = self.family.processes(self.pid);
         signal_each(&self.resting, Signal::SIGSTOP);
     }
 
@@ -171,15 +175,13 @@ impl Process {
     pub fn wake(&mut self) -> bool {
         let rested = std::mem::take(&mut self.resting);
         signal_each(&rested, Signal::SIGCONT);
-        if self.child.id().is_some() {
-            self.signal(Signal::SIGCONT);
-        }
+        self.leader.signal_group(Signal::SIGCONT);
         !rested.is_empty()
     }
 
     /// How the process ended, if it does within `grace`. Its last words on stderr have been read by then.
     pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
-        let status = tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok();
+        let status = tokio::time::timeout(grace, self.leader.ended()).await.ok()?;
         // A child of the engine's may hold its stderr open, so this has an end of its own.
         last_of(&mut self.stderr_open, &self.pipes[1]).await;
         status
@@ -199,24 +201,24 @@ impl Process {
     pub async fn end(&mut self, grace: Duration) -> usize {
         self.wake();
         self.close_stdin();
-        if self.wait(grace).await.is_none() {
-            self.signal(Signal::SIGTERM);
-            if self.wait(grace.min(Duration::from_secs(1))).await.is_none() {
-                self.signal(Signal::SIGKILL);
+        if !self.has_ended(grace).await {
+            self.leader.signal_group(Signal::SIGTERM);
+            if !self.has_ended(grace.min(Duration::from_secs(1))).await {
+                self.leader.signal_group(Signal::SIGKILL);
                 // SIGKILL cannot be refused; only a process stuck in the kernel survives this wait.
-                self.wait(Duration::from_secs(5)).await;
+                self.has_ended(Duration::from_secs(5)).await;
             }
         }
-        // What it left in its own group, marked or not. The number is not given away again while the group has members.
-        self.signal(Signal::SIGKILL);
-        end_marked(environment::LAUNCH, &self.launch)
+        // What it left in its own group, marked or not.
+        self.leader.end_group();
+        let launch = self.launch.clone();
+        let left = tokio::task::spawn_blocking(move || end_marked(environment::LAUNCH, &launch)).await;
+        self.is_ended = left.is_ok();
+        left.unwrap_or_default()
     }
 
-    fn signal(&self, signal: Signal) {
-        if self.pid > 1 {
-            // The group may be empty already.
-            let _ = killpg(Pid::from_raw(self.pid as i32), signal);
-        }
+    async fn has_ended(&mut self, grace: Duration) -> bool {
+        self.wait(grace).await.is_some()
     }
 }
 
@@ -246,24 +248,20 @@ fn signal_each(pids: &[u32], signal: Signal) {
 /// However the launch is left (a failure, Ctrl-C, a panic), the engine and its children end with it.
 impl Drop for Process {
     fn drop(&mut self) {
-        // Once the child is reaped its number may belong to somebody else; `id` is `None` from then on.
-        if self.child.id().is_some() {
-            self.signal(Signal::SIGKILL);
+        self.leader.end_group();
+        if !self.is_ended {
+            end_marked(environment::LAUNCH, &self.launch);
         }
-        end_marked(environment::LAUNCH, &self.launch);
     }
 }
 
 /// Blocks in `read`, so that the stamp is taken by a thread that does nothing else.
-fn read_lines(mut stdout: PipeReader, lines: &mpsc::Sender<Line>) {
+fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
     let mut framer = Framer::default();
     let mut bytes = vec![0; 64 * 1024];
     let mut gone = false;
     while !gone {
-        let read = match stdout.read(&mut bytes) {
-            Ok(0) | Err(_) => break,
-            Ok(read) => read,
-        };
+        let Some(read) = read_some(&mut stdout, &mut bytes) else { break };
         let at = Instant::now();
         framer.push(&bytes[..read], |frame| {
             gone |= lines.blocking_send(Line { at, frame, whole: true }).is_err()
@@ -275,7 +273,7 @@ fn read_lines(mut stdout: PipeReader, lines: &mpsc::Sender<Line>) {
     }
 }
 
-fn keep_last_lines(mut stderr: PipeReader, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
+fn keep_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
     // Lines past this bound are skipped: it is far more than is kept of one.
     let mut framer = Framer::with_bound(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
@@ -286,7 +284,7 @@ fn keep_last_lines(mut stderr: PipeReader, kept: &Mutex<VecDeque<String>>, label
         }
         push(kept, &String::from_utf8_lossy(&line));
     };
-    while let Ok(read @ 1..) = stderr.read(&mut bytes) {
+    while let Some(read) = read_some(&mut stderr, &mut bytes) {
         framer.push(&bytes[..read], keep);
     }
     framer.finish().into_iter().for_each(keep);
@@ -307,3 +305,6 @@ fn show(label: &str, direction: &str, line: &[u8]) {
     let more = if shown.len() < text.trim_end().len() { "..." } else { "" };
     eprintln!("[{label}] {direction} {shown}{more}");
 }
+
+#[cfg(test)]
+mod tests;

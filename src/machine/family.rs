@@ -1,0 +1,123 @@
+//! The processes of one launch, asked for again and again while it is measured: at the cost of those processes, not of all that
+//! the machine runs.
+
+use std::time::{Duration, Instant};
+
+use super::processes::{is_marked, processes_marked, tree};
+
+/// Reading of every process of the machine may take this share of the time.
+const SHARE_OF_TIME: u32 = 100;
+
+/// Processes that carry a mark in their environment, and their descendants.
+#[derive(Debug)]
+pub struct Family {
+    name: &'static str,
+    value: String,
+    /// The marked processes, as the machine was last searched for them. Most are descendants of the first; one that has left the
+    /// tree is known by its mark alone.
+    marked: Vec<u32>,
+    /// When that search ended, and what it took.
+    searched: Option<(Instant, Duration)>,
+}
+
+impl Family {
+    pub fn marked(name: &'static str, value: String) -> Self {
+        Self { name, value, marked: Vec::new(), searched: None }
+    }
+
+    /// The descendants of `first`, which is among them, and whatever carries the mark.
+    pub fn processes(&mut self, first: u32) -> Vec<u32> {
+        let (name, value) = (self.name, self.value.clone());
+        self.processes_with(first, || processes_marked(name, &value))
+    }
+
+    fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
+        let begun = Instant::now();
+        let dear = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
+        if self.searched.is_some_and(dear) {
+            // The number of one that has ended may be somebody else's.
+            let entry = format!("{}={}", self.name, self.value);
+            self.marked.retain(|&pid| is_marked(pid, entry.as_bytes()));
+        } else {
+            self.marked = search();
+            let ended = Instant::now();
+            self.searched = Some((ended, ended.saturating_duration_since(begun)));
+        }
+        let mut all = tree(first);
+        for &pid in &self.marked {
+            if !all.contains(&pid) {
+                all.extend(tree(pid));
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::Read;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    const NAME: &str = "ORCHESTRATE_TEST_FAMILY";
+
+    /// A shell that waits for ever, with the mark.
+    struct Marked(Child);
+
+    impl Marked {
+        #[expect(clippy::disallowed_methods, reason = "a child to be found, ended by the test")]
+        fn start(value: &str) -> Self {
+            let mut command = Command::new("sh");
+            // `echo` says that the shell runs and so carries its own environment.
+            command.args(["-c", "echo; read forever"]).env(NAME, value);
+            let mut child = Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+            child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            child
+        }
+
+        fn end(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    impl Drop for Marked {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn a_search_was_dear(family: &mut Family) {
+        family.searched = Some((Instant::now(), Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn the_machine_is_not_searched_again_as_long_as_the_last_search_was_dear() {
+        let value = format!("dear-{}", std::process::id());
+        let (mut first, mut other) = (Marked::start(&value), Marked::start(&value));
+        let mut family = Family::marked(NAME, value);
+        let both = family.processes(first.0.id());
+        assert!(both.contains(&first.0.id()) && both.contains(&other.0.id()), "{both:?}");
+        a_search_was_dear(&mut family);
+        // What was found outside the tree stays known, for as long as it carries the mark.
+        let never = || -> Vec<u32> { panic!("the whole machine was searched") };
+        assert_eq!(family.processes_with(first.0.id(), never), both);
+        other.end();
+        assert_eq!(family.processes_with(first.0.id(), never), [first.0.id()]);
+        family.searched = Some((Instant::now(), Duration::ZERO));
+        assert_eq!(family.processes_with(first.0.id(), || vec![1, first.0.id()]).first(), Some(&1));
+        first.end();
+    }
+
+    #[test]
+    fn a_child_that_came_after_the_search_is_found_by_descent() {
+        let mut family = Family::marked(NAME, "nobody".into());
+        a_search_was_dear(&mut family);
+        let child = Marked::start("somebody");
+        assert!(family.processes(std::process::id()).contains(&child.0.id()));
+    }
+}

@@ -1,0 +1,29 @@
+//! Work that blocks its thread: files that lie on a slow disk, the driver of a GPU, memory that is read to its end. Done on the
+//! run's own thread, it would keep an interrupt from being heard.
+
+use anyhow::{Context, Result};
+
+/// Does the work on a thread of its own. Whoever stops waiting for it leaves it to end by itself.
+pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context("a thread of this program ended in a panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_beside_it_is_heard_while_it_blocks() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Ends when this test does: nothing is ever sent.
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let heard = runtime.block_on(async {
+            tokio::select! {
+                _ = off_thread(move || receiver.recv()) => false,
+                () = tokio::task::yield_now() => true,
+            }
+        });
+        assert!(heard);
+        drop(sender);
+    }
+}

@@ -1,0 +1,87 @@
+//! The time that one launch of an output check has, its start included.
+
+use std::time::{Duration, Instant};
+
+/// A request of a check takes no longer than this, where no budget says less.
+const MOST_FOR_A_REQUEST: Duration = Duration::from_secs(60);
+/// Less is no time to answer in.
+const LEAST_FOR_A_REQUEST: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    began: Instant,
+    pub whole: Duration,
+    /// The end of the run's budget, which no request and no launch passes.
+    budget_ends: Option<Instant>,
+}
+
+impl Patience {
+    pub fn begins(whole: Duration, budget_ends: Option<Instant>) -> Self {
+        Self { began: Instant::now(), whole, budget_ends }
+    }
+
+    pub fn left(&self) -> Duration {
+        let left = self.whole.saturating_sub(self.began.elapsed());
+        self.left_of_budget().map_or(left, |of_budget| left.min(of_budget))
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// How long a request may take that is made while there is time left.
+    pub fn for_what_is_left(&self) -> Duration {
+        let left = self.left().max(LEAST_FOR_A_REQUEST);
+        self.left_of_budget().map_or(left, |of_budget| left.min(of_budget))
+    }
+
+    /// How long a request may take that is made however little is left, unless a budget ends before.
+    pub fn for_a_request(&self) -> Duration {
+        self.left_of_budget().map_or(MOST_FOR_A_REQUEST, |left| left.min(MOST_FOR_A_REQUEST))
+    }
+
+    /// How long an engine has to end by itself.
+    pub fn for_an_end(&self, usual: Duration) -> Duration {
+        self.left_of_budget().map_or(usual, |left| left.min(usual))
+    }
+
+    /// `None` where there is no budget.
+    pub fn left_of_budget(&self) -> Option<Duration> {
+        self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
+    }
+
+    /// The budget is used up, so that an answer that did not come says nothing of the engine.
+    pub fn budget_is_over(&self) -> bool {
+        self.left_of_budget().is_some_and(|left| left.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_budget_bounds_every_request_and_every_launch() {
+        let over = Patience::begins(HOUR, Some(Instant::now()));
+        assert!(over.is_over() && over.budget_is_over());
+        let none = Duration::ZERO;
+        assert_eq!(
+            [over.left(), over.for_what_is_left(), over.for_a_request(), over.for_an_end(HOUR)],
+            [none; 4]
+        );
+        let short = Patience::begins(HOUR, Some(Instant::now() + Duration::from_secs(30)));
+        assert!(short.left() <= Duration::from_secs(30) && short.for_a_request() <= Duration::from_secs(30));
+        let long = Patience::begins(HOUR, Some(Instant::now() + HOUR));
+        assert_eq!(long.for_a_request(), MOST_FOR_A_REQUEST);
+    }
+
+    #[test]
+    fn without_a_budget_a_request_has_its_time_however_little_is_left() {
+        let over = Patience::begins(Duration::ZERO, None);
+        assert!(over.is_over() && !over.budget_is_over());
+        assert_eq!((over.for_a_request(), over.for_an_end(HOUR)), (MOST_FOR_A_REQUEST, HOUR));
+        assert_eq!((over.for_what_is_left(), over.left_of_budget()), (LEAST_FOR_A_REQUEST, None));
+    }
+}

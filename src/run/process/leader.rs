@@ -1,0 +1,105 @@
+//! The process that a launch starts, which leads a process group of its own.
+//!
+//! A process that has ended keeps its number until its parent reaps it, and as long as it does, no other process and no other
+//! group gets that number. So the leader stays unreaped until its group has been ended, and no signal is sent to the group
+//! after that.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::sync::mpsc;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use tokio::sync::watch;
+
+#[derive(Debug)]
+pub struct Leader {
+    pub pid: u32,
+    state: watch::Receiver<State>,
+    /// The thread that waits for the leader reaps it once this is gone.
+    unreaped: Option<mpsc::Sender<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Runs,
+    /// It has ended, and its number is still its own.
+    Ended(ExitStatus),
+    /// The kernel does not say how it ended: this process's parent may have asked that no child of it be kept.
+    Lost,
+}
+
+impl Leader {
+    /// `child` leads a group of its own.
+    pub fn new(child: Child) -> Self {
+        let pid = child.id();
+        let (tell, state) = watch::channel(State::Runs);
+        let (unreaped, released) = mpsc::channel();
+        std::thread::spawn(move || wait_for(child, &tell, &released));
+        Self { pid, state, unreaped: Some(unreaped) }
+    }
+
+    /// How it ended, once it has; it is not reaped.
+    pub async fn ended(&mut self) -> Option<ExitStatus> {
+        match *self.state.wait_for(|state| *state != State::Runs).await.ok()? {
+            State::Ended(status) => Some(status),
+            State::Runs | State::Lost => None,
+        }
+    }
+
+    /// Signals its group, unless the number may be somebody else's.
+    pub fn signal_group(&self, signal: Signal) {
+        if self.keeps_its_number() {
+            // The group may be empty already.
+            let _ = killpg(Pid::from_raw(self.pid as i32), signal);
+        }
+    }
+
+    pub fn keeps_its_number(&self) -> bool {
+        self.pid > 1 && self.unreaped.is_some() && *self.state.borrow() != State::Lost
+    }
+
+    /// Ends the group. From here on it is signalled no more, so that the leader can be reaped.
+    pub fn end_group(&mut self) {
+        self.signal_group(Signal::SIGKILL);
+        self.unreaped = None;
+    }
+}
+
+/// However the launch is left (a failure, Ctrl-C, a panic), the group ends with it.
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.end_group();
+    }
+}
+
+fn wait_for(mut child: Child, tell: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
+    let state = how_it_ended(&child).map_or(State::Lost, State::Ended);
+    // Nobody may be listening any more.
+    let _ = tell.send(state);
+    // Nothing is ever sent: this waits until the other end is gone.
+    let _ = released.recv();
+    let _ = child.wait();
+}
+
+fn how_it_ended(child: &Child) -> Option<ExitStatus> {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).ok()?)?;
+    loop {
+        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(Some(status)) => return exit_status(&status),
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// As `wait` has it: a code in the second byte, or the number of a signal in the first.
+fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
+    const CORE_DUMPED: i32 = 0x80;
+    let code = status.exit_status().map(|code| (code & 0xff) << 8);
+    let dumped = if status.dumped() { CORE_DUMPED } else { 0 };
+    let raw = code.or_else(|| status.terminating_signal().map(|signal| signal | dumped))?;
+    Some(ExitStatus::from_raw(raw))
+}

@@ -1,0 +1,53 @@
+use super::super::stream::tests::Interrupted;
+use super::*;
+
+fn launching(script: &str) -> Launching {
+    let launch = format!("test-{}/{:p}", std::process::id(), script);
+    let command = ["sh", "-c", script].map(str::to_string).to_vec();
+    Launching { command, run: "test".into(), launch, ..Launching::default() }
+}
+
+#[test]
+fn lines_go_on_after_a_signal_that_interrupts_a_read() {
+    let stream = || Interrupted { parts: vec![b"one\ntw", b"o\n"], was_interrupted: false };
+    let (sender, mut lines) = mpsc::channel(LINES_WAITING);
+    read_lines(stream(), &sender);
+    drop(sender);
+    let read: Vec<Vec<u8>> = std::iter::from_fn(|| match lines.try_recv().ok()?.frame {
+        Frame::Line(bytes) => Some(bytes),
+        Frame::TooLong { .. } => None,
+    })
+    .collect();
+    assert_eq!(read, [b"one".to_vec(), b"two".to_vec()]);
+    let kept = Mutex::new(VecDeque::new());
+    keep_last_lines(stream(), &kept, None);
+    assert_eq!(kept.into_inner().unwrap(), ["one", "two"]);
+}
+
+/// The letter that the kernel gives for a process, `Z` for one that has ended and is not reaped.
+#[cfg(target_os = "linux")]
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_leader_that_has_ended_keeps_its_number_until_its_group_has_ended_too() {
+    let mut process = Process::start(&launching("exit 3")).unwrap();
+    let status = process.wait(Duration::from_secs(60)).await;
+    assert_eq!(status.and_then(|status| status.code()), Some(3));
+    assert_eq!(state(process.pid), Some('Z'), "its number may be another group's");
+    process.end(Duration::ZERO).await;
+    assert!(!process.leader.keeps_its_number());
+    drop(process);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn how_a_process_ended_is_told_by_its_signal() {
+    use std::os::unix::process::ExitStatusExt;
+    let mut process = Process::start(&launching("kill -9 $$")).unwrap();
+    let status = process.wait(Duration::from_secs(60)).await;
+    assert_eq!(status.and_then(|status| status.signal()), Some(9));
+}
