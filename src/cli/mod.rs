@@ -6,13 +6,15 @@ pub mod machine;
 pub mod model;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValue};
+use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::analysis::compare::show;
+use crate::machine::{CPU, Device};
+use crate::plan::Mode;
 use crate::plan::scenario;
-use crate::plan::{CPU, Mode};
 use crate::report;
 pub use judge::{BaselineArgs, BaselineCommand, CompareArgs, ExtentArgs, JudgeArgs};
 
@@ -101,8 +103,8 @@ pub struct RunArgs {
     #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,
     /// Devices to run on; a comma list makes the cross product
-    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = NonEmptyStringValueParser::new())]
-    pub device: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str)]
+    pub device: Vec<Device>,
     /// Dtypes to load in; each engine's own default unless given
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
@@ -176,8 +178,8 @@ pub struct SetupArgs {
     #[arg(long, conflicts_with = "list")]
     pub remove: bool,
     /// Devices to make it ready for, as a comma list: an engine may be another program on each
-    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = NonEmptyStringValueParser::new(), conflicts_with_all = ["list", "remove"])]
-    pub device: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str, conflicts_with_all = ["list", "remove"])]
+    pub device: Vec<Device>,
 }
 
 #[derive(Debug, Args)]
@@ -191,8 +193,8 @@ pub struct RequestArgs {
     #[arg(short, long)]
     pub model: Option<String>,
     /// The device that `load` names
-    #[arg(long, default_value = CPU, value_parser = NonEmptyStringValueParser::new())]
-    pub device: String,
+    #[arg(long, default_value = CPU, value_parser = Device::from_str)]
+    pub device: Device,
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
@@ -206,8 +208,8 @@ pub struct CheckArgs {
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
     /// The device to check it on; the CPU, or the first of those that it says it has
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    pub device: Option<String>,
+    #[arg(long, value_parser = Device::from_str)]
+    pub device: Option<Device>,
     /// Seconds that one answer or one load may take
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,

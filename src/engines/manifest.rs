@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::machine::Device;
+
 pub use presets::{Against, DEFAULT_PRESET, OwnSuite, Preset};
 
 /// The engines in the tree when this program was built: for one that is installed away from its checkout.
@@ -134,11 +136,6 @@ impl<'a> Program<'a> {
     }
 }
 
-/// What `cuda:1` and `cuda` have in common.
-pub fn family(device: &str) -> &str {
-    device.split(':').next().unwrap_or_default()
-}
-
 impl Engine {
     /// What is started on every device of which the manifest says nothing.
     pub fn own_program(&self) -> Program<'_> {
@@ -146,9 +143,13 @@ impl Engine {
         Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }
     }
 
-    pub fn on(&self, device: &str) -> Program<'_> {
+    pub fn on(&self, device: &Device) -> Program<'_> {
+        self.on_family(device.family())
+    }
+
+    pub fn on_family(&self, family: &str) -> Program<'_> {
         let own = self.own_program();
-        let Some((family, there)) = self.manifest.devices.get_key_value(family(device)) else { return own };
+        let Some((family, there)) = self.manifest.devices.get_key_value(family) else { return own };
         let more_needs = Some(&there.needs);
         match &there.binary {
             Some(binary) => {

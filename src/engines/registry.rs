@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail};
 use places::Python;
 
 use crate::engines::manifest::{self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp};
+use crate::machine::Device;
 use crate::machine::driver;
-use crate::plan::{CPU, Candidate, Start, Unavailable};
+use crate::plan::{Candidate, Start, Unavailable};
 use crate::shell::{megabytes, this_program};
 
 /// What stands between an engine and its first launch.
@@ -85,7 +86,7 @@ impl Registry {
     /// The engine whose word on a model's output is taken, where it is ready to run: nothing is set up for that.
     pub fn witness(&self) -> Option<Candidate> {
         let found = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&found)).filter(|it| it.on(CPU).unavailable.is_none())
+        Some(self.candidate(&found)).filter(|it| it.on(&Device::cpu()).unavailable.is_none())
     }
 
     /// Before a run: a machine on which it cannot start is asked for nothing else.
@@ -161,7 +162,9 @@ impl Registry {
                     dtype: settings.dtype.clone(),
                     against: settings.against.clone(),
                     own: self.start(engine.own_program()),
-                    devices: families.map(|family| (family.clone(), self.start(engine.on(family)))).collect(),
+                    devices: families
+                        .map(|family| (family.clone(), self.start(engine.on_family(family))))
+                        .collect(),
                     alone: engine.manifest.alone,
                 }
             }

@@ -10,8 +10,9 @@ use crate::cli::RunArgs;
 use crate::cli::exit_code::Usage;
 use crate::commands::listing;
 use crate::engines::registry::{Found, Registry};
+use crate::machine::Device;
 use crate::plan::scenario::{self, Scenario};
-use crate::plan::{Asked, CPU, Candidate, Model, Plan, Proof, Sizes};
+use crate::plan::{Asked, Candidate, Model, Plan, Proof, Sizes};
 use crate::record::Warning;
 use crate::run::event::Event;
 
@@ -224,7 +225,7 @@ fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candida
     }
     let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
     let candidate = registry.candidate(&found);
-    if let Some(missing) = &candidate.on(CPU).unavailable {
+    if let Some(missing) = &candidate.on(&Device::cpu()).unavailable {
         return Err(Usage(format!("--witness: `{name}` cannot run here: {}", missing.said())).into());
     }
     Ok((Some(candidate), Proof::Named))

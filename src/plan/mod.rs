@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::engines::manifest::{self, Against};
+use crate::machine::Device;
 use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::pasteable;
 use stats::Random;
@@ -116,7 +117,7 @@ pub struct Configuration {
     /// What is started; empty when it cannot be.
     pub command: Vec<String>,
     pub model: Model,
-    pub device: String,
+    pub device: Device,
     /// `None` leaves it to the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
@@ -265,18 +266,15 @@ impl Start {
 }
 
 impl Candidate {
-    pub fn on(&self, device: &str) -> &Start {
-        self.devices.get(manifest::family(device)).unwrap_or(&self.own)
+    pub fn on(&self, device: &Device) -> &Start {
+        self.devices.get(device.family()).unwrap_or(&self.own)
     }
 
     /// What was known of a device is no longer so.
-    pub fn start_on(&mut self, device: &str, start: Start) {
-        *self.devices.get_mut(manifest::family(device)).unwrap_or(&mut self.own) = start;
+    pub fn start_on(&mut self, device: &Device, start: Start) {
+        *self.devices.get_mut(device.family()).unwrap_or(&mut self.own) = start;
     }
 }
-
-/// The device that every machine has, and that a witness computes on.
-pub const CPU: &str = "cpu";
 
 /// What the command line asks for, names resolved. Lists make the cross product.
 #[derive(Debug, Clone)]
@@ -287,7 +285,7 @@ pub struct Asked {
     pub proof: Proof,
     pub models: Vec<Model>,
     pub scenarios: Vec<&'static Scenario>,
-    pub devices: Vec<String>,
+    pub devices: Vec<Device>,
     pub dtypes: Vec<Option<String>>,
     pub threads: Vec<u32>,
     pub options: Map<String, Value>,
@@ -305,10 +303,10 @@ pub struct Asked {
 
 impl Asked {
     /// A row may be the witness itself.
-    fn vouched_by(&self, candidate: &Candidate, device: &str, dtype: Option<&str>) -> bool {
+    fn vouched_by(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
         let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
         self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
-            && device == CPU
+            && device.is_cpu()
             && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
     }
 }
@@ -409,7 +407,7 @@ fn configuration(
     asked: &Asked,
     candidate: &Candidate,
     model: &Model,
-    device: &str,
+    device: &Device,
     dtype: &Option<String>,
     threads: u32,
 ) -> Configuration {
@@ -435,13 +433,13 @@ fn configuration(
         preset: candidate.preset.clone(),
         command: start.command,
         model: model.clone(),
-        device: device.to_string(),
+        device: device.clone(),
         threads,
         options,
         unavailable: start.unavailable,
         beside: None,
         // What a device holds is not freed by stopping its process.
-        alone: candidate.alone || manifest::family(device) != CPU,
+        alone: candidate.alone || !device.is_cpu(),
         vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
         dtype,
         against: candidate.against.clone(),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Observation;
 use super::gpus::{self, OnGpus};
-use super::share::is_cpu;
+use crate::machine::Device;
 use crate::record::{Energy, Held, Idle, Pass};
 
 /// Counters of processors and of their memory begin so.
@@ -129,13 +129,13 @@ pub fn weights_bytes(seen: &Observation) -> Option<f64> {
 
 /// Where it computes: not on the CPU, as far as that is known.
 pub fn on_device(seen: &Observation) -> bool {
-    device(seen).is_some_and(|device| !is_cpu(device))
+    device(seen).is_some_and(|device| !device.is_cpu())
 }
 
 /// What is in effect; where the engine does not say, what it was asked for.
-fn device<'a>(seen: &Observation<'a>) -> Option<&'a str> {
+fn device(seen: &Observation) -> Option<Device> {
     let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    stated.or_else(|| seen.configuration.map(|configuration| configuration.device.as_str()))
+    stated.map(Device::from).or_else(|| Some(seen.configuration?.device.clone()))
 }
 
 /// Whose word a figure of a device's memory is.

@@ -8,7 +8,7 @@ use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
 use super::{Observation, positive};
-use crate::machine::Cpu;
+use crate::machine::{Cpu, Device};
 use crate::plan::dtype::bits;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
@@ -40,8 +40,8 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
     let configuration = seen.configuration?;
     let facts = &seen.launch.loaded.as_ref()?.facts;
     let weights = weight_bytes(configuration.model.sizes.as_ref()?, facts.weights_dtype.as_deref()?)?;
-    let device = facts.device.as_ref().unwrap_or(&configuration.device);
-    let cache_bytes = if is_cpu(device) {
+    let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
+    let cache_bytes = if device.is_cpu() {
         last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
     } else {
         match Place::of(facts, configuration, seen.limits?)? {
@@ -133,12 +133,12 @@ impl<'a> Around<'a> {
 
 impl<'a> Place<'a> {
     fn of(facts: &Facts, configuration: &Configuration, limits: &'a Limits) -> Option<Self> {
-        let device = facts.device.as_ref().unwrap_or(&configuration.device);
-        if is_cpu(device) {
+        let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
+        if device.is_cpu() {
             return Some(Self::Cpu { limits, threads: configuration.threads });
         }
         // Both count as CUDA does in the processes that this program starts.
-        let index = cuda_index(device, &configuration.device)?;
+        let index = device.cuda_index_stated(&configuration.device)?;
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
 
@@ -162,23 +162,6 @@ impl<'a> Place<'a> {
             Self::Gpu(gpu) => matrix(gpu, facts.compute_dtype.as_deref()?),
         }
     }
-}
-
-pub fn is_cpu(device: &str) -> bool {
-    device.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("cpu"))
-}
-
-/// Of what an engine says that it computes on: `cuda` is said of any of them, and is then the one that was asked for.
-pub fn cuda_index(stated: &str, asked: &str) -> Option<u32> {
-    let index = gpu_index(stated)?;
-    if stated.contains(':') { Some(index) } else { gpu_index(asked) }
-}
-
-/// CUDA's, of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
-pub fn gpu_index(device: &str) -> Option<u32> {
-    let device = device.to_ascii_lowercase();
-    let after = device.strip_prefix("cuda")?;
-    if after.is_empty() { Some(0) } else { after.strip_prefix(':')?.parse().ok() }
 }
 
 /// Read for one token of a decode.

@@ -26,8 +26,9 @@ use crate::cli::exit_code::{DONE, FAILED_CASES, Usage};
 use crate::commands::measure;
 use crate::commands::output;
 use crate::engines::registry::Registry;
+use crate::machine::Device;
+use crate::plan::Configuration;
 use crate::plan::asked;
-use crate::plan::{CPU, Configuration};
 use crate::run::process::Keeper;
 use subject::Subject;
 
@@ -185,8 +186,8 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
     let candidate = registry.candidate(&found);
-    let device = arguments.device.as_deref().unwrap_or(CPU);
-    let start = candidate.on(device).clone();
+    let device = arguments.device.clone().unwrap_or_else(Device::cpu);
+    let start = candidate.on(&device).clone();
     let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
     Ok(Configuration {
         alone: true,
@@ -195,7 +196,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         preset: candidate.preset,
         command: start.command,
         model: asked::model(arguments.model.as_deref())?,
-        device: device.into(),
+        device,
         dtype: candidate.dtype,
         threads: asked::all_threads(),
         options: candidate.options,

@@ -4,14 +4,14 @@
 use anyhow::Result;
 
 use crate::cli::exit_code::Usage;
-use crate::engines::manifest::{Engine, family};
+use crate::engines::manifest::Engine;
 use crate::engines::registry::Registry;
-use crate::plan::CPU;
+use crate::machine::{CPU, Device};
 use crate::plan::asked::distinct;
 use crate::shell::this_program;
 
 /// Each once.
-pub fn checked(registry: &Registry, engine: &Engine, devices: &[String]) -> Result<Vec<String>> {
+pub fn checked(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<Vec<Device>> {
     let devices = distinct(devices);
     for device in &devices {
         if let Some(meant) = meant(registry, device) {
@@ -23,12 +23,12 @@ pub fn checked(registry: &Registry, engine: &Engine, devices: &[String]) -> Resu
 }
 
 /// The device whose name was mistyped, if this is none that a manifest names and looks like one that is.
-fn meant(registry: &Registry, device: &str) -> Option<String> {
-    let asked = family(device);
+fn meant(registry: &Registry, device: &Device) -> Option<String> {
+    let asked = device.family();
     let of_manifests = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
     let known: Vec<&str> = of_manifests.map(String::as_str).chain([CPU]).collect();
     let meant = known.iter().find(|known| mistyped(asked, known)).filter(|_| !known.contains(&asked))?;
-    Some(format!("{meant}{}", &device[asked.len()..]))
+    Some(format!("{meant}{}", &device.as_str()[asked.len()..]))
 }
 
 /// Letters in another order, one left out, one too many, capitals. Another letter in place of one is no sign: `xpu`, `npu`

@@ -8,8 +8,8 @@ mod counters;
 
 use std::path::Path;
 
+use super::Device;
 use super::gpu::{self, Cuda, Gpu};
-use crate::analysis::metric::share::{gpu_index, is_cpu};
 use crate::plan::Plan;
 use counters::{Counters, governors, stalled};
 
@@ -51,7 +51,7 @@ impl Quiet {
         found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
         found.extend(pressure.and_then(pressed_before));
         found.extend(governed(&governors()));
-        if plan.configurations.iter().any(|configuration| !is_cpu(&configuration.device)) {
+        if plan.configurations.iter().any(|configuration| !configuration.device.is_cpu()) {
             found.extend(gpu::before(&used_by(plan, gpu::probe(), &Cuda::here())));
         }
         found
@@ -68,11 +68,11 @@ impl Quiet {
 /// Those that engines of the plan can compute on: of others it is nobody's business here. Where CUDA alone knows which one a
 /// device is, it may be any.
 fn used_by(plan: &Plan, gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
-    let started = plan.configurations.iter().filter(|it| it.unavailable.is_none() && !is_cpu(&it.device));
-    let devices: Vec<&str> = started.map(|configuration| configuration.device.as_str()).collect();
+    let started = plan.configurations.iter().filter(|it| it.unavailable.is_none() && !it.device.is_cpu());
+    let devices: Vec<&Device> = started.map(|configuration| &configuration.device).collect();
     let visible = cuda.visible(&gpus);
     let is_used = |gpu: &Gpu| {
-        devices.iter().any(|device| match (gpu_index(device), &visible) {
+        devices.iter().any(|device| match (device.cuda_index(), &visible) {
             (Some(index), Some(visible)) => visible.get(index as usize) == Some(&gpu.index),
             // Of another family, or by a name that the engine alone knows.
             (None, Some(visible)) => visible.contains(&gpu.index),

@@ -157,7 +157,7 @@ fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
 fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
     let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
     let of = |devices: &[&str], order: &str, visible: Option<&str>| {
-        let on = |device: &&str| Configuration { device: device.to_string(), ..Configuration::default() };
+        let on = |device: &&str| Configuration { device: (*device).into(), ..Configuration::default() };
         let plan = Plan { configurations: devices.iter().map(on).collect(), ..Plan::default() };
         let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
         used_by(&plan, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
