@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::analysis::metric::METRICS;
 use crate::analysis::values::Measured;
+use crate::machine::Device;
 use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
 use crate::record::{KnownFloor, RunRecord};
 use stats::{Floor, Ratios, levels};
@@ -23,7 +24,7 @@ pub struct Key {
     pub preset: Option<String>,
     /// The identity of the weights, or the path where they have none.
     pub model: String,
-    pub device: String,
+    pub device: Device,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
     pub threads: u32,

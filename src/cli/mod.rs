@@ -6,11 +6,12 @@ pub mod machine;
 pub mod model;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::machine::device::CPU;
+use crate::machine::{CPU, Device};
 use crate::plan::Mode;
 use crate::plan::asked::Selection;
 use crate::plan::scenario;
@@ -103,8 +104,8 @@ pub struct RunArgs {
     #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,
     /// Devices to run on; a comma list makes the cross product
-    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = NonEmptyStringValueParser::new())]
-    pub device: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str)]
+    pub device: Vec<Device>,
     /// Dtypes to load in; each engine's own default unless given
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
@@ -178,8 +179,8 @@ pub struct SetupArgs {
     #[arg(long, conflicts_with = "list")]
     pub remove: bool,
     /// Devices to make it ready for, as a comma list: an engine may be another program on each
-    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = NonEmptyStringValueParser::new(), conflicts_with_all = ["list", "remove"])]
-    pub device: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str, conflicts_with_all = ["list", "remove"])]
+    pub device: Vec<Device>,
 }
 
 #[derive(Debug, Args)]
@@ -193,8 +194,8 @@ pub struct RequestArgs {
     #[arg(short, long)]
     pub model: Option<String>,
     /// The device that `load` names
-    #[arg(long, default_value = CPU, value_parser = NonEmptyStringValueParser::new())]
-    pub device: String,
+    #[arg(long, default_value = CPU, value_parser = Device::from_str)]
+    pub device: Device,
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
@@ -208,8 +209,8 @@ pub struct CheckArgs {
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
     /// The device to check it on; the CPU, or the first of those that it says it has
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    pub device: Option<String>,
+    #[arg(long, value_parser = Device::from_str)]
+    pub device: Option<Device>,
     /// Seconds that one answer or one load may take
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,

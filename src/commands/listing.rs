@@ -42,7 +42,7 @@ pub fn engines() -> Result<u8> {
         }
         let mut hints = hint;
         for family in manifest.devices.keys() {
-            let (word, more) = standing(&registry, engine.on(family));
+            let (word, more) = standing(&registry, engine.on_family(family));
             writeln!(text, "    on {family}: {word}")?;
             // The same command helps on every device that is served by the same program.
             let more: Vec<Hint> = more.into_iter().filter(|hint| !hints.contains(hint)).collect();
@@ -141,7 +141,7 @@ pub fn set_ups(registry: &Registry) -> Result<u8> {
     for engine in &registry.engines {
         writeln!(text, "{}: {}", engine.manifest.name, built(registry, engine.own_program()))?;
         for family in engine.manifest.devices.keys() {
-            let program = engine.on(family);
+            let program = engine.on_family(family);
             if program.only_for.is_some() {
                 writeln!(text, "    for {family}: {}", built(registry, program))?;
             } else if let Some(no_driver) = without_driver(program) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::manifest::Against;
-use crate::machine::device::family;
+use crate::machine::Device;
 use crate::shell::Unavailable;
 
 /// An engine that was asked for, as the registry found it.
@@ -43,12 +43,12 @@ impl Start {
 }
 
 impl Candidate {
-    pub fn on(&self, device: &str) -> &Start {
-        self.devices.get(family(device)).unwrap_or(&self.own)
+    pub fn on(&self, device: &Device) -> &Start {
+        self.devices.get(device.family()).unwrap_or(&self.own)
     }
 
     /// What was known of a device is no longer so.
-    pub fn start_on(&mut self, device: &str, start: Start) {
-        *self.devices.get_mut(family(device)).unwrap_or(&mut self.own) = start;
+    pub fn start_on(&mut self, device: &Device, start: Start) {
+        *self.devices.get_mut(device.family()).unwrap_or(&mut self.own) = start;
     }
 }

@@ -2,12 +2,13 @@
 
 mod presets;
 
-use crate::machine::device::family;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+
+use crate::machine::Device;
 
 pub use presets::{Against, DEFAULT_PRESET, OwnSuite, Preset};
 
@@ -142,9 +143,13 @@ impl Engine {
         Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }
     }
 
-    pub fn on(&self, device: &str) -> Program<'_> {
+    pub fn on(&self, device: &Device) -> Program<'_> {
+        self.on_family(device.family())
+    }
+
+    pub fn on_family(&self, family: &str) -> Program<'_> {
         let own = self.own_program();
-        let Some((family, there)) = self.manifest.devices.get_key_value(family(device)) else { return own };
+        let Some((family, there)) = self.manifest.devices.get_key_value(family) else { return own };
         let more_needs = Some(&there.needs);
         match &there.binary {
             Some(binary) => {

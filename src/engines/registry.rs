@@ -8,7 +8,7 @@ use places::Python;
 use crate::engines::Candidate;
 use crate::engines::Start;
 use crate::engines::manifest::{self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp};
-use crate::machine::device::CPU;
+use crate::machine::Device;
 use crate::machine::driver;
 use crate::shell::Unavailable;
 use crate::shell::{megabytes, this_program};
@@ -88,7 +88,7 @@ impl Registry {
     /// The engine whose word on a model's output is taken, where it is ready to run: nothing is set up for that.
     pub fn witness(&self) -> Option<Candidate> {
         let found = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&found)).filter(|it| it.on(CPU).unavailable.is_none())
+        Some(self.candidate(&found)).filter(|it| it.on(&Device::cpu()).unavailable.is_none())
     }
 
     /// Before a run: a machine on which it cannot start is asked for nothing else.
@@ -164,7 +164,9 @@ impl Registry {
                     dtype: settings.dtype.clone(),
                     against: settings.against.clone(),
                     own: self.start(engine.own_program()),
-                    devices: families.map(|family| (family.clone(), self.start(engine.on(family)))).collect(),
+                    devices: families
+                        .map(|family| (family.clone(), self.start(engine.on_family(family))))
+                        .collect(),
                     alone: engine.manifest.alone,
                 }
             }

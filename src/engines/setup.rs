@@ -14,8 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::own_python;
 use crate::engines::registry::{self, Registry, State, set_up_command};
-use crate::machine::device::CPU;
-use crate::machine::device::family;
+use crate::machine::Device;
 use crate::shell::Unavailable;
 use crate::shell::{pasteable, this_program};
 
@@ -109,7 +108,7 @@ impl<'a> SettingUp<'a> {
     }
 
     /// On request: builds what an engine is on a device, and sets it up. Gives what there is to say.
-    pub fn set_up(&mut self, engine: &Engine, device: &str) -> Result<String> {
+    pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.on(device));
         if let State::Never(unavailable) = self.registry.made(program) {
             bail!("`{name}` cannot run here: {}", unavailable.said());
@@ -130,8 +129,8 @@ impl<'a> SettingUp<'a> {
         Ok(match no_driver {
             Some(unavailable) => self.built_alone(program, device, &unavailable.reason),
             None => {
-                let ready = match family(device) {
-                    CPU => "is ready".into(),
+                let ready = match device.family() {
+                    _ if device.is_cpu() => "is ready".into(),
                     family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
                     family => {
                         format!(
@@ -146,12 +145,12 @@ impl<'a> SettingUp<'a> {
     }
 
     /// Of a program that this machine has no driver for.
-    fn built_alone(&self, program: Program, device: &str, why: &str) -> String {
+    fn built_alone(&self, program: Program, device: &Device, why: &str) -> String {
         let name = &program.engine.manifest.name;
         let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
         // Its own program runs here, only not there.
-        let shared = program.only_for.is_none() && device != CPU;
-        let there = if shared { format!(" on {}", family(device)) } else { String::new() };
+        let shared = program.only_for.is_none() && !device.is_cpu();
+        let there = if shared { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
         let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
         let mut said =
@@ -243,7 +242,7 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
 /// Of one that was made ready for a device of which its manifest says nothing: those for which it is another program.
 fn own_programs(engine: &Engine) -> String {
     let families: Vec<&str> =
-        engine.manifest.devices.keys().filter_map(|family| engine.on(family).only_for).collect();
+        engine.manifest.devices.keys().filter_map(|family| engine.on_family(family).only_for).collect();
     let command = || {
         format!("\nhint: {} setup {} --device {}", this_program(), engine.manifest.name, families.join(","))
     };

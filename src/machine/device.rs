@@ -1,26 +1,129 @@
-//! Names of devices: `cpu`, `cuda`, `cuda:1`.
+//! The device that an engine computes on, by its name: the one test of what is the CPU, and of which GPU a name means.
 
-/// The device that every machine has, and that a witness computes on.
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A name as a command line, a manifest or an engine has it: `cpu`, `cuda`, `cuda:1`, `metal`. Records hold it as it was given.
+/// The empty one is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Device(String);
+
+/// The device that every machine has.
 pub const CPU: &str = "cpu";
+const CUDA: &str = "cuda";
 
-/// What `cuda:1` and `cuda` have in common.
-pub fn family(device: &str) -> &str {
-    device.split(':').next().unwrap_or_default()
+impl Device {
+    pub fn cpu() -> Self {
+        Self(CPU.into())
+    }
+
+    /// What an engine states that it computes on, else what it was asked to.
+    pub fn in_effect(stated: Option<&str>, asked: &Self) -> Self {
+        stated.map_or_else(|| asked.clone(), Self::from)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is_known(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Also where an engine says which CPU, or writes it in capitals: `cpu:0`, `CPU`, `CPU (AVX2)`.
+    pub fn is_cpu(&self) -> bool {
+        let (start, rest) = self.0.split_at_checked(CPU.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
+    }
+
+    /// What `cuda:1` and `cuda` have in common. Manifests say of families what is started on them.
+    pub fn family(&self) -> &str {
+        self.0.split(':').next().unwrap_or_default()
+    }
+
+    /// CUDA's index of the GPU that the name means: `cuda` is the first one.
+    pub fn cuda_index(&self) -> Option<u32> {
+        let (start, rest) = self.0.split_at_checked(CUDA.len())?;
+        match start.eq_ignore_ascii_case(CUDA).then_some(rest)? {
+            "" => Some(0),
+            rest => rest.strip_prefix(':')?.parse().ok(),
+        }
+    }
+
+    /// The same, of what an engine states: `cuda` is said of any of them, and is then the one that was asked for.
+    pub fn cuda_index_stated(&self, asked: &Self) -> Option<u32> {
+        let index = self.cuda_index()?;
+        if self.0.contains(':') { Some(index) } else { asked.cuda_index() }
+    }
 }
 
-pub fn is_cpu(device: &str) -> bool {
-    device.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("cpu"))
+impl From<&str> for Device {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
 }
 
-/// Of what an engine says that it computes on: `cuda` is said of any of them, and is then the one that was asked for.
-pub fn cuda_index(stated: &str, asked: &str) -> Option<u32> {
-    let index = gpu_index(stated)?;
-    if stated.contains(':') { Some(index) } else { gpu_index(asked) }
+/// Of a command line.
+impl FromStr for Device {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.trim() {
+            "" => Err("expected a device such as `cpu` or `cuda:1`"),
+            name => Ok(Self::from(name)),
+        }
+    }
 }
 
-/// CUDA's, of a GPU that limits are probed of: `cuda`, which is the first, or `cuda:1`.
-pub fn gpu_index(device: &str) -> Option<u32> {
-    let device = device.to_ascii_lowercase();
-    let after = device.strip_prefix("cuda")?;
-    if after.is_empty() { Some(0) } else { after.strip_prefix(':')?.parse().ok() }
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_the_cpu_whichever_way_it_is_written() {
+        for name in ["cpu", "cpu:0", "CPU", "cpu0", "CPU (AVX2)"] {
+            assert!(Device::from(name).is_cpu(), "{name}");
+        }
+        for name in ["", "cp", "cpux", "cuda", "cuda:0", "metal", "gpu", "çpu"] {
+            assert!(!Device::from(name).is_cpu(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_family_is_what_stands_before_the_index() {
+        let family = |name: &str| Device::from(name).family().to_string();
+        assert_eq!(["cuda:1", "cuda", "cpu:0", ""].map(family), ["cuda", "cuda", "cpu", ""]);
+    }
+
+    #[test]
+    fn an_index_is_cudas_and_cuda_alone_is_the_one_that_was_asked_for() {
+        let index = |name: &str| Device::from(name).cuda_index();
+        assert_eq!(["cuda", "cuda:2", "CUDA:1"].map(index), [Some(0), Some(2), Some(1)]);
+        assert_eq!(["cuda:x", "cuda12", "cpu", "metal:1", ""].map(index), [None; 5]);
+        let stated = |stated: &str, asked: &str| Device::from(stated).cuda_index_stated(&asked.into());
+        assert_eq!((stated("cuda", "cuda:3"), stated("cuda:1", "cuda:3")), (Some(3), Some(1)));
+        assert_eq!((stated("cuda", "cpu"), stated("cpu", "cuda:3")), (None, None));
+    }
+
+    #[test]
+    fn a_record_holds_the_name_as_it_was_given() {
+        let text = serde_json::to_string(&Device::from("CUDA:1")).unwrap();
+        assert_eq!(text, "\"CUDA:1\"");
+        assert_eq!(serde_json::from_str::<Device>(&text).unwrap().as_str(), "CUDA:1");
+    }
+
+    #[test]
+    fn a_command_line_names_a_device() {
+        assert!("".parse::<Device>().is_err() && " ".parse::<Device>().is_err());
+        assert_eq!("cuda:1".parse(), Ok(Device::from("cuda:1")));
+    }
 }

@@ -55,7 +55,8 @@ impl Family {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::io::Read;
     use std::process::{Child, Command, Stdio};

@@ -6,7 +6,7 @@
 pub mod busy;
 pub mod container;
 pub mod cpu;
-pub mod device;
+mod device;
 pub mod driver;
 pub mod energy;
 mod family;
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use container::Allowed;
 pub use cpu::Cpu;
+pub use device::{CPU, Device};
 pub use family::Family;
 pub use gpu::Gpu;
 pub use processes::processes_marked;

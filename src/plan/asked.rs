@@ -9,8 +9,8 @@ use model_files::{ModelFolder, size};
 use crate::engines::Candidate;
 use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SetUpEvent;
+use crate::machine::Device;
 use crate::machine::cpu;
-use crate::machine::device::CPU;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
 use crate::plan::{Asked, Extent, Mode, Model, Order, Plan, Proof, Sizes};
 use crate::shell::Usage;
@@ -28,7 +28,7 @@ pub struct Selection {
     /// None is the embedded one.
     pub models: Vec<String>,
     pub model_type: Option<String>,
-    pub devices: Vec<String>,
+    pub devices: Vec<Device>,
     pub dtypes: Vec<String>,
     pub threads: Vec<u32>,
     pub options: Vec<(String, Value)>,
@@ -280,7 +280,7 @@ fn witness(registry: &Registry, named: Option<String>) -> Result<(Option<Candida
     }
     let found = registry.find(&name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
     let candidate = registry.candidate(&found);
-    if let Some(missing) = &candidate.on(CPU).unavailable {
+    if let Some(missing) = &candidate.on(&Device::cpu()).unavailable {
         return Err(Usage(format!("--witness: `{name}` cannot run here: {}", missing.said())).into());
     }
     Ok((Some(candidate), Proof::Named))

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::{Asked, Beside, Configuration, Model, Order, Plan, WITNESS_DTYPE};
 use crate::engines::manifest::DEFAULT_PRESET;
-use crate::machine::device::CPU;
+use crate::machine::Device;
 use stats::FIRM;
 
 /// A comparison that is about one engine: what a preset changes.
@@ -59,9 +59,9 @@ impl Plan {
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
             // Whatever devices were asked for.
-            command: candidate.on(CPU).command.clone(),
+            command: candidate.on(&Device::cpu()).command.clone(),
             model: model.clone(),
-            device: CPU.into(),
+            device: Device::cpu(),
             dtype: Some(WITNESS_DTYPE.into()),
             threads: asked.threads.iter().copied().max().unwrap_or(1),
             beside: Some(Beside::Witness),

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::engines::Candidate;
 use crate::engines::manifest::{self, Against};
-use crate::machine::device::{CPU, family};
+use crate::machine::Device;
 use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::Unavailable;
 use crate::shell::pasteable;
@@ -119,7 +119,7 @@ pub struct Configuration {
     /// What is started; empty when it cannot be.
     pub command: Vec<String>,
     pub model: Model,
-    pub device: String,
+    pub device: Device,
     /// `None` leaves it to the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
@@ -233,7 +233,7 @@ pub struct Asked {
     pub proof: Proof,
     pub models: Vec<Model>,
     pub scenarios: Vec<&'static Scenario>,
-    pub devices: Vec<String>,
+    pub devices: Vec<Device>,
     pub dtypes: Vec<Option<String>>,
     pub threads: Vec<u32>,
     pub options: Map<String, Value>,
@@ -251,10 +251,10 @@ pub struct Asked {
 
 impl Asked {
     /// A row may be the witness itself.
-    fn vouched_by(&self, candidate: &Candidate, device: &str, dtype: Option<&str>) -> bool {
+    fn vouched_by(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
         let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
         self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
-            && device == CPU
+            && device.is_cpu()
             && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
     }
 }
@@ -355,7 +355,7 @@ fn configuration(
     asked: &Asked,
     candidate: &Candidate,
     model: &Model,
-    device: &str,
+    device: &Device,
     dtype: &Option<String>,
     threads: u32,
 ) -> Configuration {
@@ -381,13 +381,13 @@ fn configuration(
         preset: candidate.preset.clone(),
         command: start.command,
         model: model.clone(),
-        device: device.to_string(),
+        device: device.clone(),
         threads,
         options,
         unavailable: start.unavailable,
         beside: None,
         // What a device holds is not freed by stopping its process.
-        alone: candidate.alone || family(device) != CPU,
+        alone: candidate.alone || !device.is_cpu(),
         vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
         dtype,
         against: candidate.against.clone(),

@@ -100,7 +100,7 @@ fn in_effect<'a>(
     // An engine that was never asked for a `hello` may still say what it is made of.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
     let asked = Asked {
-        device: Some(word(&configuration.device)).filter(|device| !device.is_empty()),
+        device: Some(word(configuration.device.as_str())).filter(|device| !device.is_empty()),
         dtype: configuration.dtype.as_deref().map(word),
         threads: Some(configuration.threads).filter(|&threads| threads > 0),
     };

@@ -159,9 +159,9 @@ fn unstated(record: &RunRecord) -> Vec<String> {
             let asked = shorten(&line(asked), 24);
             notes.push(format!("`{label}`: asked for {asked}, it does not say {what}"));
         };
-        let device = configuration.device.as_str();
-        if !["", "cpu"].contains(&device) && !facts().any(|facts| facts.device.is_some()) {
-            note(device, "what it runs on");
+        let device = &configuration.device;
+        if device.is_known() && !device.is_cpu() && !facts().any(|facts| facts.device.is_some()) {
+            note(device.as_str(), "what it runs on");
         }
         let stated = |facts: &protocol::Facts| facts.weights_dtype.is_some() || facts.compute_dtype.is_some();
         if let Some(dtype) = configuration.dtype.as_deref().filter(|_| !facts().any(stated)) {

@@ -17,7 +17,7 @@ fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
     for launch in &mut record.launches {
         let configuration = &record.header.plan.configurations[launch.configuration];
         let facts = &mut launch.loaded.as_mut().unwrap().facts;
-        facts.device = Some(configuration.device.clone());
+        facts.device = Some(configuration.device.to_string());
         facts.threads = Some(configuration.threads);
         state(facts);
     }

@@ -198,7 +198,7 @@ impl Run<'_> {
         self.started += 1;
         // Before it is started, so that no clock of its counts it.
         let gpus_before =
-            if configuration.device == "cpu" { Vec::new() } else { off_thread(gpu::held).await? };
+            if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::held).await? };
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
         let pid = talk.process.pid;
         let launch = Launch {
@@ -240,7 +240,7 @@ impl Run<'_> {
 pub fn load_request(configuration: &Configuration, model: &str) -> Load {
     Load {
         model: model.into(),
-        device: Some(configuration.device.clone()),
+        device: Some(configuration.device.to_string()),
         dtype: configuration.dtype.clone(),
         threads: Some(configuration.threads),
         context_tokens: None,
@@ -259,7 +259,7 @@ pub fn launching(
     let set = |name: &str, value: &str| (name.to_string(), value.into());
     let mut variables = vec![
         set(environment::MODEL, model),
-        set(environment::DEVICE, &configuration.device),
+        set(environment::DEVICE, configuration.device.as_str()),
         set(environment::THREADS, &configuration.threads.to_string()),
     ];
     variables.extend(configuration.dtype.iter().map(|dtype| set(environment::DTYPE, dtype)));

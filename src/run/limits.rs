@@ -13,7 +13,6 @@ use super::Run;
 use super::blocking::off_thread;
 use crate::analysis::metric::share::{cached_below, weight_bytes};
 use crate::machine::cpu::last_level_cache_bytes;
-use crate::machine::device::gpu_index;
 use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
 use crate::record::{Entry, Limits};
@@ -50,7 +49,7 @@ impl Run<'_> {
 fn gpus_asked(plan: &Plan) -> Vec<u32> {
     let measured = plan.cases.iter().filter_map(|case| plan.configurations.get(case.configuration));
     let able = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
-    able.filter_map(|it| gpu_index(&it.device)).collect::<BTreeSet<_>>().into_iter().collect()
+    able.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// `None` where nothing in the plan could have a share: no engine runs on the CPU, or all models are so small that the caches
@@ -71,7 +70,7 @@ fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
     let sizes = configuration.model.sizes.as_ref();
     let weights = sizes.and_then(|sizes| weight_bytes(sizes, dtype));
     configuration.unavailable.is_none()
-        && configuration.device == "cpu"
+        && configuration.device.is_cpu()
         && weights.is_some_and(|bytes| bytes >= cached_below(cpu, configuration.threads))
 }
 
@@ -122,6 +121,7 @@ mod tests {
         // 32 Mi weights are 128 MiB of f32, four times the cache.
         let large = configuration(2, 32 << 20);
         assert!(probed(&large));
+        assert!(probed(&Configuration { device: "cpu:0".into(), ..large.clone() }));
         assert!(!probed(&configuration(2, (32 << 20) - 1)));
         assert!(!probed(&Configuration { dtype: Some("bf16".into()), ..large.clone() }));
         assert!(!probed(&Configuration { device: "cuda".into(), ..large.clone() }));

@@ -11,8 +11,7 @@ use super::launch::Launched;
 use super::seats::Seats;
 use super::{Run, Stop};
 use crate::analysis::metric::{gpus_of, output_tokens};
-use crate::machine::device::cuda_index;
-use crate::machine::device::is_cpu;
+use crate::machine::Device;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
@@ -73,7 +72,7 @@ impl Run<'_> {
         let held = off_thread(|| sampler.stop()).await.map_err(Stop::Broken)?.held;
         let one_token_ns = self.one_token(launched, &of).await?;
         let before = Reading::take();
-        let on_device = self.plan.configurations[launched.launch.configuration].device != "cpu";
+        let on_device = !self.plan.configurations[launched.launch.configuration].device.is_cpu();
         if !before.is_empty() || on_device {
             // A worker that somebody else started anew has left the tree, and holds the device all the same.
             let anywhere = roots.into_iter().chain(launched.talk.process.all()).collect();
@@ -94,14 +93,14 @@ impl Run<'_> {
     fn slowed(&self, launched: &Launched, pass: &Pass) -> Vec<String> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
         let stated = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-        let device = stated.unwrap_or(&configuration.device);
-        if is_cpu(device) {
+        let device = Device::in_effect(stated, &configuration.device);
+        if device.is_cpu() {
             return Vec::new();
         }
         let machine = &self.recorder.record.header.machine;
         let probed = self.recorder.record.limits.iter().map(|limits| &limits.probed);
         let limits = machine_limits::Limits::best(probed);
-        let index = cuda_index(device, &configuration.device);
+        let index = device.cuda_index_stated(&configuration.device);
         let own = gpus_of(pass, index, Some(machine), limits.as_ref()).unwrap_or_default();
         let looked = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
         let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);

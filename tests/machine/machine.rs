@@ -308,6 +308,20 @@ fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
 }
 
 #[test]
+fn the_cpu_by_an_index_is_the_cpu_all_the_same() {
+    let scratch = Scratch::new();
+    let driver = crate::support::driver::present(&scratch);
+    let engine = fake_engine().to_path_buf();
+    let mut asked = measure(&scratch, &engine, &["--blocks", "1", "--device", "cpu:0"]);
+    json(asked.env("LD_LIBRARY_PATH", &driver));
+    let record = Record::read(&record_in(&scratch));
+    assert_eq!(record.0[0]["plan"]["configurations"][0]["device"], "cpu:0");
+    for launch in record.entries("launch") {
+        assert_eq!(launch["gpus_before"], Value::Null, "{launch}");
+    }
+}
+
+#[test]
 fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_the_remedy() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);

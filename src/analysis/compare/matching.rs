@@ -74,7 +74,7 @@ fn asked(it: &Configuration) -> Vec<(&'static str, String)> {
     vec![
         ("engine", it.engine.clone()),
         ("preset", or_default(&it.preset)),
-        ("device", it.device.clone()),
+        ("device", it.device.to_string()),
         ("dtype", or_default(&it.dtype)),
         ("threads", it.threads.to_string()),
         ("options", Some(options.join(" ")).filter(|text| !text.is_empty()).unwrap_or_else(none)),

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{Metric, Observation, Surroundings, Unit};
+use crate::machine::Device;
 use crate::plan::{Beside, Case, Configuration};
 use crate::record::{Launch, Role, RunRecord, Sample, Warning};
 
@@ -145,9 +146,10 @@ impl<'a> Subject<'a> {
     /// All of its work is done by the processes that were started: what they hold and the time that they have is what it
     /// needs.
     fn works_here(&self) -> bool {
-        let device = self.fact(|facts| facts.device.as_deref()).unwrap_or(&self.configuration.device);
+        let stated = self.fact(|facts| facts.device.as_deref());
+        let device = Device::in_effect(stated, &self.configuration.device);
         let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());
-        device.starts_with("cpu") && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
+        device.is_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
     }
 
     /// Its cases, each with its measured samples.

@@ -6,9 +6,7 @@ use std::collections::BTreeSet;
 use machine_limits::Limits;
 
 use super::Observation;
-use crate::machine::device::cuda_index;
-use crate::machine::device::gpu_index;
-use crate::machine::{Gpu, Machine};
+use crate::machine::{Device, Gpu, Machine};
 use crate::record::{GpuPass, Pass};
 
 /// NVML's indices: of the GPUs on which the driver saw its processes, else of the one that its device names. Whoever else's
@@ -119,11 +117,11 @@ pub fn indices(seen: &Observation) -> Option<Vec<u32>> {
 /// CUDA's, of what is in effect; `cuda` alone is said of any of them.
 fn index(seen: &Observation) -> Option<u32> {
     let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    let asked = seen.configuration.map(|configuration| configuration.device.as_str());
-    match (stated, asked) {
-        (Some(stated), Some(asked)) => cuda_index(stated, asked),
-        (Some(only), None) | (None, Some(only)) => gpu_index(only),
-        (None, None) => None,
+    let asked = seen.configuration.map(|configuration| &configuration.device);
+    match (stated.map(Device::from), asked) {
+        (Some(stated), Some(asked)) => stated.cuda_index_stated(asked),
+        (Some(stated), None) => stated.cuda_index(),
+        (None, asked) => asked?.cuda_index(),
     }
 }
 

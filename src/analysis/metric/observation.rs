@@ -6,8 +6,8 @@ use machine_limits::Limits;
 use protocol::{Sequence, Stamp};
 
 use super::output_tokens;
+use crate::machine::Device;
 use crate::machine::Machine;
-use crate::machine::device::is_cpu;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample};
@@ -86,13 +86,13 @@ fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
 impl<'a> Observation<'a> {
     /// Where it computes: not on the CPU, as far as that is known.
     pub fn on_device(&self) -> bool {
-        self.device().is_some_and(|device| !is_cpu(device))
+        self.device().is_some_and(|device| !device.is_cpu())
     }
 
     /// The device in effect; where the engine does not report it, the requested one.
-    pub fn device(&self) -> Option<&'a str> {
+    pub fn device(&self) -> Option<Device> {
         let stated = self.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-        stated.or_else(|| self.configuration.map(|configuration| configuration.device.as_str()))
+        stated.map(Device::from).or_else(|| Some(self.configuration?.device.clone()))
     }
 
     /// `None` when the sample's case is not in the plan.

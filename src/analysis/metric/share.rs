@@ -8,9 +8,8 @@ use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
 use super::{Observation, positive};
-use crate::machine::Cpu;
 use crate::machine::cpu::last_level_cache_bytes;
-use crate::machine::device::{cuda_index, is_cpu};
+use crate::machine::{Cpu, Device};
 use crate::plan::dtype::bits;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
@@ -42,8 +41,8 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
     let configuration = seen.configuration?;
     let facts = &seen.launch.loaded.as_ref()?.facts;
     let weights = weight_bytes(configuration.model.sizes.as_ref()?, facts.weights_dtype.as_deref()?)?;
-    let device = facts.device.as_ref().unwrap_or(&configuration.device);
-    let cache_bytes = if is_cpu(device) {
+    let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
+    let cache_bytes = if device.is_cpu() {
         last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
     } else {
         match Place::of(facts, configuration, seen.limits?)? {
@@ -135,12 +134,12 @@ impl<'a> Around<'a> {
 
 impl<'a> Place<'a> {
     fn of(facts: &Facts, configuration: &Configuration, limits: &'a Limits) -> Option<Self> {
-        let device = facts.device.as_ref().unwrap_or(&configuration.device);
-        if is_cpu(device) {
+        let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
+        if device.is_cpu() {
             return Some(Self::Cpu { limits, threads: configuration.threads });
         }
         // Both count as CUDA does in the processes that this program starts.
-        let index = cuda_index(device, &configuration.device)?;
+        let index = device.cuda_index_stated(&configuration.device)?;
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
 

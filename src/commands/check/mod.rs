@@ -25,8 +25,8 @@ use crate::cli::CheckArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
 use crate::engines::registry::Registry;
+use crate::machine::Device;
 use crate::machine::cpu;
-use crate::machine::device::CPU;
 use crate::plan::Configuration;
 use crate::plan::asked;
 use crate::run::new_id;
@@ -189,8 +189,8 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
     let candidate = registry.candidate(&found);
-    let device = arguments.device.as_deref().unwrap_or(CPU);
-    let start = candidate.on(device).clone();
+    let device = arguments.device.clone().unwrap_or_else(Device::cpu);
+    let start = candidate.on(&device).clone();
     let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
     Ok(Configuration {
         alone: true,
@@ -199,7 +199,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         preset: candidate.preset,
         command: start.command,
         model: asked::model(arguments.model.as_deref())?,
-        device: device.into(),
+        device,
         dtype: candidate.dtype,
         threads: cpu::all_threads(),
         options: candidate.options,

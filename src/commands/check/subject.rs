@@ -12,6 +12,7 @@ use tokio::runtime::Runtime;
 use super::page::Evidence;
 use super::wire::Wire;
 use super::{Check, Not};
+use crate::machine::Device;
 use crate::plan::Configuration;
 use crate::run::process::Deadlines;
 use crate::run::{launching, load_request};
@@ -385,9 +386,9 @@ impl Subject {
     /// An engine without a CPU is asked for what it has, from its next process on.
     fn settle_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
-        let has_it = devices.is_empty() || devices.contains(&self.configuration.device);
+        let has_it = devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
         if !has_it && !self.device_is_asked_for {
-            self.configuration.device.clone_from(&devices[0]);
+            self.configuration.device = Device::from(&*devices[0]);
         }
     }
 

@@ -14,18 +14,18 @@ fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() 
     let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
     let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
     for device in ["cuda", "cuda:1"] {
-        let program = toy.on(device);
+        let program = toy.on(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
         assert!(program.needs().any(|it| it.driver.is_some()));
         assert!(program.needs().any(|it| !it.os.is_empty()), "the engine's needs hold on every device");
     }
     for device in ["cpu", "metal", "cudax", ""] {
-        let program = toy.on(device);
+        let program = toy.on(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
         assert!(program.needs().all(|it| it.driver.is_none()));
     }
     let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
-    let program = shared.on("cuda:0");
+    let program = shared.on(&"cuda:0".into());
     assert_eq!((program.binary, program.only_for), ("toy-engine", None));
     assert!(program.needs().any(|it| it.driver.is_some()));
 }

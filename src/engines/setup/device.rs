@@ -5,14 +5,13 @@ use anyhow::Result;
 
 use crate::engines::manifest::Engine;
 use crate::engines::registry::Registry;
-use crate::machine::device::CPU;
-use crate::machine::device::family;
+use crate::machine::{CPU, Device};
 use crate::shell::Usage;
 use crate::shell::this_program;
 
 /// Each once.
-pub fn checked(registry: &Registry, engine: &Engine, devices: &[String]) -> Result<Vec<String>> {
-    let mut distinct: Vec<String> = Vec::new();
+pub fn checked(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<Vec<Device>> {
+    let mut distinct: Vec<Device> = Vec::new();
     for device in devices {
         if let Some(meant) = meant(registry, device) {
             let hint = format!("{} setup {} --device {meant}", this_program(), engine.manifest.name);
@@ -26,12 +25,12 @@ pub fn checked(registry: &Registry, engine: &Engine, devices: &[String]) -> Resu
 }
 
 /// The device whose name was mistyped, if this is none that a manifest names and looks like one that is.
-fn meant(registry: &Registry, device: &str) -> Option<String> {
-    let asked = family(device);
+fn meant(registry: &Registry, device: &Device) -> Option<String> {
+    let asked = device.family();
     let of_manifests = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
     let known: Vec<&str> = of_manifests.map(String::as_str).chain([CPU]).collect();
     let meant = known.iter().find(|known| mistyped(asked, known)).filter(|_| !known.contains(&asked))?;
-    Some(format!("{meant}{}", &device[asked.len()..]))
+    Some(format!("{meant}{}", &device.as_str()[asked.len()..]))
 }
 
 /// Letters in another order, one left out, one too many, capitals. Another letter in place of one is no sign: `xpu`, `npu`

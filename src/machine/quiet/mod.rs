@@ -8,9 +8,8 @@ mod counters;
 
 use std::path::PathBuf;
 
+use super::Device;
 use super::gpu::{self, Cuda, Gpu};
-use crate::machine::device::gpu_index;
-use crate::machine::device::is_cpu;
 use counters::{Counters, governors, stalled};
 
 /// What is of no use below: the kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of them.
@@ -28,7 +27,7 @@ pub struct Planned {
     /// The row's name; none for a twin or another that is no row.
     pub label: Option<String>,
     pub program: Option<PathBuf>,
-    pub device: String,
+    pub device: Device,
     pub threads: u32,
     pub unavailable: bool,
 }
@@ -62,7 +61,7 @@ impl Quiet {
         found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
         found.extend(pressure.and_then(pressed_before));
         found.extend(governed(&governors()));
-        if engines.iter().any(|engine| !is_cpu(&engine.device)) {
+        if engines.iter().any(|engine| !engine.device.is_cpu()) {
             found.extend(gpu::before(&used_by(engines, gpu::probe(), &Cuda::here())));
         }
         found
@@ -79,11 +78,11 @@ impl Quiet {
 /// Those that engines of the run can compute on: of others it is nobody's business here. Where CUDA alone knows which one a
 /// device is, it may be any.
 fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
-    let started = engines.iter().filter(|it| !it.unavailable && !is_cpu(&it.device));
-    let devices: Vec<&str> = started.map(|engine| engine.device.as_str()).collect();
+    let started = engines.iter().filter(|it| !it.unavailable && !it.device.is_cpu());
+    let devices: Vec<&Device> = started.map(|engine| &engine.device).collect();
     let visible = cuda.visible(&gpus);
     let is_used = |gpu: &Gpu| {
-        devices.iter().any(|device| match (gpu_index(device), &visible) {
+        devices.iter().any(|device| match (device.cuda_index(), &visible) {
             (Some(index), Some(visible)) => visible.get(index as usize) == Some(&gpu.index),
             // Of another family, or by a name that the engine alone knows.
             (None, Some(visible)) => visible.contains(&gpu.index),

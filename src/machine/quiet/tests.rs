@@ -155,7 +155,7 @@ fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
 fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
     let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
     let of = |devices: &[&str], order: &str, visible: Option<&str>| {
-        let on = |device: &&str| Planned { device: device.to_string(), ..Planned::default() };
+        let on = |device: &&str| Planned { device: (*device).into(), ..Planned::default() };
         let engines: Vec<Planned> = devices.iter().map(on).collect();
         let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
         used_by(&engines, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()

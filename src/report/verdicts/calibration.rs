@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::line;
 use crate::analysis::metric;
+use crate::machine::Device;
 use crate::plan::scenario::SUITES;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Role, RunRecord};
@@ -100,8 +101,8 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     if scenarios != SUITES[0].scenarios {
         words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
     }
-    let devices = distinct(&|row| Some(row.device.clone()).filter(|device| !device.is_empty()));
-    if devices.iter().any(|device| device != "cpu") {
+    let devices = distinct(&|row| Some(row.device.to_string()).filter(|device| !device.is_empty()));
+    if devices.iter().any(|device| !Device::from(device.as_str()).is_cpu()) {
         words.push(format!("--device {}", pasteable(&[devices.join(",")])));
     }
     let dtypes = distinct(&|row| row.dtype.clone());
