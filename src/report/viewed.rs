@@ -1,12 +1,11 @@
 //! A report as its reader asked for it: a document of all that people read, and what programs get of it.
 
 use super::caption::caption;
-use super::document::{Column, Content, Document, Fit, Item, Line, Lines, List, Part, Room, Table};
+use super::document::{Content, Document, Fit, Item, Lines, List, Part};
 use super::grid;
 use super::labels::Labels;
 use super::verdicts::said::verdicts;
-use super::{Report, Row, View, entries, lines, resources, wall_time};
-use crate::text::shorten;
+use super::{Report, View, entries, lines, resources, wall_time};
 
 /// A report, and what of it is shown.
 pub struct Viewed<'a> {
@@ -50,28 +49,5 @@ impl Content for Viewed<'_> {
 
     fn width(&self, reader: Option<usize>) -> usize {
         reader.unwrap_or(100).max(40)
-    }
-}
-
-/// What each case needed or took beside its figures, as a table of its own.
-pub fn beside<T>(
-    report: &Report,
-    room: Room,
-    rows: &[(&Row, &T)],
-    figures: Vec<Column>,
-    cells: impl Fn(&T) -> Vec<String>,
-) -> Table {
-    // Labels tell rows apart that differ in a factor alone.
-    let room = Room { factors: false, ..room };
-    let labels = Labels::of(report, room);
-    let line = |(row, of): &(&Row, &T)| {
-        let names = [shorten(&row.case.label, room.word), labels.short(&room.name_of(&row.engine))];
-        Line::of(names.into_iter().chain(cells(of)).collect())
-    };
-    Table {
-        columns: [Column::named("case"), Column::named("engine")].into_iter().chain(figures).collect(),
-        lines: rows.iter().map(line).collect(),
-        gap: room.gap,
-        ..Table::default()
     }
 }
