@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::analysis::compare::series::Measured;
 use crate::analysis::metric::METRICS;
+use crate::analysis::values::Measured;
 use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
 use crate::record::{KnownFloor, RunRecord};
 use stats::{Floor, Ratios, levels};

@@ -6,3 +6,4 @@ pub mod compare;
 pub mod effective;
 pub mod floors;
 pub mod metric;
+pub mod values;

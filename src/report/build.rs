@@ -23,7 +23,7 @@ impl Report {
         let doubts = effective::doubts(record);
         let doubted = |case: usize| effective::is_doubted(&doubts, plan.cases[case].configuration);
         let rows: Vec<(usize, Row)> = cases_in_order(plan)
-            .filter(|&case| !seen.samples[case].is_empty() || seen.fault(case).is_some())
+            .filter(|&case| seen.values.is_measured(case) || seen.fault(case).is_some())
             .map(|case| (case, Row { doubted: doubted(case), ..seen.row(case) }))
             .collect();
         let outputs = outputs(&seen);

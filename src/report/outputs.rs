@@ -31,7 +31,7 @@ pub fn outputs(seen: &Seen) -> Vec<Output> {
     let rows = all.filter(|(index, ((configuration, _), _))| {
         let mut cases =
             (0..seen.plan.cases.len()).filter(|&case| seen.plan.cases[case].configuration == *index);
-        configuration.beside.is_none() && cases.any(|case| !seen.samples[case].is_empty())
+        configuration.beside.is_none() && cases.any(|case| seen.values.is_measured(case))
     });
     rows.map(|(_, ((_, engine), agreement))| Output {
         engine: engine.label.clone(),

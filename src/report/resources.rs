@@ -57,8 +57,8 @@ impl Resources {
             let figure = figures.iter().find(|figure| figure.metric.name == name);
             figure.map(|figure| figure.summary.estimate)
         };
-        let measured: Vec<&Sample> = seen.samples[case].values().flatten().copied().collect();
-        let observed: Vec<Observation> = seen.observed(case).collect();
+        let measured: Vec<&Sample> = seen.values.samples(case).collect();
+        let observed: Vec<Observation> = seen.values.observed(case).collect();
         let weights: Vec<f64> = observed.iter().filter_map(metric::weights_bytes).collect();
         let on_device = || observed.iter().filter(|it| it.on_device());
         let stated = on_device().filter_map(metric::stated_device_bytes);

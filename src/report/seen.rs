@@ -1,7 +1,5 @@
 //! A record, sorted by what it is about.
 
-use std::collections::BTreeMap;
-
 use super::engines::{engines, word};
 use super::resources::Resources;
 use super::wall_time::{Lived, WallTime};
@@ -10,12 +8,12 @@ use crate::analysis::agreement::Agreement;
 use crate::analysis::effective::{self, Doubt};
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
-use crate::analysis::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
-use crate::plan::scenario::Kind;
+use crate::analysis::metric::{self, METRICS, Metric, Observation};
+use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
-use crate::record::{End, Failure, Launch, Role, RunRecord, Sample, Warning};
+use crate::record::{End, Failure, RunRecord, Warning};
 use crate::text::{line, shorten};
-use stats::{Summary, median};
+use stats::Summary;
 
 /// What an engine says in sentences: no more of it is kept in any format.
 const LONGEST_SENTENCE: usize = 2000;
@@ -25,50 +23,31 @@ const MOST_WAYS: usize = 3;
 pub struct Seen<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
-    /// The measured samples of each case, by launch.
-    pub samples: Vec<BTreeMap<u32, Vec<&'a Sample>>>,
-    pub launches: BTreeMap<u32, &'a Launch>,
+    pub values: Values<'a>,
     /// One for each configuration.
     pub engines: Vec<Engine>,
     /// One for each configuration.
     pub agreements: Vec<Agreement>,
-    around: Surroundings<'a>,
-    /// The first request of each launch, and that of each case in it.
-    firsts: BTreeMap<u32, &'a Sample>,
-    firsts_of_cases: BTreeMap<(u32, usize), &'a Sample>,
 }
 
 impl<'a> Seen<'a> {
     pub fn of(record: &'a RunRecord) -> Self {
-        let plan = &record.header.plan;
-        let mut samples = vec![BTreeMap::<u32, Vec<&Sample>>::new(); plan.cases.len()];
-        let (mut firsts, mut firsts_of_cases) = (BTreeMap::new(), BTreeMap::new());
-        // A record is in the order in which things happened.
-        for sample in &record.samples {
-            firsts.entry(sample.launch).or_insert(sample);
-            firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
-            if let Some(case) = samples.get_mut(sample.case).filter(|_| sample.role == Role::Measured) {
-                case.entry(sample.launch).or_default().push(sample);
-            }
-        }
-        let launches = record.launches.iter().map(|launch| (launch.launch, launch)).collect();
-        let around = Surroundings::of(record);
         let (engines, agreements) = (engines(record), Agreement::of(record));
-        Self { record, plan, samples, launches, engines, agreements, around, firsts, firsts_of_cases }
+        Self { record, plan: &record.header.plan, values: Values::of(record), engines, agreements }
     }
 
     pub fn row(&self, case: usize) -> Row {
         let planned = &self.plan.cases[case];
-        let samples = &self.samples[case];
+        let launches = self.values.launches(case);
         let figures: Vec<Figure> = METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
-        let resources = (!samples.is_empty()).then(|| Resources::of(self, case, &figures));
+        let resources = (!launches.is_empty()).then(|| Resources::of(self, case, &figures));
         let reference = self.plan.reference_of(planned.configuration);
         let warm_ups = self.record.warm_ups.iter().filter(|warm_up| warm_up.case == case);
         Row {
             case: case_of(self.plan, &planned.workload),
             engine: self.engine(planned.configuration),
-            launches: samples.len(),
-            samples: samples.values().map(Vec::len).sum(),
+            launches: launches.len(),
+            samples: launches.iter().map(|requests| requests.measured.len()).sum(),
             figures,
             limit: self.limit(case),
             reference: reference.map(|reference| self.engine(reference).label),
@@ -81,54 +60,16 @@ impl<'a> Seen<'a> {
     }
 
     fn wall_time(&self, case: usize) -> Option<WallTime> {
-        let lived = self.samples[case].iter().filter_map(|(launch, measured)| {
-            let (launch, first) = (*self.launches.get(launch)?, *self.firsts.get(launch)?);
-            Some(Lived { launch, first, measured })
+        let lived = self.values.launches(case).iter().map(|requests| Lived {
+            launch: requests.launch,
+            first: requests.first_of_launch,
+            measured: &requests.measured,
         });
         WallTime::of(self.plan, &lived.collect::<Vec<_>>())
     }
 
-    /// The values of a metric in one launch.
-    pub fn values(&self, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
-        let (Some(&of), Some(samples)) = (self.launches.get(&launch), self.samples[case].get(&launch)) else {
-            return Vec::new();
-        };
-        let first = self.firsts_of_cases.get(&(launch, case)).copied();
-        let observed = samples.iter().filter_map(|sample| Observation::of(&self.around, of, sample));
-        let values = observed.flat_map(|observation| (metric.of)(&observation.with_first(first)));
-        match metric.per {
-            Per::Sample => values.collect(),
-            Per::Launch => values.reduce(f64::max).into_iter().collect(),
-        }
-    }
-
-    /// Every measured request of a case, with everything around it.
-    pub fn observed(&self, case: usize) -> impl Iterator<Item = Observation<'_>> {
-        let launches = self.samples[case].iter();
-        let samples = launches.flat_map(|(launch, samples)| samples.iter().map(move |it| (launch, *it)));
-        samples.filter_map(|(launch, it)| Observation::of(&self.around, self.launches.get(launch)?, it))
-    }
-
-    /// One value for each measured request of a case in a launch, in their order.
-    pub fn rounds(&self, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
-        let (Some(&of), Some(samples)) = (self.launches.get(&launch), self.samples[case].get(&launch)) else {
-            return Vec::new();
-        };
-        let observed = samples.iter().filter_map(|sample| Observation::of(&self.around, of, sample));
-        observed.filter_map(|observation| median(&(metric.of)(&observation))).collect()
-    }
-
     fn figure(&self, case: usize, metric: &'static Metric) -> Option<Figure> {
-        let planned = &self.plan.cases[case];
-        let launch_cases = self.plan.cases.iter().filter(|other| {
-            other.configuration == planned.configuration && other.workload.kind == Kind::Launch
-        });
-        // The time to load is the launch's: where a case is about launches, the others need not repeat it.
-        if metric.name == "load" && planned.workload.kind == Kind::Warm && launch_cases.count() > 0 {
-            return None;
-        }
-        let launches = self.samples[case].keys().map(|&launch| self.values(case, launch, metric));
-        let launches: Vec<Vec<f64>> = launches.collect();
+        let launches = self.values.of_metric(case, metric).launches();
         Some(Figure { metric, summary: Summary::of(&launches)? })
     }
 
@@ -141,8 +82,8 @@ impl<'a> Seen<'a> {
             Some("prefill_rate") => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
-        let found = self.observed(case).find_map(|it| limit(&it));
-        let reason = || self.observed(case).find_map(|it| share::why_absent(&it)).filter(|_| always);
+        let found = self.values.observed(case).find_map(|it| limit(&it));
+        let reason = || self.values.observed(case).find_map(|it| share::why_absent(&it)).filter(|_| always);
         found.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 
@@ -157,7 +98,7 @@ impl<'a> Seen<'a> {
         let failures = self.record.failures.iter();
         let own = fault_of(failures.clone().filter(|failure| failure.case == Some(case)));
         // An engine that failed as a whole failed in what it had been measured in, too: it has no verdicts.
-        let (configuration, measured) = (self.plan.cases[case].configuration, !self.samples[case].is_empty());
+        let (configuration, measured) = (self.plan.cases[case].configuration, self.values.is_measured(case));
         let whole = |it: &&Failure| it.case.is_none() && it.configuration == configuration;
         own.or_else(|| fault_of(failures.filter(whole)).filter(|_| measured))
     }
@@ -234,7 +175,7 @@ impl<'a> Seen<'a> {
         cases
             .filter(move |(index, case)| {
                 self.is_row(case.configuration)
-                    && self.samples[*index].is_empty()
+                    && !self.values.is_measured(*index)
                     && self.fault(*index).is_none()
                     && !failed.contains(&case.configuration)
             })
@@ -296,3 +237,6 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
         times: failures.len(),
     })
 }
+
+#[cfg(test)]
+mod tests;

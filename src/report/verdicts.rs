@@ -12,11 +12,10 @@ pub use calibration::{Calibration, Lacking};
 use super::seen::Seen;
 use super::{Output, Report, Row};
 use crate::analysis::agreement::Agreement;
-use crate::analysis::compare::series::{Measured, workloads};
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, METRICS, Metric, Unit};
+use crate::analysis::values::Measured;
 use crate::plan::{Beside, Order, Plan, Workload};
-use crate::record::RunRecord;
 use crate::text::line;
 use stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
 
@@ -93,13 +92,14 @@ impl Verdicts {
     /// What is wrong is held against nothing, and nothing against it.
     pub fn of(seen: &Seen, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
         let (record, plan) = (seen.record, seen.plan);
+        let measured = Measured::from(&seen.values);
         let sound =
             |configuration: usize| !seen.agreements.get(configuration).is_some_and(Agreement::is_wrong);
         let only_sound = |pairs: Vec<(usize, usize)>| -> Vec<(usize, usize)> {
             pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
         };
         let judged = |pairs: &[(usize, usize)]| -> Vec<Judged> {
-            let found = compare::within(record, pairs).into_iter();
+            let found = compare::within_values(&measured, pairs).into_iter();
             found.map(|compared| Judged::of(plan, compared)).collect()
         };
         let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
@@ -108,7 +108,7 @@ impl Verdicts {
         let all_pairs = if all == references { against_reference.clone() } else { judged(&all) };
         Self {
             means: means(rows, &against_reference, outputs),
-            noise: noise(record),
+            noise: noise(&measured),
             calibration: Calibration::of(record),
             against_baseline: judged(&only_sound(compare::within::rerun_pairs(plan))),
             derived: derived(plan, rows, sound, judged),
@@ -337,14 +337,11 @@ fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Me
     means
 }
 
-fn noise(record: &RunRecord) -> Vec<Noise> {
-    let plan = &record.header.plan;
-    let is_headline = |workload: &Workload, metric: &Metric| {
-        metric::headline(plan, workload).is_some_and(|headline| headline.name == metric.name)
-    };
-    let measured = Measured::only(record, |workload, metric| is_headline(workload, metric));
-    let floor = |place: usize, workload, twin: usize, of: usize| {
-        let metric = METRICS.iter().position(|metric| is_headline(workload, metric))?;
+fn noise(measured: &Measured) -> Vec<Noise> {
+    let plan = &measured.record.header.plan;
+    let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
+        let headline = metric::headline(plan, workload)?;
+        let metric = METRICS.iter().position(|metric| metric.name == headline.name)?;
         let blocks = |configuration| measured.blocks(place, metric, configuration);
         Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
@@ -353,7 +350,7 @@ fn noise(record: &RunRecord) -> Vec<Noise> {
         _ => None,
     });
     let noise = twins.filter_map(|(twin, of)| {
-        let each = workloads(plan).into_iter().enumerate();
+        let each = measured.workloads.iter().enumerate();
         let floors = each
             .filter_map(|(place, workload)| Some((line(&workload.label), floor(place, workload, twin, of)?)));
         let floors: Vec<(String, Floor)> = floors.collect();

@@ -6,7 +6,7 @@ use protocol::{Generate, Generated, Output};
 
 use super::launch::{Launched, stage};
 use super::{Run, Stop};
-use crate::analysis::metric::{self, Observation};
+use crate::analysis::values;
 use crate::machine::memory;
 use crate::plan::prompts::{self, Which};
 use crate::plan::{Mode, Workload};
@@ -14,7 +14,6 @@ use crate::record::{Entry, Role, Sample};
 use crate::run::event::Event;
 use crate::run::process::{Answer, Cause};
 use crate::run::verify::{self, Expected};
-use stats::median;
 
 /// New tokens of a request that is thrown away: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
@@ -146,15 +145,7 @@ impl Run<'_> {
 
     /// The headline of a case over this launch's samples so far.
     fn estimate(&self, case: usize, launched: &Launched) -> Option<String> {
-        let metric = metric::named(&self.plan.cases[case].workload.headline)?;
-        let (plan, launch) = (&self.plan, &launched.launch);
-        let here = |sample: &&Sample| {
-            sample.case == case && sample.launch == launch.launch && sample.role == Role::Measured
-        };
-        let samples = self.recorder.record.samples.iter().rev().take(100).filter(here);
-        let kind = plan.cases[case].workload.kind;
-        let seen = samples.map(|sample| Observation::alone(sample, launch, kind, plan.mode));
-        let values: Vec<f64> = seen.flat_map(|seen| (metric.of)(&seen)).collect();
-        median(&values).map(|value| metric.unit.show(value))
+        let so_far = values::headline_so_far(&self.recorder.record, &launched.launch, case);
+        so_far.map(|(metric, value)| metric.unit.show(value))
     }
 }

@@ -20,6 +20,7 @@ mod experiments;
 mod failures;
 mod failures_answers;
 mod gpu_check;
+mod kept_records;
 mod lifetime;
 mod own_python;
 mod proof;

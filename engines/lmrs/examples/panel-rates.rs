@@ -8,16 +8,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use lmrs::formats::{FORMATS, Format};
 use lmrs::kernels::Level;
 use lmrs::kernels::outputs::Outputs;
 use lmrs::kernels::panels::{Input, multiply, prepare};
 use lmrs::kernels::rows::{self, Packed, TOKENS};
-use lmrs::matrix::{Format, Matrix, PANEL};
+use lmrs::matrix::{Matrix, PANEL};
 use lmrs::region::{NewRegion, Region};
 use lmrs::rows::Rows;
 use nix::time::{ClockId, clock_gettime};
 
-const FORMATS: [Format; 4] = [Format::Q8_0, Format::Q4_0, Format::Q4K, Format::Q6K];
 const ROUNDS: usize = 9;
 
 fn main() -> Result<()> {
@@ -42,16 +42,16 @@ fn region(bytes: usize) -> Result<Region> {
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));
-        let matrices = FORMATS.map(|format| {
-            let region = region(Matrix::bytes_for(format, outputs, inputs))?;
-            anyhow::Ok(Matrix::new(format, outputs, inputs, region))
-        });
+        let matrix = |format: &'static Format| {
+            Ok(Matrix::new(format, outputs, inputs, region(format.bytes(outputs, inputs))?))
+        };
+        let formats = FORMATS.into_iter().filter(|format| format.is_panels());
+        let matrices: Vec<Matrix> = formats.map(matrix).collect::<Result<_>>()?;
         let operations = (2 * tokens * outputs * inputs) as f64;
         let mut out = Rows::new(tokens, outputs);
-        let mut rates = [const { [const { Vec::new() }; FORMATS.len()] }; 2];
+        let mut rates = [const { Vec::new() }; 2].map(|_: Vec<f64>| vec![Vec::new(); matrices.len()]);
         for _ in 0..ROUNDS {
             for (at, matrix) in matrices.iter().enumerate() {
-                let matrix = matrix.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
                 rates[0][at].push(operations / share(threads, level, matrix, &input, &mut out));
                 if let Some(packed) = &packed {
                     rates[1][at].push(operations / share_widened(threads, level, matrix, packed, &mut out));
@@ -60,16 +60,16 @@ fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
         }
         for (way, rates) in ["integers", "bf16"].into_iter().zip(rates) {
             let what = format!("{tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {way}");
-            print(&what, rates);
+            print(&what, &matrices, rates);
         }
     }
     Ok(())
 }
 
-fn print<const CASES: usize>(what: &str, rates: [Vec<f64>; CASES]) {
+fn print(what: &str, matrices: &[Matrix], rates: Vec<Vec<f64>>) {
     print!("{what}, median (best):");
-    let names = FORMATS.map(Format::as_str);
-    for (name, mut rates) in names.into_iter().zip(rates) {
+    for (matrix, mut rates) in matrices.iter().zip(rates) {
+        let name = matrix.format.name;
         rates.sort_by(f64::total_cmp);
         if let (Some(best), Some(median)) = (rates.last(), rates.get(rates.len() / 2)) {
             print!("  {name} {median:.1} ({best:.1})");

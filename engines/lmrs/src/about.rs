@@ -1,24 +1,20 @@
 //! What the engine is and can do, from constants.
 
+use crate::formats::Format;
+use crate::shape::architectures::ARCHITECTURES;
 use protocol::{Capabilities, HelloFacts, Padding};
 
 /// Requests that may overlap.
 pub const CONCURRENCY: u32 = 8;
 /// Sequences of one request: each has a cache of its own.
 const BATCH: u32 = 64;
-/// The first is what most models are published in, and then what a load gets that names none: a model is loaded as its files
-/// have it.
-const DTYPES: [&str; 6] = ["bf16", "bf16z", "f32", "f16", "q8_0", "q4_0"];
-/// A test holds them to be all that `model-files` knows.
-pub const ARCHITECTURES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma"];
-
 pub fn hello() -> HelloFacts {
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
     let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
     let capabilities = Capabilities {
-        dtypes: words(&DTYPES),
+        dtypes: Format::names().map(str::to_string).collect(),
         formats: words(&["safetensors", "gguf"]),
-        architectures: words(&ARCHITECTURES),
+        architectures: ARCHITECTURES.map(|architecture| architecture.name.to_string()).to_vec(),
         batch: BATCH,
         concurrency: CONCURRENCY,
         use_cache_toggle: true,
@@ -38,7 +34,7 @@ mod tests {
     fn every_architecture_that_model_files_knows_is_offered_and_no_other() {
         let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
         let mut known: Vec<&str> = known.collect();
-        let mut offered = ARCHITECTURES;
+        let mut offered = ARCHITECTURES.map(|architecture| architecture.name);
         known.sort_unstable();
         offered.sort_unstable();
         assert_eq!(offered.as_slice(), known);

@@ -1,6 +1,6 @@
 //! Loading: from a model folder and a request to a model that works, and the facts about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine_kit::{Engine, OrFail, Phases};
@@ -59,18 +59,20 @@ impl Engine for Lmrs {
         phases.begin("threads");
         let threads = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
         let pool = if settings.pin { Pool::pinned(threads) } else { Pool::new(threads) };
+        let sidecar = if settings.sidecar { Sidecar::of(folder, &plan.layout()).ok() } else { None };
+        let mut unfit = sidecar.as_ref().map(Sidecar::unfit).unwrap_or_default();
         let packed = loop {
-            let sidecar = Some(plan.layout()).filter(|layout| settings.sidecar && !layout.is_empty());
-            let sidecar = sidecar.and_then(|layout| Sidecar::of(folder, &layout).ok());
-            let packed = packed(&plan, sidecar.as_ref(), &pool, phases)?;
-            let unfit = plan.unfit();
-            if unfit.is_empty() {
+            phases.begin("weights");
+            if !unfit.is_empty() {
+                tell_unfit(&unfit, phases);
+                plan = Plan::but(folder, &shape, asked, &unfit)?;
+            }
+            let packed = packed(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
+            let found = plan.unfit();
+            if found.is_empty() {
                 break packed;
             }
-            let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
-            let (names, stays) = (names.join(", "), if names.len() > 1 { "stay" } else { "stays" });
-            phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
-            plan = Plan::but(folder, &shape, asked, &unfit)?;
+            unfit.extend(found);
         };
         phases.begin("network");
         let weights = plan.weights(&shape, &packed)?;
@@ -78,7 +80,7 @@ impl Engine for Lmrs {
         let facts = Facts {
             device: Some("cpu".into()),
             weights_bytes: Some(weights.matrix_bytes()),
-            weights_dtype: Some(weights.format().as_str().into()),
+            weights_dtype: Some(weights.format().name.into()),
             compute_dtype: Some(computed_in(level, &weights).into()),
             kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
             threads: Some(narrow(pool.threads())),
@@ -99,15 +101,25 @@ fn level(word: Option<&str>) -> Result<Level, Failed> {
     word.map_or_else(|| Ok(Level::best()), named)
 }
 
-/// The memory that the plan asks for: from where an earlier load kept it, else filled now, and kept where that is wished.
+fn tell_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
+    let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
+    let (names, stays) = (names.join(", "), if names.len() > 1 { "stay" } else { "stays" });
+    phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
+}
+
+/// The memory that the plan, which leaves out what is `unfit`, asks for: from where an earlier load kept it, else filled now,
+/// and kept where that is wished.
 fn packed(
     plan: &Plan,
     sidecar: Option<&Sidecar>,
+    unfit: &BTreeSet<String>,
     pool: &Pool,
     phases: &mut Phases,
 ) -> Result<Region, Failed> {
-    phases.begin("weights");
-    if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(pool)) {
+    let layout = plan.layout();
+    // Where nothing is packed, only what does not fit is worth keeping.
+    let sidecar = sidecar.filter(|_| !layout.is_empty() || !unfit.is_empty());
+    if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(&layout, pool)) {
         return Ok(packed);
     }
     let (all, told) = (plan.own_bytes().max(1) as u64, AtomicU64::new(0));
@@ -121,7 +133,7 @@ fn packed(
     })?;
     if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
         phases.begin("sidecar");
-        if let Err(error) = sidecar.write(&packed, pool) {
+        if let Err(error) = sidecar.write(&layout, unfit, &packed, pool) {
             phases.progress(1.0, Some(format!("{error:#}; the load goes on without")));
         }
     }

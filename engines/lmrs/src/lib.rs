@@ -9,7 +9,8 @@
 //! ops     -> kernels, pool       what a network is made of (products, norms, attention), shared out over the threads
 //! products                       how a product is cut into chunks
 //! kernels                        arithmetic on slices, one module a level; know no model and no thread
-//! matrix  -> region              how the numbers of a weight lie in memory, and whose memory it is
+//! formats -> kernels             how the numbers of a weight lie in memory and what reads them: one file a format, one table
+//! matrix  -> formats, region     a weight in its format, and whose memory it is
 //! pool                           the threads
 //! ```
 
@@ -19,6 +20,7 @@ pub mod attention;
 pub mod cache;
 mod context;
 pub mod engine;
+pub mod formats;
 pub mod kernels;
 mod large_pages;
 pub mod lookup;

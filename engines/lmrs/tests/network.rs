@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lmrs::formats::{self, F16, F32};
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
 use lmrs::network::{CHUNK, Found, Network, NoNumbers, Sequence, Span, Wanted};
@@ -134,7 +135,7 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
         for path in std::iter::once(path).chain(gguf) {
             for level in Level::here() {
                 let mut ops = Ops::new(Pool::new(2), level);
-                let mut network = load(&path, Asked::Float(Dtype::F32), &ops);
+                let mut network = load(&path, Asked::Format(&F32), &ops);
                 let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
                 let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
                 let (worst, at) = (worst(&logits, &golden), path.display());
@@ -197,7 +198,7 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
 fn narrower_floats_stay_near_it_mapped_or_read() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for asked in [Asked::Own, Asked::Float(Dtype::F16)] {
+        for asked in [Asked::Own, Asked::Format(&F16)] {
             let mut ops = ops(2);
             let mut network = load(&path, asked, &ops);
             let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
@@ -236,8 +237,12 @@ fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
         blocks::narrow(dtype, &own, &mut bytes).unwrap();
         blocks::widen(dtype, &bytes, &mut rounded).unwrap();
         assert_ne!(own, rounded, "{stored:?} as {dtype:?}");
-        assert_eq!(row(Asked::Float(dtype)), rounded, "{stored:?} as {dtype:?}");
-        assert_eq!(row(Asked::Float(stored)), own, "{stored:?} as itself");
+        assert_eq!(
+            row(Asked::Format(formats::Format::of(dtype).unwrap())),
+            rounded,
+            "{stored:?} as {dtype:?}"
+        );
+        assert_eq!(row(Asked::Format(formats::Format::of(stored).unwrap())), own, "{stored:?} as itself");
     }
 }
 

@@ -2,6 +2,9 @@
 //! other way to hold the same weights, each level of this machine by itself.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
+use lmrs::formats::F32;
+use lmrs::formats::q4_0::Q4_0;
+use lmrs::formats::q8_0::Q8_0;
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
 use lmrs::network::{Network, Sequence};
@@ -10,7 +13,7 @@ use lmrs::pool::Pool;
 use lmrs::rows::Rows;
 use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
-use model_files::{Dtype, ModelFolder, Tokenizer, embedded};
+use model_files::{ModelFolder, Tokenizer, embedded};
 
 /// Ids that are scored after one another, so many times, evenly over a text.
 struct Windows {
@@ -29,15 +32,16 @@ const DECODED: Windows = Windows { together: 8, ..SHORT };
 const LONG: Windows = Windows { count: 8, ids: 512, together: 512 };
 
 /// What each may cost of f32's perplexity.
-const BOUNDS: [(Asked, f64); 3] = [(Asked::Own, 5e-4), (Asked::Q8_0, 5e-3), (Asked::Q4_0, 4e-3)];
+const BOUNDS: [(Asked, f64); 3] =
+    [(Asked::Own, 5e-4), (Asked::Format(&Q8_0), 5e-3), (Asked::Format(&Q4_0), 4e-3)];
 
 #[test]
 fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
     let (folder, text) = model_and_text();
-    let exact = perplexity(&folder, Asked::Float(Dtype::F32), Level::PORTABLE, &text, &SHORT);
+    let exact = perplexity(&folder, Asked::Format(&F32), Level::PORTABLE, &text, &SHORT);
     assert!((2.0..5.0).contains(&exact), "the model of the tree has learnt its language: {exact}");
     // Sums in another order, and nothing rounded that is not rounded in all.
-    let bounds = [(Asked::Float(Dtype::F32), 1e-5)].into_iter().chain(BOUNDS);
+    let bounds = [(Asked::Format(&F32), 1e-5)].into_iter().chain(BOUNDS);
     for level in Level::here() {
         for (asked, bound) in bounds.clone() {
             for windows in [&SHORT, &DECODED] {
@@ -52,7 +56,7 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
 fn narrow_weights_cost_no_more_perplexity_than_their_bounds_on_a_long_text() {
     let (folder, text) = model_and_text();
     let level = Level::best();
-    let exact = perplexity(&folder, Asked::Float(Dtype::F32), level, &text, &LONG);
+    let exact = perplexity(&folder, Asked::Format(&F32), level, &text, &LONG);
     for (asked, bound) in BOUNDS {
         assert_cost(perplexity(&folder, asked, level, &text, &LONG) / exact, asked, level, bound);
     }
@@ -80,7 +84,7 @@ fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], wi
     let own = plan.read(&ops.pool, &|_| ()).unwrap();
     let weights = plan.weights(&shape, &own).unwrap();
     let mut network = Network::new(shape, weights);
-    let stored = if asked == Asked::Float(Dtype::F32) { Stored::F32 } else { Stored::F16 };
+    let stored = if asked == Asked::Format(&F32) { Stored::F32 } else { Stored::F16 };
     let mut sequence = Sequence::new(&network.shape, windows.ids, stored).unwrap();
     let mut sum = 0.0;
     for window in 0..windows.count {

@@ -178,10 +178,9 @@ fn zipped_weights_give_the_ids_and_the_scores_of_bf16_and_take_less_memory() {
     assert_eq!((recipe, prompt, scores), (same_recipe, same_prompt, same_scores));
 }
 
-#[test]
-fn a_matrix_that_cannot_be_zipped_stays_in_bf16_and_the_load_says_which() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = tiny_llama(folder.path(), 128, 256);
+/// A tiny llama with one matrix, `blk.0.ffn_up.weight`, whose first row has too many exponents for bf16z.
+fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
+    let model = tiny_llama(folder, 128, 256);
     let path = model.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -194,6 +193,13 @@ fn a_matrix_that_cannot_be_zipped_stays_in_bf16_and_the_load_says_which() {
         bytes[header + offset + 2 * at..][..2].copy_from_slice(&bits);
     }
     std::fs::write(&path, bytes).unwrap();
+    model
+}
+
+#[test]
+fn a_matrix_that_cannot_be_zipped_stays_in_bf16_and_the_load_says_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = llama_with_an_unfit_matrix(folder.path());
     let load = |dtype| load_of(&model, Some(dtype));
     let prompt = r#"{"prompt_ids":[0,88,13,39],"max_new_tokens":24,"ignore_eos":true}"#;
     let lines = [&load("bf16"), prompt, &load("bf16z"), prompt].join("\n");
@@ -204,6 +210,44 @@ fn a_matrix_that_cannot_be_zipped_stays_in_bf16_and_the_load_says_which() {
     let answers: Vec<Message> = said.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
     let found: Vec<_> = answers.iter().filter(|it| matches!(it, Message::Generated(_))).map(ids).collect();
     assert_eq!(found[0], found[1]);
+}
+
+/// Packing states its progress, up to the whole of it; mapping a sidecar states none.
+#[test]
+fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything_again() {
+    let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let model = llama_with_an_unfit_matrix(folder.path());
+    let mut load: Value = serde_json::from_str(&load_of(&model, Some("bf16z"))).unwrap();
+    load["options"] = json!({ "sidecar": true });
+    let prompt = r#"{"prompt_ids":[0,88,13,39],"max_new_tokens":24,"ignore_eos":true}"#;
+    let run = || {
+        let command =
+            duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes([&load.to_string(), prompt].join("\n"));
+        let said = command.env("ORCHESTRATE_HOME", home.path()).stdout_capture().run().unwrap().stdout;
+        let lines = said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
+    };
+    // Times that all weights were packed, whether the load names the matrix, whether it writes a sidecar; and the ids.
+    let told = |said: &[Message]| {
+        let progress =
+            || said.iter().filter_map(|it| if let Message::Progress(it) = it { Some(it) } else { None });
+        let packings = progress().filter(|it| it.phase == "weights" && it.fraction == Some(1.0)).count();
+        let note = |note: &String| note.contains("blk.0.ffn_up.weight stays in bf16");
+        let named = progress().any(|it| it.note.as_ref().is_some_and(note));
+        let written = said.iter().filter(|it| matches!(it, Message::Loaded(_))).map(loaded);
+        let written = written.flat_map(|it| &it.phases).filter(|phase| phase.name == "sidecar").count();
+        let found = said.iter().find(|it| matches!(it, Message::Generated(_))).map(ids);
+        ((packings, named, written), found.unwrap())
+    };
+    let (first, second) = (told(&run()), told(&run()));
+    assert_eq!(first.0, (2, true, 1), "what does not fit is found out by packing, once");
+    assert_eq!(second.0, (0, true, 0));
+    assert_eq!(first.1, second.1);
+    assert_eq!(std::fs::read_dir(home.path().join("packed")).unwrap().count(), 1);
+    // Files that were changed tell nothing of what fits now.
+    let weights = std::fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
+    weights.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(9)).unwrap();
+    assert_eq!(told(&run()).0, (2, true, 1));
 }
 
 /// A GGUF of Q8_0, whose blocks are called Q5_0: those are smaller, so that every tensor lies within the file. All are zero.

@@ -3,6 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use lmrs::formats::F32;
+use lmrs::formats::q4_0::Q4_0;
+use lmrs::formats::q8_0::Q8_0;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
@@ -323,7 +326,7 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
     let (_keep, path) = synthesised("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
-    let mut of_dtype = [Asked::Own, Asked::Float(Dtype::F32), Asked::Q8_0].into_iter().map(|asked| {
+    let mut of_dtype = [Asked::Own, Asked::Format(&F32), Asked::Format(&Q8_0)].into_iter().map(|asked| {
         let plan = Plan::of(&folder, &shape, asked).unwrap();
         let least = |cache: u64| least_room(|room| plan.expect_room(cache, Some(room)).is_ok());
         assert_eq!(plan.expect_room(0, None), Ok(()));
@@ -343,13 +346,13 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
 fn dtypes_are_known_by_their_names_and_blocks_are_not_rounded_twice() {
     assert_eq!(Asked::named(None, "bf16").unwrap(), Asked::Own);
     assert_eq!(Asked::named(Some("bf16"), "bf16").unwrap(), Asked::Own);
-    assert_eq!(Asked::named(Some("q4_0"), "bf16").unwrap(), Asked::Q4_0);
+    assert_eq!(Asked::named(Some("q4_0"), "bf16").unwrap(), Asked::Format(&Q4_0));
     assert_eq!(Asked::named(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
     let (_keep, path) = synthesised("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
-    let told = load(&out, Asked::Q4_0).unwrap_err();
+    let told = load(&out, Asked::Format(&Q4_0)).unwrap_err();
     assert!(told.message.contains("a second time"), "{told:?}");
-    assert!(load(&out, Asked::Float(Dtype::F32)).is_ok());
+    assert!(load(&out, Asked::Format(&F32)).is_ok());
 }

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::matching::{Matching, same_program};
-use super::series::Measured;
 use super::within::stopped_by;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Better, METRICS};
+use crate::analysis::values::Measured;
 use crate::plan::{Beside, Order};
 use crate::record::RunRecord;
 use stats::{Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Verdict, holm, levels, mann_whitney};

@@ -7,8 +7,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::matching::Matching;
-use super::series::workloads;
 use crate::analysis::metric::output_tokens;
+use crate::analysis::values::workloads;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{Role, RunRecord, Sample};
 use crate::text::{self, shorten};

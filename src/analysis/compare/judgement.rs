@@ -5,6 +5,7 @@ mod changes;
 use serde::Serialize;
 
 use crate::analysis::metric::Metric;
+use crate::analysis::values::workloads as workloads_of;
 use crate::record::{End, KnownFloor, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Verdict, Words};
@@ -233,8 +234,8 @@ fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Stri
         which.iter().map(of).collect::<Vec<_>>().join(", ")
     };
     let workloads = |record: &RunRecord, other: &RunRecord| {
-        let others = super::series::workloads(&other.header.plan);
-        let own = super::series::workloads(&record.header.plan).into_iter();
+        let others = workloads_of(&other.header.plan);
+        let own = workloads_of(&record.header.plan).into_iter();
         let alone = own.filter(|it| others.iter().all(|other| other.label != it.label));
         alone.map(|it| format!("`{}`", text::line(&it.label))).collect::<Vec<_>>().join(", ")
     };

@@ -1,7 +1,7 @@
 //! Run records to verdicts: what differs, by how much, how sure that is. Pure.
 //!
 //! ```text
-//! RunRecord --series--> values by configuration, block and round --within--> each configuration against its reference
+//! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration against its reference
 //! two RunRecords --comparable, between--> per metric the change from one to the other, or what makes them incomparable
 //! ```
 
@@ -10,7 +10,6 @@ pub mod comparable;
 pub mod judgement;
 pub mod matching;
 pub mod sentence;
-pub mod series;
 #[cfg(test)]
 pub mod specimen;
 pub mod within;
@@ -19,4 +18,4 @@ pub use comparable::differences;
 pub use judgement::{Judgement, judge, judge_within};
 pub use matching::matching;
 pub use sentence::sentence;
-pub use within::{Compared, all_pairs, look, within};
+pub use within::{Compared, all_pairs, look, within_values};

@@ -1,8 +1,8 @@
 //! A comparison as a sentence: who does what, how much faster or slower than whom, and how sure that is.
 
-use super::series::workloads;
 use super::within::Compared;
 use crate::analysis::metric::{self, Does, Metric};
+use crate::analysis::values::workloads;
 use crate::plan::{Order, Plan};
 use crate::text;
 use stats::{Comparison, NOTHING_SEEN, Verdict, Words};

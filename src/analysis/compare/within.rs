@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::series::Measured;
 use crate::analysis::agreement;
 use crate::analysis::metric::{self, METRICS, Metric};
+use crate::analysis::values::{Measured, Values};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::{End, RunRecord};
 use stats::{Comparison, Experiment, Floor, Look, Refusal, Rule, Series, StoppedBy, Twin};
@@ -27,8 +27,12 @@ pub struct Compared {
 /// table's. A difference in a gating metric holds among all gating comparisons that are asked for here, so that whoever
 /// asks for more pairs is told fewer small differences.
 pub fn within(record: &RunRecord, pairs: &[(usize, usize)]) -> Vec<Compared> {
-    let measured = Measured::of(record);
-    let (experiment, named) = experiment(record, &measured);
+    within_values(&Measured::of(record), pairs)
+}
+
+/// The same, of values that are gathered already.
+pub fn within_values(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
+    let (experiment, named) = experiment(measured.record, measured);
     let found = experiment.compare(pairs).into_iter().map(|found| {
         let (series, configuration, against, result) = match found {
             Ok(it) => (it.series, it.configuration, it.against, Ok(it)),
@@ -71,7 +75,7 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 /// figure is to be known as well as a ratio would be: a stored baseline is held against it.
 pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Look {
     let plan = &record.header.plan;
-    let measured = Measured::only(record, |it, metric| {
+    let measured = Measured::only(&Values::of(record), |it, metric| {
         it.label == workload
             && metric::headline(plan, it).is_some_and(|headline| headline.name == metric.name)
     });

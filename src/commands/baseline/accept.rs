@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::analysis::agreement::Agreement;
-use crate::analysis::compare::series::Measured;
 use crate::analysis::metric::{self, METRICS, Metric};
+use crate::analysis::values::Measured;
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
 use stats::{LOOKS, levels};

@@ -77,9 +77,7 @@ pub fn slow_firsts(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
 fn excess_of_first(seen: &Seen, case: usize, row: &Row) -> Option<f64> {
     let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.fault.is_none())?;
     let is_warm = seen.plan.mode == Mode::Warm && seen.plan.cases[case].workload.kind == Kind::Warm;
-    let launches = seen.samples[case].keys().filter(|_| is_warm);
-    let excess = launches.filter_map(|&launch| {
-        let costs = costs(seen, case, launch, metric);
+    let excess = costs(seen, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
         let (first, others) = costs.split_first()?;
         Some(first / median(others).filter(|_| others.len() > 1)?)
     });
@@ -110,8 +108,7 @@ pub fn outliers(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
     let more = more_blocks(seen.record);
     let many = measured.filter(|(case, row)| excess_of_first(seen, *case, row).is_none()).filter_map(|(case, row)| {
         let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;
-        let launches: Vec<Vec<f64>> =
-            seen.samples[*case].keys().map(|&launch| costs(seen, *case, launch, metric)).collect();
+        let launches: Vec<Vec<f64>> = costs(seen, *case, metric).map(|(_, costs)| costs).collect();
         let n: usize = launches.iter().map(Vec::len).sum();
         let found = far_from_their_launch(&launches);
         let share = found as f64 / n as f64;
@@ -147,20 +144,22 @@ fn longer(row: &Row) -> u32 {
     2 * had.max().unwrap_or(0).max(2)
 }
 
-/// What each request of a launch cost, in their order: the more the worse, whichever way the metric points.
-fn costs(seen: &Seen, case: usize, launch: u32, metric: &Metric) -> Vec<f64> {
-    let rounds = seen.rounds(case, launch, metric).into_iter();
-    let cost = |value: f64| if metric.better == Better::Lower { value } else { 1.0 / value };
-    rounds.map(cost).filter(|cost| cost.is_finite() && *cost > 0.0).collect()
+/// The block of each launch, and what each of its requests cost, in their order: the more the worse, whichever way the metric
+/// points.
+fn costs(seen: &Seen, case: usize, metric: &Metric) -> impl Iterator<Item = (u32, Vec<f64>)> + use<> {
+    let better = metric.better;
+    let cost = move |value: f64| if better == Better::Lower { value } else { 1.0 / value };
+    seen.values.of_metric(case, metric).courses().map(move |(block, values)| {
+        (block, values.into_iter().map(cost).filter(|cost| cost.is_finite() && *cost > 0.0).collect())
+    })
 }
 
 /// What a request cost in each block, in their order; `None` of too few blocks.
 fn of_blocks(seen: &Seen, case: usize, metric: &Metric) -> Option<Vec<f64>> {
     let mut levels: Vec<(u32, f64)> = Vec::new();
-    for &launch in seen.samples[case].keys() {
-        let block = seen.launches.get(&launch)?.block;
+    for (block, costs) in costs(seen, case, metric) {
         // Of the launches of one block the first says it.
-        if let Some(level) = median(&costs(seen, case, launch, metric))
+        if let Some(level) = median(&costs)
             && levels.iter().all(|(other, _)| *other != block)
         {
             levels.push((block, level));

@@ -4,7 +4,7 @@ use super::super::tests::{rendered, seen};
 use super::*;
 use crate::engines::manifest::Against;
 use crate::plan::{Asked, Extent as Planned};
-use crate::record::{Closed, Entry, KnownFloor};
+use crate::record::{Closed, Entry, KnownFloor, RunRecord};
 use crate::text;
 use stats::StoppedBy;
 

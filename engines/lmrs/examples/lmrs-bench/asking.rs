@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
+use lmrs::formats::{FORMATS, Format};
 use lmrs::kernels::Level;
-use lmrs::matrix::Format;
 
 pub const HELP: &str = "\
 lmrs-bench: how fast each kernel of lmrs is, beside what this machine can do at most
@@ -30,17 +30,6 @@ token is bound by reads, 512 by the unit. Weights, keys and values come from mem
 
 /// `(outputs, inputs)` of llama-3.2-1b.
 const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)];
-const FORMATS: [Format; 8] = [
-    Format::F32,
-    Format::F16,
-    Format::Bf16,
-    Format::Bf16z,
-    Format::Q8_0,
-    Format::Q4_0,
-    Format::Q4K,
-    Format::Q6K,
-];
-
 pub struct Asking {
     quick: bool,
     pub products: bool,
@@ -49,7 +38,7 @@ pub struct Asking {
     pub best: bool,
     pub threads: usize,
     pub levels: Vec<Level>,
-    pub formats: Vec<Format>,
+    pub formats: Vec<&'static Format>,
     pub tokens: Vec<usize>,
     pub shapes: Vec<(usize, usize)>,
 }
@@ -116,10 +105,9 @@ fn number(text: &str) -> Result<usize> {
     Ok(number)
 }
 
-fn format(word: &str) -> Result<Format> {
-    let known = FORMATS.into_iter().find(|format| format.as_str() == word);
-    known.with_context(|| {
-        let names = FORMATS.map(Format::as_str).join("`, `");
+fn format(word: &str) -> Result<&'static Format> {
+    Format::named(word).with_context(|| {
+        let names = FORMATS.map(|format| format.name).join("`, `");
         format!("`{word}` is no format\nhint: one of `{names}`")
     })
 }

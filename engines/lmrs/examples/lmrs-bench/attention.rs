@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use lmrs::attention::{Heads, Part, Space, attend};
+use lmrs::attention::{Attention, Heads, Part, Space, attend};
 use lmrs::cache::Cache;
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::{Stored, TILE};
@@ -62,7 +62,8 @@ fn case(
     let (mut out, mut space, mut layer) = (Rows::default(), Space::default(), 0);
     let work = move || {
         let part = Part { cache: &cache, rows: 0..tokens, start: depth - tokens };
-        attend(&ops, &mut space, heads, (layer, None), &[part], &queries, &mut out);
+        let attention = Attention { ops: &ops, heads, layer, window: None, queries: &queries };
+        attend(&attention, &mut space, &[part], &mut out);
         layer = (layer + 1) % layers;
     };
     // Each token sees itself and those before it; a product with keys and one with values.

@@ -4,8 +4,10 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use lmrs::kernels::{Level, zipped};
-use lmrs::matrix::{Format, Matrix};
+use lmrs::formats::{Format, Unfit};
+use lmrs::kernels::Level;
+use lmrs::kernels::rows::takes_bf16;
+use lmrs::matrix::Matrix;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::region::{NewRegion, Region};
@@ -27,7 +29,7 @@ pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
             let matrices = weights.matrices(format, outputs, inputs)?;
             for &tokens in &asking.tokens {
                 for &level in &asking.levels {
-                    let what = [format.as_str().to_string(), format!("{outputs}x{inputs}")];
+                    let what = [format.name.to_string(), format!("{outputs}x{inputs}")];
                     cases.push(case(what, matrices.clone(), tokens, level, asking.threads));
                 }
             }
@@ -62,11 +64,10 @@ fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, t
 }
 
 /// Of a tile's rate, that with loads.
-fn units(level: Level, format: Format) -> &'static [&'static str] {
+fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.word(), format) {
-        ("amx", Format::F32 | Format::F16) | ("portable" | "avx2", _) => &["f32_fma"],
-        ("amx", _) => &["amx_bf16"],
-        ("avx512", Format::Bf16 | Format::Bf16z) => &["avx512_bf16", "f32_fma"],
+        ("amx", format) if format.tile.is_some() => &["amx_bf16"],
+        ("avx512", format) if takes_bf16(level, format) => &["avx512_bf16", "f32_fma"],
         ("avx512", format) if format.is_panels() => &["avx512_vnni", "f32_fma"],
         _ => &["f32_fma"],
     }
@@ -78,7 +79,7 @@ struct Weights(Region);
 impl Weights {
     fn new(asking: &Asking) -> Result<Self> {
         let largest = |&(outputs, inputs): &(usize, usize)| {
-            let bytes = |format: &Format| Matrix::bytes_for(*format, outputs, inputs);
+            let bytes = |format: &&Format| format.bytes(outputs, inputs);
             asking.formats.iter().map(bytes).max().unwrap_or(0)
         };
         let bytes = asking.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);
@@ -101,12 +102,12 @@ impl Weights {
     }
 
     /// As many as there is room for, one behind the other.
-    fn matrices(&self, format: Format, outputs: usize, inputs: usize) -> Result<Vec<Matrix>> {
-        let bytes = Matrix::bytes_for(format, outputs, inputs);
+    fn matrices(&self, format: &'static Format, outputs: usize, inputs: usize) -> Result<Vec<Matrix>> {
+        let bytes = format.bytes(outputs, inputs);
         let copies = (self.0.bytes().len().min(WEIGHTS_BYTES) / bytes).max(1);
-        let region = match format {
-            Format::Bf16z => zipped(outputs, inputs, copies)?,
-            _ => self.0.clone(),
+        let region = match format.packed_rows() {
+            Some(_) => packed(format, outputs, inputs, copies)?,
+            None => self.0.clone(),
         };
         let matrix =
             |copy| Matrix::new(format, outputs, inputs, region.part(copy * bytes..(copy + 1) * bytes));
@@ -114,18 +115,20 @@ impl Weights {
     }
 }
 
-/// Copies of zipped rows that keep nothing aside, as those of a model hardly do: of any bytes they would keep all they can. They
+/// Copies of packed rows that have no exceptions, as those of a model hardly do: of any bytes they would have all they can. They
 /// lie in memory of their own, `--file` or not, as they do in a load.
-fn zipped(outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
-    ensure!(zipped::takes(inputs), "bf16z wants a multiple of {} inputs, not {inputs}", zipped::STRETCH);
-    let numbers: Vec<u8> =
-        (0..zipped::BLOCK * inputs).flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes()).collect();
-    let mut region = NewRegion::new(copies * outputs * zipped::row_bytes(inputs))?;
-    for matrix in region.bytes_mut().chunks_exact_mut(outputs * zipped::row_bytes(inputs)) {
-        for block in matrix.chunks_mut(zipped::BLOCK * zipped::row_bytes(inputs)) {
-            let rows = block.len() / zipped::row_bytes(inputs);
-            zipped::pack(inputs, &numbers[..rows * inputs * 2], block)
-                .map_err(|_| anyhow!("rows of {inputs} that cannot be packed"))?;
+fn packed(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
+    let name = format.name;
+    ensure!(format.takes(inputs), "{name} does not take rows of {inputs} inputs");
+    let together = format.together();
+    let numbers = (0..together * inputs).flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes());
+    let (numbers, mut region) =
+        (numbers.collect::<Vec<u8>>(), NewRegion::new(copies * format.bytes(outputs, inputs))?);
+    for matrix in region.bytes_mut().chunks_exact_mut(format.bytes(outputs, inputs)) {
+        for rows in matrix.chunks_mut(format.bytes(together, inputs)) {
+            let count = rows.len() / format.bytes(1, inputs);
+            let packed = format.pack(inputs, &numbers[..count * inputs * 2], rows);
+            packed.map_err(|Unfit| anyhow!("{name} does not hold these rows of {inputs}"))?;
         }
     }
     Ok(region.finish())

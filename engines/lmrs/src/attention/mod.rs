@@ -15,7 +15,7 @@ use crate::kernels::attention::TILE;
 use crate::ops::Ops;
 use crate::rows::Rows;
 use crate::share::share;
-use room::{Keys, Room};
+use room::Room;
 
 /// Some tokens of one sequence, whose keys and values its cache has already.
 #[derive(Debug)]
@@ -52,28 +52,38 @@ const JOBS: usize = 4;
 /// Blocks of a stretch: 512 positions.
 const STRETCH: usize = 8;
 
-/// `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`, each token seeing itself and those before it, and of
-/// these no more than `window`.
-pub fn attend(
-    ops: &Ops,
-    space: &mut Space,
-    heads: Heads,
-    (layer, window): (usize, Option<usize>),
-    parts: &[Part],
-    queries: &Rows, // [tokens, heads * head_dim]
-    out: &mut Rows, // [tokens, heads * head_dim]
-) {
+/// Attention in one layer: what all its jobs share.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention<'a> {
+    pub ops: &'a Ops,
+    pub heads: Heads,
+    pub layer: usize,
+    /// How many tokens each looks back, itself among them; all where there is none.
+    pub window: Option<usize>,
+    pub queries: &'a Rows, // [tokens, heads * head_dim]
+}
+
+impl Attention<'_> {
+    /// The first position that a token at this one sees.
+    fn first_seen(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+/// `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`, each token of `parts` seeing itself and those before it,
+/// and of these no more than the window. `out` is reshaped to `[tokens, heads * head_dim]`.
+pub fn attend(attention: &Attention, space: &mut Space, parts: &[Part], out: &mut Rows) {
+    let Attention { ops, heads, queries, .. } = *attention;
     out.reshape(queries.tokens(), queries.width);
     space.0.resize_with(ops.pool.threads(), Mutex::default);
-    let keys = Keys { layer, window, heads, queries, level: ops.level };
-    let jobs = jobs(&keys, parts, out);
+    let jobs = jobs(attention, parts, out);
     let whole = jobs.len() >= JOBS * ops.pool.threads() || jobs.iter().all(|job| job.stretches().len() == 1);
     if whole || ops.pool.threads() == 1 {
         return share(&ops.pool, jobs.into_iter(), |thread, job| {
             let [whole, stretch] = &mut *lock(&space.0[thread]);
             whole.clear(job.rows(heads), heads.head_dim);
             for blocks in job.stretches() {
-                stretch.attend(&keys, &job, blocks);
+                stretch.attend(attention, &job, blocks);
                 whole.join(stretch);
             }
             whole.finish(job.outputs, heads.head_dim);
@@ -82,7 +92,7 @@ pub fn attend(
     let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
     let partial: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Room::default()))).collect();
     share(&ops.pool, partial.iter(), |_, ((job, blocks), room)| {
-        lock(room).attend(&keys, job, blocks.clone());
+        lock(room).attend(attention, job, blocks.clone());
     });
     let rooms: Vec<Room> = partial.into_iter().map(|(_, room)| into_inner(room)).collect();
     let mut rooms = rooms.into_iter();
@@ -120,17 +130,18 @@ impl Job<'_> {
 }
 
 /// The last tokens of a prompt have most to look back at: they go first, so that no thread is left alone with them.
-fn jobs<'a>(keys: &Keys, parts: &'a [Part], out: &'a mut Rows) -> Vec<Job<'a>> {
-    let Heads { kv_heads, head_dim, .. } = keys.heads;
-    let at_once = (ROWS / keys.heads.group()).max(1);
-    let places = out.all_mut().chunks_exact_mut(keys.heads.group() * head_dim);
+fn jobs<'a>(attention: &Attention, parts: &'a [Part], out: &'a mut Rows) -> Vec<Job<'a>> {
+    let Heads { kv_heads, head_dim, .. } = attention.heads;
+    let at_once = (ROWS / attention.heads.group()).max(1);
+    let places = out.all_mut().chunks_exact_mut(attention.heads.group() * head_dim);
     let mut places: Vec<Option<&mut [f32]>> = places.map(Some).collect(); // [tokens][kv_heads]
     let mut jobs = Vec::new();
     for part in parts.iter().rev() {
         let count = part.rows.len();
         for first in (0..count).step_by(at_once).rev() {
             let tokens = first..count.min(first + at_once);
-            let blocks = keys.first_seen(part.start + first) / TILE..(part.start + tokens.end).div_ceil(TILE);
+            let blocks =
+                attention.first_seen(part.start + first) / TILE..(part.start + tokens.end).div_ceil(TILE);
             for kv_head in 0..kv_heads {
                 let rows = tokens.clone().map(|token| (part.rows.start + token) * kv_heads + kv_head);
                 let outputs = rows.filter_map(|place| places[place].take()).collect();

@@ -1,28 +1,10 @@
-//! What a stretch of positions comes to, for the queries of a few tokens that share its keys.
+//! What a stretch of positions comes to, for the queries of a few tokens that share its attention.
 
 use std::ops::Range;
 
-use super::{Heads, Job};
+use super::{Attention, Heads, Job};
 use crate::cache::{STRIP, value_dims};
-use crate::kernels::Level;
-use crate::kernels::attention::{Left, Numbers, Softmax, TILE, accumulate};
-use crate::rows::Rows;
-
-/// What all jobs of a layer share.
-pub struct Keys<'a> {
-    pub layer: usize,
-    pub window: Option<usize>,
-    pub heads: Heads,
-    pub queries: &'a Rows, // [tokens, heads * head_dim]
-    pub level: Level,
-}
-
-impl Keys<'_> {
-    /// The first position that a token at this one sees.
-    pub fn first_seen(&self, position: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
-    }
-}
+use crate::kernels::attention::{Left, Numbers, Product, Softmax, Sums, TILE, accumulate};
 
 #[derive(Debug, Default)]
 pub struct Room {
@@ -41,49 +23,51 @@ impl Room {
     }
 
     /// What these blocks give.
-    pub fn attend(&mut self, keys: &Keys, job: &Job, blocks: Range<usize>) {
-        self.clear(job.rows(keys.heads), keys.heads.head_dim);
-        self.scale_queries(keys, job);
+    pub fn attend(&mut self, attention: &Attention, job: &Job, blocks: Range<usize>) {
+        self.clear(job.rows(attention.heads), attention.heads.head_dim);
+        self.scale_queries(attention, job);
         for block in blocks.clone() {
             let ahead = if block + 1 < blocks.end { job.part.cache.block_bytes() } else { 0 };
-            self.score(keys, job, block, ahead);
-            self.weigh(keys, job, block);
-            self.add_values(keys, job, block, ahead);
+            self.score(attention, job, block, ahead);
+            self.weigh(attention, job, block);
+            self.add_values(attention, job, block, ahead);
         }
     }
 
-    fn scale_queries(&mut self, keys: &Keys, job: &Job) {
-        let Heads { head_dim, .. } = keys.heads;
-        let width = keys.heads.group() * head_dim;
+    fn scale_queries(&mut self, attention: &Attention, job: &Job) {
+        let Heads { head_dim, .. } = attention.heads;
+        let width = attention.heads.group() * head_dim;
         let scale = 1.0 / (head_dim as f32).sqrt();
         self.queries.clear();
         for token in job.tokens.clone() {
-            let row = keys.queries.row(job.part.rows.start + token);
+            let row = attention.queries.row(job.part.rows.start + token);
             let of_head = &row[job.kv_head * width..][..width];
             self.queries.extend(of_head.iter().map(|number| number * scale));
         }
     }
 
     /// `scores[row][position] = queries[row] * keys[position]`
-    fn score(&mut self, keys: &Keys, job: &Job, block: usize, ahead: usize) {
-        let (head_dim, cache) = (keys.heads.head_dim, job.part.cache);
-        let rows = job.rows(keys.heads);
+    fn score(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
+        let (head_dim, cache) = (attention.heads.head_dim, job.part.cache);
+        let rows = job.rows(attention.heads);
         zero(&mut self.scores, rows * TILE);
         let left = Left { numbers: &self.queries, stride: head_dim, rows };
-        let bytes = cache.tile(keys.layer, job.kv_head, block).keys;
+        let bytes = cache.tile(attention.layer, job.kv_head, block).keys;
         let right = Numbers { bytes, stored: cache.stored(), width: TILE, ahead };
-        accumulate(keys.level, left, right, head_dim, &mut self.scores, TILE);
+        let sums = Sums { numbers: &mut self.scores, stride: TILE };
+        accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
     }
 
     /// Scores become weights, and outputs are made smaller where a larger score was found.
-    fn weigh(&mut self, keys: &Keys, job: &Job, block: usize) {
+    fn weigh(&mut self, attention: &Attention, job: &Job, block: usize) {
         let base = block * TILE;
         let scores = self.scores.as_chunks_mut::<TILE>().0.iter_mut();
-        let outputs = self.outputs.chunks_exact_mut(value_dims(keys.heads.head_dim));
+        let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
         for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
-            let position = job.part.start + job.tokens.start + row / keys.heads.group();
-            let seen = keys.first_seen(position).saturating_sub(base)..(position + 1).saturating_sub(base);
-            let correction = softmax.step(keys.level, scores, seen);
+            let position = job.part.start + job.tokens.start + row / attention.heads.group();
+            let seen =
+                attention.first_seen(position).saturating_sub(base)..(position + 1).saturating_sub(base);
+            let correction = softmax.step(attention.ops.level, scores, seen);
             if correction != 1.0 {
                 output.iter_mut().for_each(|sum| *sum *= correction);
             }
@@ -91,16 +75,17 @@ impl Room {
     }
 
     /// `outputs[row] += weights[row][position] * values[position]`
-    fn add_values(&mut self, keys: &Keys, job: &Job, block: usize, ahead: usize) {
-        let (dims, cache) = (value_dims(keys.heads.head_dim), job.part.cache);
-        let left = Left { numbers: &self.scores, stride: TILE, rows: job.rows(keys.heads) };
+    fn add_values(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
+        let (dims, cache) = (value_dims(attention.heads.head_dim), job.part.cache);
+        let left = Left { numbers: &self.scores, stride: TILE, rows: job.rows(attention.heads) };
         let count = TILE.min(job.part.start + job.tokens.end - block * TILE);
-        let mut strips = cache.tile(keys.layer, job.kv_head, block).values;
+        let mut strips = cache.tile(attention.layer, job.kv_head, block).values;
         for dim in (0..dims).step_by(STRIP) {
             let width = STRIP.min(dims - dim);
             let (bytes, rest) = strips.split_at(TILE * width * cache.stored().bytes());
             let right = Numbers { bytes, stored: cache.stored(), width, ahead };
-            accumulate(keys.level, left, right, count, &mut self.outputs[dim..], dims);
+            let sums = Sums { numbers: &mut self.outputs[dim..], stride: dims };
+            accumulate(attention.ops.level, Product { left, right, depth: count, sums });
             strips = rest;
         }
     }

@@ -3,7 +3,7 @@
 pub mod attention;
 #[cfg(test)]
 mod chance;
-mod half;
+pub(crate) mod half;
 pub mod lanes;
 pub mod level;
 pub mod outputs;

@@ -9,7 +9,7 @@ use std::fmt;
 use anyhow::{Result, ensure};
 
 use crate::activation::apply;
-use crate::attention::{self, Heads};
+use crate::attention::{self, Attention, Heads};
 use crate::kernels::lanes::all_finite;
 pub use crate::model::decoder::{Found, Wanted};
 use crate::ops::Ops;
@@ -139,19 +139,13 @@ impl Network {
                     (&layer.values.matrix, values),
                 ],
             );
-            place_heads(ops, shape, layer, angles, queries, keys, values);
+            place_heads(ops, shape, layer, angles, Projected { queries, keys, values });
             pass.remember(ops, spans, number, keys, values);
             let heads = Heads { heads, kv_heads, head_dim };
             let parts = pass.parts(spans);
-            attention::attend(
-                ops,
-                attention,
-                heads,
-                (number, shape.windows[number]),
-                &parts,
-                queries,
-                attended,
-            );
+            let window = shape.windows[number];
+            let of_layer = Attention { ops, heads, layer: number, window, queries };
+            attention::attend(&of_layer, attention, &parts, attended);
             ops.multiply(attended, &mut [(&layer.attention_output.matrix, added)]);
             add(ops, hidden, added, &layer.attention_output);
 
@@ -213,16 +207,16 @@ impl Network {
 /// Logits that are held at once while a text is scored: 32 rows of 128,256 are 16 MB.
 const LOGIT_ROWS: usize = 32;
 
+/// What a layer's matrices make of the hidden state before attention.
+struct Projected<'a> {
+    queries: &'a mut Rows,
+    keys: &'a mut Rows,
+    values: &'a mut Rows,
+}
+
 /// Biases, norms of heads, and the turn that tells their positions.
-fn place_heads(
-    ops: &Ops,
-    shape: &Shape,
-    layer: &Layer,
-    angles: &Angles,
-    queries: &mut Rows,
-    keys: &mut Rows,
-    values: &mut Rows,
-) {
+fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, projected: Projected) {
+    let Projected { queries, keys, values } = projected;
     let count = queries.tokens();
     let (query_width, key_width) = (queries.width, keys.width);
     let rows =

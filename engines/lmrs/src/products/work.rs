@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::kernels::outputs::Split;
 use crate::kernels::rows::{self, DECODE_TOKENS};
-use crate::kernels::{Level, Outputs, zipped};
-use crate::matrix::{Format, Matrix, PANEL};
+use crate::kernels::{Level, Outputs};
+use crate::matrix::{Matrix, PANEL};
 use crate::rows::Rows;
 
 /// Bytes of weights in a unit where memory sets the pace: a few microseconds' worth, the most that others wait at the end.
@@ -67,8 +67,8 @@ impl Way {
     /// Places of a unit, and of what a thread takes at a time.
     pub fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
-        // Zipped rows by whole blocks.
-        let whole = |rows: usize| if matrix.format == Format::Bf16z { zipped::BLOCK } else { rows };
+        // Packed rows by those that stand together.
+        let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
             Self::Near => {

@@ -7,7 +7,7 @@ use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
 use super::Activation;
-use super::family::Family;
+use super::architectures::Architecture;
 
 pub struct Fields<'a> {
     pub folder: &'a ModelFolder,
@@ -61,13 +61,13 @@ impl Fields<'_> {
         }
     }
 
-    pub fn norm_epsilon(&self, family: &Family) -> Result<f32, Failed> {
-        let (name, gguf) = match family.norms_centre {
+    pub fn norm_epsilon(&self, architecture: &Architecture) -> Result<f32, Failed> {
+        let (name, gguf) = match architecture.norms_centre {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
         let found = match self.folder.format {
-            Format::Safetensors => self.number(name)?.unwrap_or(family.norm_epsilon_unsaid),
+            Format::Safetensors => self.number(name)?.unwrap_or(architecture.norm_epsilon_unsaid),
             Format::Gguf => {
                 let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
                 found.as_f64().ok_or_else(|| self.expected("a number", gguf, found))?
@@ -81,19 +81,18 @@ impl Fields<'_> {
         Err(self.fault(format!("`{name}`: expected a number not below 0 within f32, found `{found:?}`")))
     }
 
-    pub fn activation(&self, family: &Family) -> Result<Activation, Failed> {
+    pub fn activation(&self, architecture: &Architecture) -> Result<Activation, Failed> {
         // A later field says it in so many words.
         for name in ["hidden_activation", "hidden_act", "activation_function"] {
             let Some(found) = self.get(name) else { continue };
             return match found.as_str() {
                 Some("silu" | "swish") => Ok(Activation::Silu),
                 Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-                // Gemma's first configs said so and meant the approximation, as transformers reads them too.
-                Some("gelu") if family.scales_embedding => Ok(Activation::GeluTanh),
+                Some("gelu") => architecture.gelu.ok_or_else(|| self.unknown(name, found)),
                 _ => Err(self.unknown(name, found)),
             };
         }
-        Ok(family.activation)
+        Ok(architecture.activation)
     }
 
     /// How many tokens are looked back at; `unsaid` is what a config without the field means.

@@ -4,7 +4,7 @@
 //! What a config asks for and nothing here computes is refused by the name of its field: to forget one refuses a model,
 //! and never computes a wrong one.
 
-mod family;
+pub mod architectures;
 mod fields;
 mod positions;
 
@@ -13,7 +13,7 @@ use model_files::{Config, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 
 use crate::rope::Rotation;
-use family::{Family, Windows};
+use architectures::{Architecture, Windows};
 use fields::Fields;
 
 /// A model without its weights.
@@ -55,11 +55,11 @@ const MAX_CONTEXT: u32 = 1 << 24;
 impl Shape {
     pub fn of(folder: &ModelFolder) -> Result<Self, Failed> {
         let fields = Fields { folder };
-        let family = Family::of(folder)?;
+        let architecture = Architecture::of(folder)?;
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } = folder.config;
         fields.refuse_what_nobody_computes()?;
-        let context = context(&fields, family)?;
-        let inner = match (folder.config.intermediate_size, family.inner_unsaid) {
+        let context = context(&fields, architecture)?;
+        let inner = match (folder.config.intermediate_size, architecture.inner_unsaid) {
             (Some(inner), _) => inner,
             (None, Some(times)) => hidden_size.saturating_mul(times),
             (None, None) => return Err(fields.missing("intermediate_size", "feed_forward_length")),
@@ -82,12 +82,12 @@ impl Shape {
             kv_heads: kv_heads as usize,
             head_dim: head_dim as usize,
             context: context as usize,
-            norms_centre: family.norms_centre,
-            norm_epsilon: fields.norm_epsilon(family)?,
-            rotation: if family.learned_positions { None } else { Some(positions::rotation(&fields)?) },
-            activation: fields.activation(family)?,
-            windows: windows(&fields, family)?,
-            embedding_scale: if family.scales_embedding { (hidden_size as f32).sqrt() } else { 1.0 },
+            norms_centre: architecture.norms_centre,
+            norm_epsilon: fields.norm_epsilon(architecture)?,
+            rotation: if architecture.learned_positions { None } else { Some(positions::rotation(&fields)?) },
+            activation: fields.activation(architecture)?,
+            windows: windows(&fields, architecture)?,
+            embedding_scale: if architecture.scales_embedding { (hidden_size as f32).sqrt() } else { 1.0 },
             tied: folder.config.tie_word_embeddings,
         })
     }
@@ -105,8 +105,8 @@ fn unread(folder: &ModelFolder, what: String) -> Failed {
     }
 }
 
-fn context(fields: &Fields, family: &Family) -> Result<u32, Failed> {
-    let usual = if family.learned_positions { "n_positions" } else { "max_position_embeddings" };
+fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> {
+    let usual = if architecture.learned_positions { "n_positions" } else { "max_position_embeddings" };
     let (name, gguf) = (fields.first_of(&[usual, "n_positions", "n_ctx"]), "context_length");
     match fields.folder.config.context_tokens {
         None => Err(fields.missing(name, gguf)),
@@ -120,9 +120,9 @@ fn context(fields: &Fields, family: &Family) -> Result<u32, Failed> {
 }
 
 /// Layer by layer, as transformers reads the fields.
-fn windows(fields: &Fields, family: &Family) -> Result<Vec<Option<usize>>, Failed> {
+fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<usize>>, Failed> {
     let layers = fields.folder.config.layers as usize;
-    let (window, first) = match family.windows {
+    let (window, first) = match architecture.windows {
         Windows::None => (None, 0),
         Windows::All { unsaid } => (fields.window(unsaid)?, 0),
         Windows::SomeLayers { unsaid, first_unsaid } => {
@@ -136,7 +136,7 @@ fn windows(fields: &Fields, family: &Family) -> Result<Vec<Option<usize>>, Faile
     if slide.len() != layers {
         return Err(fields.fault(format!("`layer_types` names {} layers of {layers}", slide.len())));
     }
-    let some = matches!(family.windows, Windows::SomeLayers { .. }) && window.is_some();
+    let some = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
     // Elsewhere the list decides nothing, and what it says must be what is done.
     match slide.iter().find(|slides| !some && **slides != window.is_some()) {
         Some(true) => Err(fields.unknown("layer_types", &"sliding_attention".into())),

@@ -4,6 +4,7 @@
 //! 8 bytes `lmrspack`, 8: the length of the JSON, 16: its digest, then the JSON
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
@@ -26,6 +27,9 @@ pub struct Source {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Header {
     pub source: Source,
+    /// By their names in GGUF: matrices that the format cannot hold, so that the plan has them otherwise.
+    #[serde(default)]
+    pub unfit: BTreeSet<String>,
     pub bytes: usize,
     pub sum: u64,
 }
@@ -43,6 +47,16 @@ impl Source {
         Ok(Self { layout: LAYOUT, plan: places::digest(plan.as_bytes()), files })
     }
 
+    /// The same files, packed by this plan.
+    pub fn by(&self, plan: &str) -> Self {
+        Self { plan: places::digest(plan.as_bytes()), ..self.clone() }
+    }
+
+    /// By whatever plan.
+    pub fn has_files_of(&self, other: &Self) -> bool {
+        (self.layout, &self.files) == (other.layout, &other.files)
+    }
+
     /// Of the paths and the plan alone: files that were changed have their packed weights replaced.
     pub fn name(&self) -> Result<String> {
         let paths: Vec<_> = self.files.iter().map(|(path, ..)| path).collect();
@@ -53,7 +67,7 @@ impl Source {
 impl Header {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
-        ensure!(json.len() <= BEGIN - 32, "too many files to name");
+        ensure!(json.len() <= BEGIN - 32, "too many files or matrices to name");
         let (length, digest) = ((json.len() as u64).to_le_bytes(), places::digest(&json));
         Ok([MAGIC, length.as_slice(), digest.as_bytes(), &json].concat())
     }

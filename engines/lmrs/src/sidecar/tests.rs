@@ -2,13 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use engine_kit::sampling::Rng;
-use model_files::Dtype;
-
 use super::*;
-use crate::kernels::{panels, zipped};
-use crate::matrix::{Format, Matrix};
+use crate::formats::{BF16Z, FORMATS};
 use crate::region::NewRegion;
+use engine_kit::sampling::Rng;
+
+const NONE: BTreeSet<String> = BTreeSet::new();
 
 fn packed(seed: u64) -> Region {
     let mut rng = Rng::new(seed);
@@ -34,14 +33,14 @@ fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
 fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form() {
     let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
     let of = |form| Sidecar::within(&shelf, std::slice::from_ref(&weights), form).unwrap();
-    assert!(of("q8_0").read(&pool).is_none());
+    assert!(of("q8_0").read("q8_0", &pool).is_none());
     let made = packed(1);
-    of("q8_0").write(&made, &pool).unwrap();
-    assert_same(of("q8_0").read(&pool), &made);
-    assert!(of("q4_0").read(&pool).is_none());
+    of("q8_0").write("q8_0", &NONE, &made, &pool).unwrap();
+    assert_same(of("q8_0").read("q8_0", &pool), &made);
+    assert!(of("q4_0").read("q4_0", &pool).is_none());
     let others = packed(2);
-    of("q8_0").write(&others, &pool).unwrap();
-    assert_same(of("q8_0").read(&pool), &others);
+    of("q8_0").write("q8_0", &NONE, &others, &pool).unwrap();
+    assert_same(of("q8_0").read("q8_0", &pool), &others);
     assert_eq!(std::fs::read_dir(&shelf).unwrap().count(), 1, "nothing is left of the writing");
 }
 
@@ -49,14 +48,14 @@ fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form()
 fn weights_that_were_changed_have_nothing_kept() {
     let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
     let of = || Sidecar::within(&shelf, std::slice::from_ref(&weights), "q8_0").unwrap();
-    of().write(&packed(1), &pool).unwrap();
+    of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
     let file = File::options().write(true).open(&weights).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(9)).unwrap();
-    assert!(of().read(&pool).is_none());
-    of().write(&packed(1), &pool).unwrap();
-    assert!(of().read(&pool).is_some());
+    assert!(of().read("q8_0", &pool).is_none());
+    of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
+    assert!(of().read("q8_0", &pool).is_some());
     std::fs::write(&weights, "longer weights").unwrap();
-    assert!(of().read(&pool).is_none());
+    assert!(of().read("q8_0", &pool).is_none());
 }
 
 #[test]
@@ -64,11 +63,11 @@ fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
     let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
     let sidecar = Sidecar::within(&shelf, std::slice::from_ref(&weights), "q8_0").unwrap();
     let made = packed(1);
-    sidecar.write(&made, &pool).unwrap();
+    sidecar.write("q8_0", &NONE, &made, &pool).unwrap();
     let whole = std::fs::read(&sidecar.path).unwrap();
     for length in [0, 7, 8, 15, 16, 31, 32, 33, 400, BEGIN, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&sidecar.path, &whole[..length]).unwrap();
-        assert!(sidecar.read(&pool).is_none(), "{length}");
+        assert!(sidecar.read("q8_0", &pool).is_none(), "{length}");
     }
     let header = usize::from_le_bytes(whole[8..16].try_into().unwrap());
     let mut rng = Rng::new(3);
@@ -78,10 +77,24 @@ fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
         let at = at + (rng.next_f64() * (to - at) as f64) as usize;
         damaged[at] ^= 1 << (turn % 8);
         std::fs::write(&sidecar.path, &damaged).unwrap();
-        assert!(sidecar.read(&pool).is_none(), "byte {at}");
+        assert!(sidecar.read("q8_0", &pool).is_none(), "byte {at}");
     }
-    sidecar.write(&made, &pool).unwrap();
-    assert_same(sidecar.read(&pool), &made);
+    sidecar.write("q8_0", &NONE, &made, &pool).unwrap();
+    assert_same(sidecar.read("q8_0", &pool), &made);
+}
+
+#[test]
+fn matrices_that_did_not_fit_are_known_before_the_plan_without_them_is_made() {
+    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
+    let of = || Sidecar::within(&shelf, std::slice::from_ref(&weights), "all fit").unwrap();
+    assert_eq!(of().unfit(), NONE);
+    let (made, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
+    of().write("one does not", &unfit, &made, &pool).unwrap();
+    assert_eq!(of().unfit(), unfit);
+    assert_same(of().read("one does not", &pool), &made);
+    assert!(of().read("all fit", &pool).is_none());
+    std::fs::write(&weights, "longer weights").unwrap();
+    assert_eq!(of().unfit(), NONE, "other weights may fit");
 }
 
 /// A hundred bytes that were used so many seconds ago.
@@ -170,28 +183,27 @@ fn where_nothing_can_be_written_the_load_is_told_and_nothing_is_left() {
     let shelf = folder.path().join("file");
     std::fs::write(&shelf, "no folder").unwrap();
     let sidecar = Sidecar::within(&shelf, &[weights], "q8_0").unwrap();
-    let error = sidecar.write(&packed(1), &pool).unwrap_err();
+    let error = sidecar.write("q8_0", &NONE, &packed(1), &pool).unwrap_err();
     assert!(format!("{error:#}").contains("cannot keep packed weights"), "{error:#}");
-    assert!(sidecar.read(&pool).is_none());
+    assert!(sidecar.read("q8_0", &pool).is_none());
 }
 
 #[test]
 fn what_is_packed_lies_as_this_layout_says() {
-    let mut lies: Vec<String> = [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4K, Dtype::Q6K]
-        .into_iter()
-        .map(|dtype| {
-            let format = Format::of(dtype).unwrap();
-            let bytes: Vec<u8> = (0..dtype.bytes(16 * 512)).map(|at| (at * 31 % 251) as u8).collect();
-            let rows: Vec<&[u8]> = bytes.chunks(bytes.len() / 16).collect();
-            let mut panel = vec![0; Matrix::bytes_for(format, 16, 512)];
-            panels::pack(format, 512, &rows, &mut panel);
+    let mut lies: Vec<String> = FORMATS
+        .iter()
+        .filter(|format| format.is_panels())
+        .map(|format| {
+            let bytes: Vec<u8> = (0..format.dtype.bytes(16 * 512)).map(|at| (at * 31 % 251) as u8).collect();
+            let mut panel = vec![0; format.bytes(16, 512)];
+            format.pack(512, &bytes, &mut panel).unwrap();
             places::digest(&panel)
         })
         .collect();
     let numbers: Vec<u8> =
         (0..6 * 2176_u32).flat_map(|at| (0x3f00 + (at * 31 % 251) as u16).to_le_bytes()).collect();
-    let mut block = vec![0; Matrix::bytes_for(Format::Bf16z, 6, 2176)];
-    zipped::pack(2176, &numbers, &mut block).unwrap();
+    let mut block = vec![0; BF16Z.bytes(6, 2176)];
+    BF16Z.pack(2176, &numbers, &mut block).unwrap();
     lies.push(places::digest(&block));
     let known = "783b6dad9ac53090 c13b0a425b798803 63e5f25fe0982ebe 6defc0a7ca887236 1d168c4316bc8bce";
     assert_eq!((LAYOUT, lies.join(" ").as_str()), (2, known), "another layout has another number");

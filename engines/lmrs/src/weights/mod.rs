@@ -8,18 +8,19 @@
 //! Plan::weights    matrices over both
 //! ```
 
+mod asked;
 mod files;
-mod formats;
 mod plan;
 mod read;
 mod roles;
 mod table;
 
-pub use formats::Asked;
+pub use asked::Asked;
 pub use plan::Plan;
 pub use table::Table;
 
-use crate::matrix::{Format, Matrix};
+use crate::formats::Format;
+use crate::matrix::Matrix;
 use crate::norm::Norm;
 use crate::rows::Rows;
 
@@ -69,11 +70,12 @@ impl Weights {
 
     /// What most of those bytes are: rows that no block fits, and blocks that no kernel reads, are held as something else than
     /// was asked for or filed.
-    pub fn format(&self) -> Format {
-        let bytes =
-            |format| self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>();
+    pub fn format(&self) -> &'static Format {
+        let bytes = |format: &Format| {
+            self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()
+        };
         let formats = self.matrices().map(|matrix| matrix.format);
-        formats.max_by_key(|format| bytes(*format)).unwrap_or(self.output.format)
+        formats.max_by_key(|format| bytes(format)).unwrap_or(self.output.format)
     }
 
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {

@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use model_files::{Dtype, Layout, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind};
 
+use super::asked::Asked;
 use super::files::{Files, model};
-use super::formats::Asked;
 use super::roles::{Role, Roles, Stand};
 use super::table::{Filed, Table};
 use super::{Layer, Linear, Weights};
-use crate::matrix::{Format, Matrix};
+use crate::formats::Format;
+use crate::matrix::Matrix;
 use crate::norm::Norm;
 use crate::region::Region;
 use crate::rows::Rows;
@@ -42,7 +43,7 @@ pub struct Plan {
 }
 
 struct Planned {
-    format: Format,
+    format: &'static Format,
     outputs: usize,
     inputs: usize,
     memory: Memory,
@@ -62,7 +63,7 @@ pub(super) struct Own {
     pub inputs: usize,
     /// What the rows are encoded in, and the format that they are then brought into.
     pub dtype: Dtype,
-    pub format: Format,
+    pub format: &'static Format,
     pub at: usize,
     pub bytes: usize,
 }
@@ -218,7 +219,7 @@ impl Plan {
         let outputs = stand.rows.end - stand.rows.start;
         let stored = self.files.dtype(part)?;
         let (dtype, format) = match self.asked.of(part, stored, inputs)? {
-            (dtype, Format::Bf16z) if unfit.contains(&part.gguf) => (dtype, Format::Bf16),
+            (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             both => both,
         };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
@@ -232,7 +233,7 @@ impl Plan {
                 Memory::Mapped(region)
             }
             None => {
-                let (at, bytes) = (self.own_bytes, Matrix::bytes_for(format, outputs, inputs));
+                let (at, bytes) = (self.own_bytes, format.bytes(outputs, inputs));
                 self.own_bytes = (at + bytes).next_multiple_of(LINE);
                 let number = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
                 self.own.push(Own {
@@ -271,7 +272,7 @@ impl Plan {
         let region = match memory {
             Memory::Mapped(region) => region.clone(),
             Memory::Own(at) => {
-                let bytes = Matrix::bytes_for(format, outputs, inputs);
+                let bytes = format.bytes(outputs, inputs);
                 if at + bytes > own.bytes().len() {
                     return Err(model(format!("`{}` lies beyond the weights that were read", key.0)));
                 }

@@ -9,8 +9,8 @@ use protocol::{Failed, FailureKind};
 use super::Plan;
 use super::files::{model, own_layout};
 use super::plan::{Own, is_turned};
-use crate::kernels::{panels, zipped};
-use crate::matrix::{Format, PANEL};
+use crate::formats::Storage;
+use crate::matrix::PANEL;
 use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 use crate::share::share;
@@ -62,10 +62,7 @@ impl Plan {
                 true => rows.next_multiple_of(PANEL),
                 false => (STEP / own.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
             };
-            let step_bytes = match own.format.is_panels() {
-                true => own.bytes / rows.div_ceil(PANEL) * (step / PANEL),
-                false => own.bytes / rows * step,
-            };
+            let step_bytes = own.format.bytes(step, own.inputs);
             for (number, bytes) in matrix.chunks_mut(step_bytes).enumerate() {
                 let first = number * step;
                 pieces.push(Piece { own, first: first as u64, rows: step.min(rows - first), bytes });
@@ -75,24 +72,13 @@ impl Plan {
     }
 
     fn fill(&self, Piece { own, first, rows, bytes }: Piece) -> Result<(), Failed> {
-        if !own.format.is_panels() && own.format != Format::Bf16z {
+        if let Storage::Rows(_) = own.format.storage {
             return self.encode(own, first, rows, bytes);
         }
-        let row_bytes = own.dtype.bytes(own.inputs as u64) as usize;
-        let mut encoded = vec![0; row_bytes * rows];
+        let mut encoded = vec![0; own.dtype.bytes(own.inputs as u64) as usize * rows];
         self.encode(own, first, rows, &mut encoded)?;
-        if own.format == Format::Bf16z {
-            let blocks = bytes.chunks_mut(zipped::BLOCK * zipped::row_bytes(own.inputs));
-            let mut each = encoded.chunks(zipped::BLOCK * row_bytes).zip(blocks);
-            if each.any(|(rows, block)| zipped::pack(own.inputs, rows, block).is_err()) {
-                self.is_unfit(own);
-            }
-            return Ok(());
-        }
-        let panel_bytes = bytes.len() / rows.div_ceil(PANEL);
-        for (rows, panel) in encoded.chunks(row_bytes * PANEL).zip(bytes.chunks_exact_mut(panel_bytes)) {
-            let rows: Vec<&[u8]> = rows.chunks_exact(row_bytes).collect();
-            panels::pack(own.format, own.inputs, &rows, panel);
+        if own.format.pack(own.inputs, &encoded, bytes).is_err() {
+            self.is_unfit(own);
         }
         Ok(())
     }

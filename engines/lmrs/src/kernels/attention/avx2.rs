@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-use super::{Left, Numbers, Softmax, Stored, TILE, portable};
+use super::{Product, Softmax, Stored, Sums, TILE, portable};
 
 const LANES: usize = 8;
 const ROWS: usize = 6;
@@ -16,10 +16,11 @@ const ROWS: usize = 6;
 const LINE: usize = 64;
 
 /// # Safety
-/// The processor has the features; `a` has `(rows - 1) * stride + depth` numbers, `b` has `depth` rows of `width`, a multiple
-/// of 16, and `c` has `(rows - 1) * c_stride + width` numbers.
+/// The processor has the features; `left` has `(rows - 1) * stride + depth` numbers, `right` has `depth` rows of `width`, a
+/// multiple of 16, and `sums` has `(rows - 1) * stride + width` numbers.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn accumulate(a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
+pub unsafe fn accumulate(product: Product) {
+    let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
     // Rows in equal shares: 7 are 4 and 3, not 6 and 1.
     let shares = a.rows.div_ceil(ROWS);
     let share = a.rows.div_ceil(shares);

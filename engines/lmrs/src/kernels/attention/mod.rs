@@ -1,6 +1,6 @@
 //! Attention over tiles of keys and values: products of a few rows with a tile, and the softmax between them.
 //!
-//! Both products are `c += a * b` where the rows of `b` are what a cache holds: keys with one dimension of all positions in a
+//! Both products are `sums += left * right` where the rows of `right` are what a cache holds: keys with one dimension of all positions in a
 //! row, values with one position in a row. So one kernel does both, and no sum ever goes across a vector.
 
 #[cfg(target_arch = "x86_64")]
@@ -47,16 +47,34 @@ pub struct Left<'a> {
     pub rows: usize,
 }
 
-/// `c[row * stride + column] += sum over k of a[row][k] * b[k][column]`, for the first `depth` rows of `b`.
-pub fn accumulate(level: Level, a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
+/// What products are added to: rows of f32 that lie so far apart.
+#[derive(Debug)]
+pub struct Sums<'a> {
+    pub numbers: &'a mut [f32],
+    pub stride: usize,
+}
+
+/// Some rows by the first `depth` rows of a tile.
+#[derive(Debug)]
+pub struct Product<'a> {
+    pub left: Left<'a>,
+    pub right: Numbers<'a>,
+    pub depth: usize,
+    pub sums: Sums<'a>,
+}
+
+/// `sums[row][column] += sum over k of left[row][k] * right[k][column]`, for `k` below `depth`.
+pub fn accumulate(level: Level, product: Product) {
+    let Product { left: a, right: b, depth, sums: c } = &product;
+    let depth = *depth;
     assert!(b.width.is_multiple_of(16) && b.width <= TILE, "tiles are whole vectors");
     assert!(b.bytes.len() >= depth * b.width * b.stored.bytes(), "a tile has its rows");
     if a.rows == 0 || depth == 0 {
         return;
     }
     assert!(a.numbers.len() >= (a.rows - 1) * a.stride + depth, "rows lie within what is given");
-    assert!(c.len() >= (a.rows - 1) * c_stride + b.width, "rows lie within what is written");
-    levels::accumulate(level, a, b, depth, c, c_stride);
+    assert!(c.numbers.len() >= (a.rows - 1) * c.stride + b.width, "rows lie within what is written");
+    levels::accumulate(level, product);
 }
 
 /// One row's way through the softmax, tile by tile.

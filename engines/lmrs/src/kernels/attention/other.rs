@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::super::Level;
-use super::{Left, Numbers, Softmax, TILE, portable};
+use super::{Product, Softmax, TILE, portable};
 
-pub fn accumulate(_: Level, a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
-    portable::accumulate(a, b, depth, c, c_stride);
+pub fn accumulate(_: Level, product: Product) {
+    portable::accumulate(product);
 }
 
 pub fn step(_: Level, state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {

@@ -5,9 +5,10 @@ use std::ops::Range;
 use model_files::{Dtype, blocks};
 
 use super::super::lanes::exp;
-use super::{Left, Numbers, Softmax, Stored, TILE};
+use super::{Product, Softmax, Stored, Sums, TILE};
 
-pub fn accumulate(a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
+pub fn accumulate(product: Product) {
+    let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
     let mut row = [0.0; TILE];
     let row = &mut row[..b.width];
     let bytes = b.width * b.stored.bytes();

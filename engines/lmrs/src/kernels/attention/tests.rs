@@ -25,7 +25,8 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
             let mut c = before.clone();
             let left = Left { numbers: &a, stride, rows };
             let right = Numbers { bytes: &bytes, stored, width, ahead: 4096 * (round % 3) };
-            accumulate(level, left, right, depth, &mut c, c_stride);
+            let sums = Sums { numbers: &mut c, stride: c_stride };
+            accumulate(level, Product { left, right, depth, sums });
             for (at, (sum, before)) in c.iter().zip(&before).enumerate() {
                 let (row, column) = (at / c_stride, at % c_stride);
                 let product = |k: usize| f64::from(a[row * stride + k]) * f64::from(held[k * width + column]);

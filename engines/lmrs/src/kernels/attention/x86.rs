@@ -4,16 +4,16 @@
 use std::ops::Range;
 
 use super::super::{Instructions, Level};
-use super::{Left, Numbers, Softmax, TILE, avx2, avx512, portable};
+use super::{Product, Softmax, TILE, avx2, avx512, portable};
 
-pub fn accumulate(level: Level, a: Left, b: Numbers, depth: usize, c: &mut [f32], c_stride: usize) {
+pub fn accumulate(level: Level, product: Product) {
     // SAFETY: whoever holds a level is on a machine that has it; the caller has checked that every row lies within its slice,
     // which is what these read and write.
     unsafe {
         match level.instructions() {
-            Instructions::Portable => portable::accumulate(a, b, depth, c, c_stride),
-            Instructions::Avx2 => avx2::accumulate(a, b, depth, c, c_stride),
-            Instructions::Avx512 | Instructions::Amx => avx512::accumulate(a, b, depth, c, c_stride),
+            Instructions::Portable => portable::accumulate(product),
+            Instructions::Avx2 => avx2::accumulate(product),
+            Instructions::Avx512 | Instructions::Amx => avx512::accumulate(product),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Which code a level is, on 64-bit Arm.
+#![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::ops::Range;
 
 use super::input::{Block, Input, InputPart};
+use super::numbers::Numbers;
 use super::{neon, portable};
 use crate::kernels::outputs::Outputs;
 use crate::kernels::{Instructions, Level};
@@ -14,9 +16,17 @@ pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
     part.fill(x, Block::of);
 }
 
-pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+/// `N` is the matrix's format, and `walk::check` has passed.
+pub fn multiply<N: Numbers>(
+    level: Level,
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
     match level.instructions() {
-        Instructions::Portable => portable::multiply(matrix, panels, input, out),
-        Instructions::Neon => neon::multiply(matrix, panels, input, out),
+        Instructions::Portable => portable::multiply::<N>(matrix, panels, input, out),
+        // SAFETY: whoever holds a level is on a machine that has it; all else is the caller's promise.
+        Instructions::Neon => unsafe { neon::multiply::<N>(matrix, panels, input, out) },
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::input::{Block, Input, InputPart};
 use super::lanes::Lanes;
+use super::numbers::Numbers;
 use super::walk;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
@@ -18,11 +19,16 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 
 /// # Safety
 ///
-/// `walk::check` has passed.
+/// `walk::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+pub unsafe fn multiply<N: Numbers>(
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
     // SAFETY: the processor has what the function is compiled for; the shapes were checked.
-    unsafe { walk::multiply::<Avx2>(1, matrix, panels, input, out) }
+    unsafe { walk::multiply::<Avx2, N>(1, matrix, panels, input, out) }
 }
 
 struct Avx2;

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::input::{BLOCK, Block, Input, InputPart};
 use super::lanes::Lanes;
+use super::numbers::Numbers;
 use super::walk;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
@@ -40,9 +41,9 @@ fn block(x: &[f32; BLOCK]) -> Block {
 
 /// # Safety
 ///
-/// `walk::check` has passed.
+/// `walk::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub unsafe fn multiply(
+pub unsafe fn multiply<N: Numbers>(
     places: usize,
     matrix: &Matrix,
     panels: Range<usize>,
@@ -50,7 +51,7 @@ pub unsafe fn multiply(
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: the processor has what the function is compiled for; the shapes were checked.
-    unsafe { walk::multiply::<Vnni>(places, matrix, panels, input, out) }
+    unsafe { walk::multiply::<Vnni, N>(places, matrix, panels, input, out) }
 }
 
 struct Vnni;

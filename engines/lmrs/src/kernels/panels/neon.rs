@@ -6,15 +6,23 @@ use std::ops::Range;
 
 use super::input::Input;
 use super::lanes::Lanes;
+use super::numbers::Numbers;
 use super::walk;
 use crate::kernels::half;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
-/// `walk::check` has passed.
-pub fn multiply(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+/// # Safety
+///
+/// `walk::check` has passed, and `N` is the matrix's format.
+pub unsafe fn multiply<N: Numbers>(
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
     // SAFETY: every 64-bit Arm processor that Rust knows has NEON; the shapes were checked.
-    unsafe { walk::multiply::<Neon>(1, matrix, panels, input, out) }
+    unsafe { walk::multiply::<Neon, N>(1, matrix, panels, input, out) }
 }
 
 struct Neon;

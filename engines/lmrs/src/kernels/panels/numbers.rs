@@ -1,160 +1,71 @@
-//! Each format, in the words of `Lanes`: how its numbers, scales and minima come out of a panel.
+//! What a format that lies in panels must say of itself. Each is a file in `crate::formats`.
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
+use super::group::{Bytes, Scales};
 use super::input::Block;
 use super::lanes::Lanes;
 
-/// A format. A stretch is a line that some groups share, where there is one, and the groups. A group (64 inputs) has a line of
-/// scales and some runs, each of some lines. `group` is where a group begins, `head` where its stretch does; what is read lies
-/// in both, and the processor has what `L` needs.
+/// Numbers in panels. A stretch is a line that some groups share, where there is one, and the groups. A group (64 inputs) has a
+/// line of scales and some runs, each of some lines.
+///
+/// It is read in three ways: number by number (`number`, `scale_and_minimum`: the portable level, and rows that are looked up), a
+/// line at a time in the words of `Lanes` (`line`, `scale`, `minimum`, `less`: every level's products), and a group at a time as bytes
+/// with factors (`widen`: tiles of bf16). Of the second `group` is where a group begins, `head` where its stretch does; what is
+/// read lies in both, and the processor has what `L` needs.
 pub trait Numbers {
     /// Of the line that groups share.
     const HEAD_BYTES: usize;
     const GROUPS: usize;
     const GROUP_BYTES: usize;
     const STRETCH_BYTES: usize = Self::HEAD_BYTES + Self::GROUPS * Self::GROUP_BYTES;
-    /// Runs in a group: 2 of 8 lines, or 4 of 4 lines.
+    /// Runs in a group, each with a scale of its own: 2 of 8 lines, or 4 of 4 lines.
     const RUNS: usize;
     /// Numbers are 128 more than meant, and up to 255.
     const WIDE: bool = false;
+    /// Where in a block of a file its scales in f16 stand, by which tests make blocks.
+    const FILE_SCALES: &'static [usize] = &[0];
+
+    /// A row, as files have it, into its places in a panel that is zero there. Panics where a row has not its size.
+    fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize);
+
+    /// The weight before it is scaled.
+    fn number(stretch: &[u8], output: usize, input: usize) -> i32;
+    /// What it is multiplied by, and what is taken off then.
+    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
 
     /// A line of run `RUN`: four numbers of each output.
     unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats;
     /// What is taken off each number after it was scaled.
+    #[inline(always)]
     unsafe fn minimum<L: Lanes, const RUN: usize>(_: *const u8, _: *const u8) -> Option<L::Floats> {
         None
     }
     /// What makes up for numbers that are stored as more than is meant.
     fn less<const RUN: usize>(x: &Block) -> i32;
+
+    /// A group of a stretch: its numbers as they are stored, and what makes weights of them.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
+    fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales);
 }
 
-pub struct Q8_0;
-pub struct Q4_0;
-pub struct Q4K;
-pub struct Q6K;
-
-impl Numbers for Q8_0 {
-    const HEAD_BYTES: usize = 0;
-    const GROUPS: usize = 1;
-    const GROUP_BYTES: usize = 17 * 64;
-    const RUNS: usize = 2;
-    const WIDE: bool = true;
-
-    #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 16 lines.
-        unsafe { L::bytes(group.add((1 + RUN * 8 + line) * 64)) }
-    }
-
-    #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the line before them.
-        unsafe { L::halves(group.add(RUN * 32)) }
-    }
-
-    #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
-        x.less_128
-    }
+/// The blocks of a row of a file, of so many numbers each, of which there must be just so many.
+pub fn file_blocks<const BYTES: usize>(inputs: usize, numbers: usize, row: &[u8]) -> &[[u8; BYTES]] {
+    let (blocks, rest) = row.as_chunks();
+    assert!(rest.is_empty() && blocks.len() * numbers == inputs, "the bytes of a row of {inputs} inputs");
+    blocks
 }
 
 /// The lower halves of the bytes of a line are of block 0, the upper ones of block 1.
+///
+/// # Safety
+///
+/// The processor has what `L` needs, and a line is there.
 #[inline(always)]
-unsafe fn nibbles<L: Lanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
-    // SAFETY: what the caller says of the line.
+pub unsafe fn half_bytes<L: Lanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
+    // SAFETY: the caller's promise.
     unsafe {
         let pairs = L::bytes(at);
         L::and(if BLOCK == 0 { pairs } else { L::right::<4>(pairs) }, 15)
-    }
-}
-
-impl Numbers for Q4_0 {
-    const HEAD_BYTES: usize = 0;
-    const GROUPS: usize = 1;
-    const GROUP_BYTES: usize = 9 * 64;
-    const RUNS: usize = 2;
-
-    #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 8 lines.
-        unsafe { nibbles::<L, RUN>(group.add((1 + line) * 64)) }
-    }
-
-    #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the line before them.
-        unsafe { L::halves(group.add(RUN * 32)) }
-    }
-
-    #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
-        x.less_8
-    }
-}
-
-impl Numbers for Q4K {
-    const HEAD_BYTES: usize = 64;
-    const GROUPS: usize = 4;
-    const GROUP_BYTES: usize = 9 * 64;
-    const RUNS: usize = 2;
-
-    #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 8 lines.
-        unsafe { nibbles::<L, RUN>(group.add((1 + line) * 64)) }
-    }
-
-    #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the line before them; a half of the head.
-        unsafe { L::times(L::unsigned(group.add(RUN * 16)), L::halves(head)) }
-    }
-
-    #[inline(always)]
-    unsafe fn minimum<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> Option<L::Floats> {
-        // SAFETY: as in `scale`.
-        unsafe { Some(L::times(L::unsigned(group.add(32 + RUN * 16)), L::halves(head.add(32)))) }
-    }
-
-    #[inline(always)]
-    fn less<const RUN: usize>(_: &Block) -> i32 {
-        0
-    }
-}
-
-impl Numbers for Q6K {
-    const HEAD_BYTES: usize = 64;
-    const GROUPS: usize = 4;
-    const GROUP_BYTES: usize = 13 * 64;
-    const RUNS: usize = 4;
-
-    #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 8 lines, and one of the 4 after them.
-        unsafe {
-            let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
-            let lower = L::and(if RUN < 2 { pairs } else { L::right::<4>(pairs) }, 15);
-            // Two bits of each of the four runs; they belong in bits 4 and 5.
-            let fours = L::bytes(group.add((9 + line) * 64));
-            let upper = match RUN {
-                0 => L::left::<4>(fours),
-                1 => L::left::<2>(fours),
-                2 => fours,
-                _ => L::right::<2>(fours),
-            };
-            L::or(lower, L::and(upper, 0x30))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the line before them; a half of the head.
-        unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
-    }
-
-    #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
-        x.less_32[RUN % 2]
     }
 }

@@ -2,32 +2,28 @@
 
 use model_files::{Dtype, blocks};
 
-use super::{Input, multiply, pack, prepare};
+use super::{Input, multiply, prepare};
+use crate::formats::q8_0::Q8_0;
+use crate::formats::{FORMATS, Format};
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;
 use crate::kernels::outputs::Outputs;
-use crate::matrix::{Format, Matrix, PANEL};
+use crate::matrix::{Matrix, PANEL};
 use crate::region::NewRegion;
 use crate::rows::Rows;
 
-pub const FORMATS: [(Format, Dtype); 4] = [
-    (Format::Q8_0, Dtype::Q8_0),
-    (Format::Q4_0, Dtype::Q4_0),
-    (Format::Q4K, Dtype::Q4K),
-    (Format::Q6K, Dtype::Q6K),
-];
+/// Those that lie in panels.
+pub fn formats() -> impl Iterator<Item = &'static Format> {
+    FORMATS.into_iter().filter(|format| format.is_panels())
+}
 
 /// Any bytes that are blocks: every number and every scale that a file may have, but scales of a usual size.
-pub fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..dtype.bytes(inputs as u64)).map(|_| chance.bits() as u8).collect();
-    let halves: &[usize] = match dtype {
-        Dtype::Q4K => &[0, 2],
-        Dtype::Q6K => &[208],
-        _ => &[0],
-    };
-    let (_, size) = dtype.block();
+pub fn row(format: &Format, inputs: usize, chance: &mut Chance) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| chance.bits() as u8).collect();
+    let halves = format.panels().unwrap().file_scales;
+    let (_, size) = format.dtype.block();
     for block in bytes.chunks_exact_mut(size) {
-        for &at in halves {
+        for at in halves.iter().copied() {
             // An f16 between 2^-7 and 2^-3, of either sign.
             block[at + 1] = (0x20 + chance.below(16) as u8) | (chance.bits() & 0x80) as u8;
         }
@@ -35,13 +31,9 @@ pub fn row(dtype: Dtype, inputs: usize, chance: &mut Chance) -> Vec<u8> {
     bytes
 }
 
-pub fn matrix(format: Format, inputs: usize, rows: &[Vec<u8>]) -> Matrix {
-    let mut region = NewRegion::new(Matrix::bytes_for(format, rows.len(), inputs)).unwrap();
-    let panel = region.bytes_mut().len() / rows.len().div_ceil(PANEL);
-    for (rows, panel) in rows.chunks(PANEL).zip(region.bytes_mut().chunks_exact_mut(panel)) {
-        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-        pack(format, inputs, &rows, panel);
-    }
+pub fn matrix(format: &'static Format, inputs: usize, rows: &[Vec<u8>]) -> Matrix {
+    let mut region = NewRegion::new(format.bytes(rows.len(), inputs)).unwrap();
+    format.pack(inputs, &rows.concat(), region.bytes_mut()).unwrap();
     Matrix::new(format, rows.len(), inputs, region.finish())
 }
 
@@ -75,14 +67,14 @@ fn product(level: Level, matrix: &Matrix, input: &Input) -> Rows {
 }
 
 /// Formats, outputs, inputs and tokens of all kinds.
-fn shapes(mut check: impl FnMut(Format, Dtype, usize, usize, usize, &mut Chance)) {
+fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut Chance)) {
     let mut chance = Chance::new(1);
-    for (format, dtype) in FORMATS {
+    for format in formats() {
         for outputs in [1, 16, 17, 37, 150] {
             for tokens in [1, 2, 3, 5, 7, 11, 12, 13, 30] {
-                let (block, _) = dtype.block();
+                let (block, _) = format.dtype.block();
                 let inputs = block * (1 + chance.below(2048 / block / 2));
-                check(format, dtype, outputs, inputs, tokens, &mut chance);
+                check(format, outputs, inputs, tokens, &mut chance);
             }
         }
     }
@@ -91,15 +83,15 @@ fn shapes(mut check: impl FnMut(Format, Dtype, usize, usize, usize, &mut Chance)
 #[test]
 fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
     let mut chance = Chance::new(17);
-    for (format, dtype) in FORMATS {
-        let (block, _) = dtype.block();
+    for format in formats() {
+        let (block, _) = format.dtype.block();
         for (outputs, blocks_of_a_row) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
             let inputs = block * blocks_of_a_row;
-            let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, &mut chance)).collect();
+            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, &mut chance)).collect();
             let matrix = matrix(format, inputs, &rows);
             for (output, row) in rows.iter().enumerate() {
                 let (mut expected, mut found) = (vec![0.0; inputs], vec![f32::NAN; inputs]);
-                blocks::widen(dtype, row, &mut expected).unwrap();
+                blocks::widen(format.dtype, row, &mut expected).unwrap();
                 super::row(&matrix, output, &mut found);
                 assert_eq!(found, expected, "{format:?}, {outputs} x {inputs}: {output}");
             }
@@ -109,15 +101,15 @@ fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
 
 #[test]
 fn the_portable_product_is_that_of_the_widened_weights() {
-    shapes(|format, dtype, outputs, inputs, tokens, chance| {
-        let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
+    shapes(|format, outputs, inputs, tokens, chance| {
+        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, chance)).collect();
         let matrix = matrix(format, inputs, &rows);
         let mut input = Input::default();
         prepare(Level::PORTABLE, &activations(tokens, inputs, chance), &mut input);
         let out = product(Level::PORTABLE, &matrix, &input);
         for token in 0..tokens {
             for (output, row) in rows.iter().enumerate() {
-                let (exact, magnitude) = expected(dtype, row, &input, token);
+                let (exact, magnitude) = expected(format.dtype, row, &input, token);
                 let found = f64::from(out.row(token)[output]);
                 assert!((found - exact).abs() <= 2e-6 * magnitude + 1e-9, "{format:?}: {found} for {exact}");
             }
@@ -128,8 +120,8 @@ fn the_portable_product_is_that_of_the_widened_weights() {
 #[test]
 fn every_level_gives_what_the_portable_level_gives() {
     for level in Level::here() {
-        shapes(|format, dtype, outputs, inputs, tokens, chance| {
-            let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
+        shapes(|format, outputs, inputs, tokens, chance| {
+            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, chance)).collect();
             let matrix = matrix(format, inputs, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, inputs, chance), &mut input);
@@ -138,7 +130,7 @@ fn every_level_gives_what_the_portable_level_gives() {
             for token in 0..tokens {
                 for (output, row) in rows.iter().enumerate() {
                     let (found, portable) = (found.row(token)[output], expected.row(token)[output]);
-                    let bound = 2e-6 * super::tests::expected(dtype, row, &input, token).1 + 1e-9;
+                    let bound = 2e-6 * super::tests::expected(format.dtype, row, &input, token).1 + 1e-9;
                     let shape = format!("{level:?} {format:?} {outputs} x {inputs}, {tokens} tokens");
                     assert!(f64::from((found - portable).abs()) <= bound, "{shape}: {found} for {portable}");
                 }
@@ -196,8 +188,8 @@ fn some_panels_give_the_columns_that_all_of_them_give() {
     let mut chance = Chance::new(4);
     for level in Level::here() {
         for tokens in [1, 4, 20] {
-            let rows: Vec<_> = (0..90).map(|_| row(Dtype::Q8_0, 128, &mut chance)).collect();
-            let matrix = matrix(Format::Q8_0, 128, &rows);
+            let rows: Vec<_> = (0..90).map(|_| row(&Q8_0, 128, &mut chance)).collect();
+            let matrix = matrix(&Q8_0, 128, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, 128, &mut chance), &mut input);
             let whole = product(level, &matrix, &input);
@@ -230,8 +222,8 @@ fn parts_of_an_input_are_filled_as_the_whole_is() {
 #[test]
 fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
     let mut chance = Chance::new(6);
-    for (format, dtype) in FORMATS {
-        let rows: Vec<_> = (0..37).map(|_| row(dtype, 512, &mut chance)).collect();
+    for format in formats() {
+        let rows: Vec<_> = (0..37).map(|_| row(format, 512, &mut chance)).collect();
         let (matrix, x) = (matrix(format, 512, &rows), activations(30, 512, &mut chance));
         for level in Level::here() {
             let some = |tokens: std::ops::Range<usize>| {

@@ -13,10 +13,10 @@ use std::ops::Range;
 
 use super::input::{BLOCK, Block, Input, TILE};
 use super::lanes::Lanes;
-use super::numbers::{Numbers, Q4_0, Q4K, Q6K, Q8_0};
+use super::numbers::Numbers;
 use super::tile;
 use crate::kernels::outputs::Outputs;
-use crate::matrix::{Format, GROUP, Matrix, PANEL};
+use crate::matrix::{GROUP, Matrix, PANEL};
 
 /// Panels that stay in the second-level cache: half of a small one.
 const NEAR_BYTES: usize = 512 << 10;
@@ -32,31 +32,9 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
 /// `places` is how many panels at once are best for one token, where there are registers for them: 8 or 1.
 ///
 /// # Safety
-/// The processor has what `L` needs, and `check` has passed.
+/// The processor has what `L` needs, `check` has passed, and `N` is the matrix's format.
 #[inline(always)]
-pub unsafe fn multiply<L: Lanes>(
-    places: usize,
-    matrix: &Matrix,
-    panels: Range<usize>,
-    input: &Input,
-    out: &mut Outputs<'_>,
-) {
-    // SAFETY: the caller's promises; the type is the format's.
-    unsafe {
-        match matrix.format {
-            Format::Q8_0 => multiply_format::<L, Q8_0>(places, matrix, panels, input, out),
-            Format::Q4_0 => multiply_format::<L, Q4_0>(places, matrix, panels, input, out),
-            Format::Q4K => multiply_format::<L, Q4K>(places, matrix, panels, input, out),
-            Format::Q6K => multiply_format::<L, Q6K>(places, matrix, panels, input, out),
-            Format::F32 | Format::F16 | Format::Bf16 | Format::Bf16z => panic!("floats lie in rows"),
-        }
-    }
-}
-
-/// # Safety
-/// As of `multiply`; `N` is the matrix's format.
-#[inline(always)]
-unsafe fn multiply_format<L: Lanes, N: Numbers>(
+pub unsafe fn multiply<L: Lanes, N: Numbers>(
     places: usize,
     matrix: &Matrix,
     panels: Range<usize>,
@@ -65,7 +43,7 @@ unsafe fn multiply_format<L: Lanes, N: Numbers>(
 ) {
     let walk = Walk::<N> {
         panels: matrix.panels(),
-        stretches: matrix.inputs.div_ceil(matrix.format.stretch()),
+        stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP),
         numbers: PhantomData,
     };
     // SAFETY: the caller's promises.

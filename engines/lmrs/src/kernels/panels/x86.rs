@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::input::{Block, Input, InputPart};
+use super::numbers::Numbers;
 use super::{avx2, avx512, portable};
 use crate::kernels::outputs::Outputs;
 use crate::kernels::{Instructions, Level};
@@ -26,14 +27,21 @@ pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     }
 }
 
-pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+/// `N` is the matrix's format, and `walk::check` has passed.
+pub fn multiply<N: Numbers>(
+    level: Level,
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
     // SAFETY: as above; `walk::check` has passed.
     unsafe {
         match level.instructions() {
-            Instructions::Portable => portable::multiply(matrix, panels, input, out),
-            Instructions::Avx2 => avx2::multiply(matrix, panels, input, out),
-            Instructions::Avx512 => avx512::multiply(PLACES, matrix, panels, input, out),
-            Instructions::Amx => avx512::multiply(PLACES_AMX, matrix, panels, input, out),
+            Instructions::Portable => portable::multiply::<N>(matrix, panels, input, out),
+            Instructions::Avx2 => avx2::multiply::<N>(matrix, panels, input, out),
+            Instructions::Avx512 => avx512::multiply::<N>(PLACES, matrix, panels, input, out),
+            Instructions::Amx => avx512::multiply::<N>(PLACES_AMX, matrix, panels, input, out),
         }
     }
 }

@@ -2,10 +2,12 @@
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::apart::{Apart, Numbers};
+use super::dots;
+use super::lanes::Float;
 use super::neon::Four;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
-use super::{Activations, Source, dots};
+use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
@@ -23,8 +25,16 @@ pub fn pack(level: Level, _: &Rows, _: usize, _: &mut [Line]) {
     unreachable!("{level} has no tiles");
 }
 
-pub fn tile(level: Level, _: &Source, _: &Packed, _: &mut Outputs) {
+pub fn tile(level: Level, _: &Floats, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
+}
+
+pub fn tile_panels<N: PanelNumbers>(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
+    unreachable!("{level} has no tiles");
+}
+
+pub fn dot_pairs(level: Level, _: &Floats, _: &[u16], _: &mut [Outputs]) {
+    unreachable!("{level} has no products of pairs");
 }
 
 pub fn fused(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
@@ -56,19 +66,18 @@ pub fn reads_apart(_: Level) -> bool {
     false
 }
 
-pub fn dot(level: Level, floats: &Floats, x: Activations, outs: &mut [Outputs]) {
-    let Activations::F32(x) = x else { unreachable!("{level} has no products of pairs") };
+pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: whoever holds a level is on a machine that has it.
     unsafe {
         match level.instructions() {
-            Instructions::Portable => dots::dot::<Plain>(floats, x, outs),
-            Instructions::Neon => dot_neon(floats, x, outs),
+            Instructions::Portable => dots::by_groups::<Plain, F>(floats, x, outs),
+            Instructions::Neon => dot_neon::<F>(floats, x, outs),
         }
     }
 }
 
 #[target_feature(enable = "neon")]
-unsafe fn dot_neon(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_neon<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise.
-    unsafe { dots::dot::<Four>(floats, x, outs) }
+    unsafe { dots::by_groups::<Four, F>(floats, x, outs) }
 }

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use super::lanes::{Bf16, F16, F32, Lanes, Number, Weight, Wide};
+use super::lanes::{Lanes, Number, Weight};
 use super::{DECODE_TOKENS, FROM_MEMORY};
 use crate::kernels::Outputs;
-use crate::matrix::{Floats, Format};
+use crate::matrix::Floats;
 
 /// Of many tokens so many pass over some rows before the next.
 const GROUP: usize = 6;
@@ -20,22 +20,7 @@ const LINE: usize = 64;
 
 /// # Safety
 ///
-/// The machine has the level of `L`; all else is what `rows::dot` asserts.
-#[inline(always)]
-pub unsafe fn dot<L: Wide>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match floats.format {
-            Format::F32 => by_groups::<L, F32>(floats, x, outs),
-            Format::F16 => by_groups::<L, F16>(floats, x, outs),
-            _ => by_groups::<L, Bf16>(floats, x, outs),
-        }
-    }
-}
-
-/// # Safety
-///
-/// As of `dot`, for rows of `W`.
+/// The machine has the level of `L`; the rows are of `W`; all else is what `rows::dot` asserts.
 #[inline(always)]
 pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();

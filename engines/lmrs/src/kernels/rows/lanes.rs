@@ -1,8 +1,6 @@
 //! Some numbers side by side: what a level is, to a product written over it.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
-use crate::kernels::half;
-
 /// A register of sums in f32, side by side, and of the numbers whose products are added to them.
 ///
 /// Each method is one or two instructions of its level, inlined into a function that has the level's features. They take
@@ -74,48 +72,30 @@ pub trait Weight<L> {
     fn widen(bytes: &[u8]) -> f32;
 }
 
-pub struct F32;
-pub struct F16;
-pub struct Bf16;
+/// Floats of a format that lies in rows. Each is in `crate::formats`.
+pub trait Float {
+    const BYTES: usize;
 
-impl<L: Wide> Weight<L> for F32 {
-    const BYTES: usize = 4;
+    /// # Safety
+    ///
+    /// As of `Lanes`.
+    unsafe fn load<L: Wide>(bytes: *const u8) -> L;
 
-    #[inline(always)]
-    unsafe fn load(bytes: *const u8) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { L::load(bytes.cast()) }
-    }
-
-    fn widen(bytes: &[u8]) -> f32 {
-        f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-    }
+    /// Of the first number in it.
+    fn widen(bytes: &[u8]) -> f32;
 }
 
-impl<L: Wide> Weight<L> for F16 {
-    const BYTES: usize = 2;
+impl<L: Wide, F: Float> Weight<L> for F {
+    const BYTES: usize = F::BYTES;
 
     #[inline(always)]
     unsafe fn load(bytes: *const u8) -> L {
         // SAFETY: the caller's promise.
-        unsafe { L::from_f16(bytes) }
+        unsafe { F::load(bytes) }
     }
-
-    fn widen(bytes: &[u8]) -> f32 {
-        half::at(bytes, 0)
-    }
-}
-
-impl<L: Lanes> Weight<L> for Bf16 {
-    const BYTES: usize = 2;
 
     #[inline(always)]
-    unsafe fn load(bytes: *const u8) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { L::from_bf16(bytes) }
-    }
-
     fn widen(bytes: &[u8]) -> f32 {
-        u16::from_le_bytes([bytes[0], bytes[1]]).widen()
+        F::widen(bytes)
     }
 }

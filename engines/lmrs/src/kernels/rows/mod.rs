@@ -17,7 +17,7 @@
 mod aligned;
 mod apart;
 mod dots;
-mod lanes;
+pub(crate) mod lanes;
 mod packed;
 mod portable;
 #[cfg(test)]
@@ -50,17 +50,21 @@ mod machine;
 mod machine;
 
 use apart::Numbers;
-use packed::Line;
+use lanes::Float;
 
+use super::panels::Numbers as PanelNumbers;
 use super::{Level, Outputs};
-use crate::matrix::{Floats, Format, Matrix, PANEL};
+use crate::formats::Format;
+use crate::matrix::{Matrix, PANEL};
 use crate::rows::Rows;
 
 pub use aligned::Aligned;
 pub use apart::Apart;
 #[cfg(target_arch = "x86_64")]
 pub use machine::tiles_are_right;
-pub use packed::{Packed, TOKENS};
+pub use packed::{Line, Packed, TOKENS};
+#[cfg(all(test, target_arch = "x86_64"))]
+pub use tiles::amx::tests::modelled_panels;
 
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
 pub const DECODE_TOKENS: usize = 8;
@@ -81,10 +85,76 @@ const FROM_MEMORY: usize = 4 << 20;
 /// each row, so that several rows are to share them. (Measured: `MEASURED.md`.)
 const STAYING_BYTES: usize = 12 << 10;
 
+/// The kernels of a format whose matrices lie in rows. This module alone calls them, and asserts before what they rely on.
+pub struct RowKernels {
+    /// Of a number as kernels multiply it.
+    pub number_bytes: usize,
+    /// A few tokens in f32.
+    dot: fn(Level, &Matrix, &[f32], &mut [Outputs]),
+    /// Where a level multiplies pairs of bf16, of rows that are such numbers.
+    pairs: Option<Pairs>,
+}
+
+#[derive(Clone, Copy)]
+struct Pairs {
+    /// Tokens that `dot` takes at most: more of them pass over rows that stay near.
+    few: usize,
+    dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
+    pass: fn(Level, &Matrix, &Apart, &mut Outputs),
+}
+
+impl RowKernels {
+    /// Of bf16 in fewer bits.
+    pub const ZIPPED: Self = Self {
+        number_bytes: 2,
+        dot: unzipped::dot,
+        pairs: Some(Pairs {
+            few: FUSED,
+            dot: |level, matrix, x, outs| machine::fused(level, matrix, x, &mut outs[0]),
+            pass: unzipped::pass,
+        }),
+    };
+
+    /// Of numbers that are widened to f32.
+    pub(crate) const fn of<F: Float>() -> Self {
+        Self {
+            number_bytes: F::BYTES,
+            dot: |level, matrix, x, outs| machine::dot::<F>(level, &matrix.floats(), x, outs),
+            pairs: None,
+        }
+    }
+
+    /// Those numbers being bf16, as pairs too.
+    pub(crate) const fn with_pairs(self) -> Self {
+        let pairs = Pairs {
+            few: SEVERAL - 1,
+            dot: |level, matrix, x, outs| machine::dot_pairs(level, &matrix.floats(), x, outs),
+            pass: |level, matrix, x, out| machine::pass(level, &matrix.floats(), x, out),
+        };
+        Self { pairs: Some(pairs), ..self }
+    }
+}
+
+/// How a format fills tiles, which this module alone calls, too.
+#[derive(Clone, Copy)]
+pub struct Tile(fn(Level, &Matrix, &Packed, &mut Outputs));
+
+impl Tile {
+    /// Of rows of bf16 as files have them.
+    pub const OF_ROWS: Self =
+        Self(|level, matrix, packed, out| machine::tile(level, &matrix.floats(), packed, out));
+    pub const OF_ZIPPED_ROWS: Self = Self(unzipped::tile);
+
+    /// Widened to rows of bf16, a block at a time.
+    pub(crate) const fn of_panels<N: PanelNumbers>() -> Self {
+        Self(machine::tile_panels::<N>)
+    }
+}
+
 /// How many far-apart places are read at once. Several rows at once share what is read of the tokens; but a single token's
 /// rows are read from memory, which on most processors gives most to who walks on. (Measured: `MEASURED.md`.)
 pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
-    if matrix.format == Format::Bf16z {
+    if matrix.format.packed_rows().is_some() {
         return 1;
     }
     let number_bytes = if takes_bf16(level, matrix.format) { 2 } else { 4 };
@@ -110,15 +180,12 @@ impl Activations<'_> {
 }
 
 /// Whether they are to be bf16, beside weights of this format: where a level multiplies pairs of them.
-pub fn takes_bf16(level: Level, format: Format) -> bool {
-    matches!(format, Format::Bf16 | Format::Bf16z) && has_pairs(level)
+pub fn takes_bf16(level: Level, format: &Format) -> bool {
+    pairs(format).is_some() && has_pairs(level)
 }
 
-/// What tiles are filled from.
-#[derive(Debug)]
-enum Source<'a> {
-    Floats(Floats<'a>),
-    Panels(&'a Matrix),
+fn pairs(format: &Format) -> Option<Pairs> {
+    format.rows()?.pairs
 }
 
 /// To the nearest number in bf16, ties to even.
@@ -142,26 +209,24 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));
     assert!(outs.iter().all(|out| out.outputs().end <= matrix.outputs), "outputs of the matrix");
-    match matrix.format {
-        Format::Bf16z => match x {
-            Activations::Bf16(x) => machine::fused(level, matrix, x, &mut outs[0]),
-            Activations::F32(_) => unzipped::dot(level, matrix, x, &mut outs[0]),
-        },
-        _ => machine::dot(level, &matrix.floats(), x, outs),
+    let kernels = matrix.format.rows().expect("a matrix in rows");
+    match (x, kernels.pairs) {
+        (Activations::F32(x), _) => (kernels.dot)(level, matrix, x, outs),
+        (Activations::Bf16(x), Some(pairs)) => (pairs.dot)(level, matrix, x, outs),
+        (Activations::Bf16(_), None) => unreachable!("activations as the level wants them"),
     }
 }
 
 /// Whether so many tokens go through tiles, because that is the faster way to their product with such weights. Both operands are
 /// rounded to bf16 then: each product is off by at most 2^-8 of itself, beside panels 2^-7, and the sums are f32.
-pub fn takes_tiles(level: Level, format: Format, tokens: usize) -> bool {
-    let floats = matches!(format, Format::F32 | Format::F16);
-    !floats && tokens > DECODE_TOKENS && machine::takes_tiles(level)
+pub fn takes_tiles(level: Level, format: &Format, tokens: usize) -> bool {
+    format.tile.is_some() && tokens > DECODE_TOKENS && machine::takes_tiles(level)
 }
 
 /// Whether so many tokens pass over rows of such weights that stay near, which gives the bits that `dot` gives, sooner.
-pub fn takes_near(level: Level, format: Format, tokens: usize) -> bool {
-    let few = if format == Format::Bf16z { FUSED } else { SEVERAL - 1 };
-    takes_bf16(level, format) && tokens > few && !takes_tiles(level, format, tokens)
+pub fn takes_near(level: Level, format: &Format, tokens: usize) -> bool {
+    let several = pairs(format).is_some_and(|pairs| tokens > pairs.few);
+    several && has_pairs(level) && !takes_tiles(level, format, tokens)
 }
 
 /// Of one token what `pass` wants, to the nearest number in bf16, ties to even.
@@ -173,13 +238,11 @@ pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
 
 /// `x` has all tokens of `out`. Whoever goes on where its outputs end finds the next rows fetched.
 pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
-    assert!(takes_bf16(level, matrix.format), "weights and a level with products of pairs");
+    assert!(has_pairs(level), "{level} has no products of pairs");
+    let pairs = pairs(matrix.format).expect("weights with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(x.tokens() == out.tokens() && x.tokens() > FUSED && out.outputs().end <= matrix.outputs);
-    match matrix.format {
-        Format::Bf16z => unzipped::pass(level, matrix, x, out),
-        _ => machine::pass(level, &matrix.floats(), x, out),
-    }
+    (pairs.pass)(level, matrix, x, out);
 }
 
 /// Whether a level multiplies pairs of bf16: `pack` and `tile` are for such levels alone.
@@ -197,15 +260,11 @@ pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [Line]) {
 /// `packed` has all tokens of `out`.
 pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    assert!(!matches!(matrix.format, Format::F32 | Format::F16), "weights that bf16 holds");
+    let Tile(tile) = matrix.format.tile.expect("weights that bf16 holds");
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
     if matrix.format.is_panels() {
         assert!(out.outputs().start.is_multiple_of(PANEL), "the first output of a panel");
     }
-    match matrix.format {
-        Format::Bf16z => unzipped::tile(level, matrix, packed, out),
-        format if format.is_panels() => machine::tile(level, &Source::Panels(matrix), packed, out),
-        _ => machine::tile(level, &Source::Floats(matrix.floats()), packed, out),
-    }
+    tile(level, matrix, packed, out);
 }

@@ -2,9 +2,11 @@
 #![expect(unsafe_code, reason = "the portable level, too, reads weights at any address")]
 
 use super::apart::{Apart, Numbers};
+use super::dots;
+use super::lanes::Float;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
-use super::{Activations, Source, dots};
+use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
@@ -21,8 +23,16 @@ pub fn pack(level: Level, _: &Rows, _: usize, _: &mut [Line]) {
     unreachable!("{level} has no tiles");
 }
 
-pub fn tile(level: Level, _: &Source, _: &Packed, _: &mut Outputs) {
+pub fn tile(level: Level, _: &Floats, _: &Packed, _: &mut Outputs) {
     unreachable!("{level} has no tiles");
+}
+
+pub fn tile_panels<N: PanelNumbers>(level: Level, _: &Matrix, _: &Packed, _: &mut Outputs) {
+    unreachable!("{level} has no tiles");
+}
+
+pub fn dot_pairs(level: Level, _: &Floats, _: &[u16], _: &mut [Outputs]) {
+    unreachable!("{level} has no products of pairs");
 }
 
 pub fn fused(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
@@ -54,8 +64,7 @@ pub fn reads_apart(_: Level) -> bool {
     false
 }
 
-pub fn dot(level: Level, floats: &Floats, x: Activations, outs: &mut [Outputs]) {
-    let Activations::F32(x) = x else { unreachable!("{level} has no products of pairs") };
+pub fn dot<F: Float>(_: Level, floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: every machine has the portable level.
-    unsafe { dots::dot::<Plain>(floats, x, outs) }
+    unsafe { dots::by_groups::<Plain, F>(floats, x, outs) }
 }

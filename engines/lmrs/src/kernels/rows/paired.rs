@@ -4,7 +4,8 @@
 use std::arch::x86_64::*;
 
 use super::apart::{NUMBERS, Numbers};
-use super::lanes::Lanes;
+use super::lanes::{Float, Lanes, Weight};
+use crate::formats::floats::InBf16;
 
 /// 32 numbers, or 16 sums.
 #[derive(Clone, Copy)]
@@ -72,6 +73,21 @@ impl Lanes for Paired {
     fn fetch(at: *const u8) {
         // SAFETY: nothing is read, and every x86-64 has the instruction.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+}
+
+impl Weight<Paired> for InBf16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load(bytes: *const u8) -> Paired {
+        // SAFETY: the caller's promise.
+        unsafe { Paired::from_bf16(bytes) }
+    }
+
+    #[inline(always)]
+    fn widen(bytes: &[u8]) -> f32 {
+        <Self as Float>::widen(bytes)
     }
 }
 

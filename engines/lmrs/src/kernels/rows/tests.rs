@@ -4,15 +4,16 @@
 pub mod panels;
 mod zipped;
 
+use crate::formats::{BF16, F16, F32, Format};
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;
-use crate::matrix::{Format, Matrix};
+use crate::matrix::Matrix;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
 use crate::rows::Rows;
 
-const FORMATS: [Format; 3] = [Format::F32, Format::F16, Format::Bf16];
+const FORMATS: [&Format; 3] = [&F32, &F16, &BF16];
 
 impl Chance {
     pub fn rows(&mut self, tokens: usize, width: usize) -> Rows {
@@ -22,26 +23,18 @@ impl Chance {
     }
 
     /// At an address that nothing promises, as in a file.
-    pub fn matrix(&mut self, format: Format, outputs: usize, inputs: usize) -> Matrix {
+    pub fn matrix(&mut self, format: &'static Format, outputs: usize, inputs: usize) -> Matrix {
         let numbers: Vec<f32> = (0..outputs * inputs).map(|_| self.number()).collect();
-        let bytes = Matrix::bytes_for(format, outputs, inputs);
+        let bytes = format.bytes(outputs, inputs);
         let mut region = NewRegion::new(bytes + 2).unwrap();
-        model_files::blocks::narrow(dtype(format), &numbers, &mut region.bytes_mut()[2..]).unwrap();
+        model_files::blocks::narrow(format.dtype, &numbers, &mut region.bytes_mut()[2..]).unwrap();
         Matrix::new(format, outputs, inputs, region.finish().part(2..2 + bytes))
-    }
-}
-
-fn dtype(format: Format) -> model_files::Dtype {
-    match format {
-        Format::F32 => model_files::Dtype::F32,
-        Format::F16 => model_files::Dtype::F16,
-        _ => model_files::Dtype::BF16,
     }
 }
 
 fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; matrix.inputs];
-    model_files::blocks::widen(dtype(matrix.format), matrix.rows(output..output + 1), &mut numbers).unwrap();
+    model_files::blocks::widen(matrix.format.dtype, matrix.rows(output..output + 1), &mut numbers).unwrap();
     numbers
 }
 
@@ -141,7 +134,7 @@ fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
     let mut chance = Chance::new(8);
     let (outputs, inputs) = (2051, 1059);
     let x = chance.rows(8, inputs);
-    let matrix = chance.matrix(Format::Bf16, outputs, inputs);
+    let matrix = chance.matrix(&BF16, outputs, inputs);
     for level in Level::here() {
         let together = multiply(level, 2, &x, &matrix);
         for token in [0, 7] {
@@ -159,11 +152,10 @@ fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
 fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
     let mut chance = Chance::new(10);
     for (outputs, inputs) in [(70, 4099), (203, 2080), (9, 6200), (64, 64)] {
-        let (x, matrix) = (chance.rows(31, inputs), chance.matrix(Format::Bf16, outputs, inputs));
+        let (x, matrix) = (chance.rows(31, inputs), chance.matrix(&BF16, outputs, inputs));
         for level in Level::here() {
-            for tokens in [5, 6, 7, 13, 31]
-                .into_iter()
-                .filter(|tokens| !super::takes_tiles(level, Format::Bf16, *tokens))
+            for tokens in
+                [5, 6, 7, 13, 31].into_iter().filter(|tokens| !super::takes_tiles(level, &BF16, *tokens))
             {
                 let mut some = Rows::new(tokens, inputs);
                 some.all_mut().copy_from_slice(&x.all()[..tokens * inputs]);
@@ -189,7 +181,7 @@ fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
 fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
     let mut chance = Chance::new(9);
     for tokens in [1, 4, 8, 40] {
-        let (mut x, matrix) = (chance.rows(tokens, 187), chance.matrix(Format::Bf16, 45, 187));
+        let (mut x, matrix) = (chance.rows(tokens, 187), chance.matrix(&BF16, 45, 187));
         x.all_mut().iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & 0xffff_0000));
         for level in Level::here() {
             let out = multiply(level, 2, &x, &matrix);
@@ -202,7 +194,7 @@ fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
 fn threads_change_nothing() {
     let mut chance = Chance::new(4);
     for tokens in [1, 3, 40] {
-        let (matrix, x) = (chance.matrix(Format::Bf16, 700, 96), chance.rows(tokens, 96));
+        let (matrix, x) = (chance.matrix(&BF16, 700, 96), chance.rows(tokens, 96));
         for level in Level::here() {
             let alone = multiply(level, 1, &x, &matrix);
             for threads in [2, 5, 8] {
@@ -217,7 +209,7 @@ fn several_products_of_one_input_are_those_of_each() {
     let mut chance = Chance::new(5);
     for tokens in [1, 20] {
         let x = chance.rows(tokens, 64);
-        let matrices = [(Format::Bf16, 1200), (Format::F32, 3), (Format::F16, 600)]
+        let matrices = [(&BF16, 1200), (&F32, 3), (&F16, 600)]
             .map(|(format, outputs)| chance.matrix(format, outputs, 64));
         for level in Level::here() {
             let mut outs = [const { None }; 3].map(|_: Option<()>| Rows::default());
@@ -236,14 +228,14 @@ fn the_largest_output_is_the_one_that_a_search_finds_the_lowest_of_equals() {
     for turn in 0..40 {
         let (outputs, inputs) = (1 + chance.below(2000), 1 + chance.below(90));
         // Few different weights, so that there are equals.
-        let mut matrix = chance.matrix(Format::Bf16, outputs, inputs);
+        let mut matrix = chance.matrix(&BF16, outputs, inputs);
         if turn % 2 == 0 {
             let mut region = NewRegion::new(outputs * inputs * 2).unwrap();
             for row in region.bytes_mut().chunks_mut(inputs * 2) {
                 let weight = [0x3f80_u16, 0x4000, 0xbf80][chance.below(3)];
                 row.chunks_mut(2).for_each(|number| number.copy_from_slice(&weight.to_le_bytes()));
             }
-            matrix = Matrix::new(Format::Bf16, outputs, inputs, region.finish());
+            matrix = Matrix::new(&BF16, outputs, inputs, region.finish());
         }
         let x = chance.rows(1, inputs);
         for level in Level::here() {

@@ -7,10 +7,12 @@ use std::ops::Range;
 
 use super::apart::Apart;
 use super::packed::Packed;
-use super::{Activations, Aligned, Source, machine};
+use super::{Aligned, machine};
+use crate::formats::BF16;
+use crate::formats::floats::InBf16;
 use crate::kernels::zipped::{BLOCK, TOGETHER};
 use crate::kernels::{Level, Outputs, zipped};
-use crate::matrix::{Floats, Format, Matrix};
+use crate::matrix::{Floats, Matrix};
 
 /// Of rows that one token meets once: half of a first cache, where those that stand together are no more.
 const ONCE_BYTES: usize = 16 << 10;
@@ -26,23 +28,24 @@ thread_local! {
     static UNPACKED: RefCell<Aligned> = RefCell::default();
 }
 
-pub fn dot(level: Level, matrix: &Matrix, x: Activations, out: &mut Outputs) {
+pub fn dot(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
+    let out = &mut outs[0];
     let once = out.tokens() == 1;
     by_blocks(level, matrix, out, if once { ONCE_BYTES } else { AGAIN_BYTES }, |floats, out| {
         // Several rows share what is read of a token.
         let (rows, at_once) = (out.outputs().len(), machine::rows(level));
         let stretch = rows.div_ceil(at_once);
         match at_once {
-            _ if once && rows < at_once => machine::dot(level, &floats, x, &mut [out]),
+            _ if once && rows < at_once => machine::dot::<InBf16>(level, &floats, x, &mut [out]),
             2 => {
                 let (first, second) = cut(out, stretch);
-                machine::dot(level, &floats, x, &mut [first, second]);
+                machine::dot::<InBf16>(level, &floats, x, &mut [first, second]);
             }
             _ => {
                 let (first, rest) = cut(out, stretch);
                 let (second, rest) = cut(rest, stretch);
                 let (third, fourth) = cut(rest, stretch);
-                machine::dot(level, &floats, x, &mut [first, second, third, fourth]);
+                machine::dot::<InBf16>(level, &floats, x, &mut [first, second, third, fourth]);
             }
         }
     });
@@ -65,7 +68,7 @@ pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
 
 pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     by_blocks(level, matrix, out, AGAIN_BYTES, |floats, mut out| {
-        machine::tile(level, &Source::Floats(floats), packed, &mut out);
+        machine::tile(level, &floats, packed, &mut out);
     });
 }
 
@@ -94,7 +97,7 @@ fn by_blocks(
             let own = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");
             block.unpack(level, rows, own);
         }
-        multiply(Floats::new(Format::Bf16, inputs, some.clone(), bytes(unpacked.all())), out.part(some));
+        multiply(Floats::new(&BF16, inputs, some.clone(), bytes(unpacked.all())), out.part(some));
     }
     UNPACKED.set(unpacked);
 }

@@ -4,13 +4,16 @@
 use super::apart::{Apart, Numbers};
 use super::avx2::Eight;
 use super::avx512::Sixteen;
-use super::lanes::Bf16;
+use super::lanes::Float;
 use super::packed::{Line, Packed};
 use super::paired::{self, Paired};
 use super::portable::Plain;
 use super::tiles::amx::Squares;
 use super::tiles::pairs::Pairs;
-use super::{Activations, Source, dots, fused, near, tiles};
+use super::tiles::widened::Widened;
+use super::{dots, fused, near, tiles};
+use crate::formats::floats::InBf16;
+use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Floats, Matrix};
 use crate::rows::Rows;
@@ -43,17 +46,20 @@ pub fn reads_apart(level: Level) -> bool {
     level.instructions() == Instructions::Amx
 }
 
-pub fn dot(level: Level, floats: &Floats, x: Activations, outs: &mut [Outputs]) {
-    // SAFETY: whoever holds a level is on a machine that has it; and activations are bf16 where it has pairs, which the caller
-    // has asserted.
+pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
+    // SAFETY: whoever holds a level is on a machine that has it.
     unsafe {
-        match (x, level.instructions()) {
-            (Activations::Bf16(x), _) => dot_bf16(floats, x, outs),
-            (Activations::F32(x), Instructions::Portable) => dots::dot::<Plain>(floats, x, outs),
-            (Activations::F32(x), Instructions::Avx2) => dot_avx2(floats, x, outs),
-            (Activations::F32(x), Instructions::Avx512 | Instructions::Amx) => dot_avx512(floats, x, outs),
+        match level.instructions() {
+            Instructions::Portable => dots::by_groups::<Plain, F>(floats, x, outs),
+            Instructions::Avx2 => dot_avx2::<F>(floats, x, outs),
+            Instructions::Avx512 | Instructions::Amx => dot_avx512::<F>(floats, x, outs),
         }
     }
+}
+
+pub fn dot_pairs(_: Level, floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
+    // SAFETY: whoever has activations in bf16 has asked for the features of pairs.
+    unsafe { dot_bf16(floats, x, outs) }
 }
 
 pub fn fused(_: Level, matrix: &Matrix, x: &[u16], out: &mut Outputs) {
@@ -86,7 +92,16 @@ pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
     unsafe { pack_bf16(x, first, lines) }
 }
 
-pub fn tile(level: Level, source: &Source, packed: &Packed, out: &mut Outputs) {
+pub fn tile(level: Level, floats: &Floats, packed: &Packed, out: &mut Outputs) {
+    tile_from(level, floats, packed, out);
+}
+
+/// `N` is the matrix's format.
+pub fn tile_panels<N: PanelNumbers>(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    tile_from(level, &Widened::<N>::new(matrix), packed, out);
+}
+
+fn tile_from(level: Level, source: &impl tiles::Source, packed: &Packed, out: &mut Outputs) {
     // SAFETY: as above; the same for tiles of AMX.
     unsafe {
         match level.instructions() {
@@ -97,21 +112,21 @@ pub fn tile(level: Level, source: &Source, packed: &Packed, out: &mut Outputs) {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dot_avx2(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_avx2<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller's promise; so below.
-    unsafe { dots::dot::<Eight>(floats, x, outs) }
+    unsafe { dots::by_groups::<Eight, F>(floats, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn dot_avx512(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
+unsafe fn dot_avx512<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: as above.
-    unsafe { dots::dot::<Sixteen>(floats, x, outs) }
+    unsafe { dots::by_groups::<Sixteen, F>(floats, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 unsafe fn dot_bf16(floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
     // SAFETY: as above.
-    unsafe { dots::by_groups::<Paired, Bf16>(floats, x, outs) }
+    unsafe { dots::by_groups::<Paired, InBf16>(floats, x, outs) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
@@ -151,13 +166,13 @@ unsafe fn pack_bf16(x: &Rows, first: usize, lines: &mut [Line]) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn tile_bf16(source: &Source, packed: &Packed, out: &mut Outputs) {
+unsafe fn tile_bf16(source: &impl tiles::Source, packed: &Packed, out: &mut Outputs) {
     // SAFETY: as above.
-    unsafe { tiles::multiply::<Pairs>(source, packed, out) }
+    unsafe { tiles::multiply::<Pairs, _>(source, packed, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn tile_amx(source: &Source, packed: &Packed, out: &mut Outputs) {
+unsafe fn tile_amx(source: &impl tiles::Source, packed: &Packed, out: &mut Outputs) {
     // SAFETY: as above.
-    unsafe { tiles::multiply::<Squares>(source, packed, out) }
+    unsafe { tiles::multiply::<Squares, _>(source, packed, out) }
 }

@@ -41,7 +41,7 @@ use std::ops::Range;
 use block::Place;
 
 pub use block::{Block, Group};
-pub use pack::{Unfit, pack};
+pub use pack::pack;
 
 /// Rows that stand together.
 pub const TOGETHER: usize = 4;

@@ -3,13 +3,10 @@
 use super::{
     ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, TOGETHER, part_bytes, parts, row_bytes, takes,
 };
-
-/// A row has too many numbers of too many sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unfit;
+use crate::formats::Unfit;
 
 /// The rows of a block, of so many numbers each, in bf16 as files have them, into the `row_bytes` of all of them. Panics where
-/// either has not its size.
+/// either has not its size. A row may have too many numbers of too many sizes.
 pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), Unfit> {
     let rows = block.len() / row_bytes(inputs).max(1);
     let fits = numbers.len() == rows * inputs * 2 && block.len() == rows * row_bytes(inputs);

@@ -1,6 +1,7 @@
 //! Every bit comes back, at every level.
 
 use super::*;
+use crate::formats::Unfit;
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;
 

@@ -73,7 +73,7 @@ pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
         let next = weights(&(rows.end..rows.end + block));
         (scratch.fetched, first) = (next.as_ptr().addr(), rows.end);
         // SAFETY: the caller's promise.
-        unsafe { pass(floats, x, rows, next, &mut scratch.sums, out) };
+        unsafe { Pass { floats, x, outputs: rows, next }.run(&mut scratch.sums, out) };
     }
     SCRATCH.set(scratch);
 }
@@ -87,47 +87,51 @@ pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
 pub unsafe fn multiply_near(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     // SAFETY: the caller's promise.
-    unsafe { pass(floats, x, out.outputs(), next, &mut scratch.sums, out) };
+    unsafe { Pass { floats, x, outputs: out.outputs(), next }.run(&mut scratch.sums, out) };
     SCRATCH.set(scratch);
 }
 
 /// All tokens over some rows, while the next ones are fetched.
-///
-/// # Safety
-///
-/// As of `multiply`; `outputs` are some of those of `out`.
-#[inline(always)]
-unsafe fn pass(
-    floats: &Floats,
-    x: &Apart,
+struct Pass<'a> {
+    floats: &'a Floats<'a>,
+    x: &'a Apart,
+    /// Some of those that are written.
     outputs: Range<usize>,
-    next: &[u8],
-    sums: &mut Vec<Sums>,
-    out: &mut Outputs,
-) {
-    let inputs = floats.inputs;
-    let quads = outputs.len().div_ceil(ROWS);
-    let groups = x.tokens().div_ceil(TOKENS);
-    let chunks = inputs.div_ceil(INPUTS).max(1);
-    // Where nothing is to be kept, many places would leave less of the first cache to the tokens.
-    let apart = usize::from(chunks > 1);
-    // SAFETY: the caller's promise.
-    sums.resize((quads * apart).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
-    let chunk = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
-    let mut ahead = Ahead::of(next, groups * chunks * quads);
-    for group in 0..groups {
-        // In equal shares.
-        let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
-        for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
-            let part = Part { floats, x, tokens: tokens.clone(), inputs: begin..inputs.min(begin + chunk) };
-            for quad in 0..quads {
-                let four = outputs.start + quad * ROWS..outputs.end;
-                let sums = &mut sums[quad * apart];
-                // SAFETY: the caller's promise; there are such outputs, inputs and tokens, `TOKENS` at most.
-                unsafe {
-                    part.add(four.clone(), &mut ahead, sums);
-                    if part.inputs.end == inputs {
-                        part.store(four, sums, out);
+    next: &'a [u8],
+}
+
+impl Pass<'_> {
+    /// # Safety
+    ///
+    /// As of `multiply`; `out` has the outputs.
+    #[inline(always)]
+    unsafe fn run(self, sums: &mut Vec<Sums>, out: &mut Outputs) {
+        let Self { floats, x, outputs, next } = self;
+        let inputs = floats.inputs;
+        let quads = outputs.len().div_ceil(ROWS);
+        let groups = x.tokens().div_ceil(TOKENS);
+        let chunks = inputs.div_ceil(INPUTS).max(1);
+        // Where nothing is to be kept, many places would leave less of the first cache to the tokens.
+        let apart = usize::from(chunks > 1);
+        // SAFETY: the caller's promise.
+        sums.resize((quads * apart).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
+        let chunk = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
+        let mut ahead = Ahead::of(next, groups * chunks * quads);
+        for group in 0..groups {
+            // In equal shares.
+            let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
+            for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
+                let inputs = begin..inputs.min(begin + chunk);
+                let part = Part { floats, x, tokens: tokens.clone(), inputs };
+                for quad in 0..quads {
+                    let four = outputs.start + quad * ROWS..outputs.end;
+                    let sums = &mut sums[quad * apart];
+                    // SAFETY: the caller's promise; there are such outputs, inputs and tokens, `TOKENS` at most.
+                    unsafe {
+                        part.add(four.clone(), &mut ahead, sums);
+                        if part.inputs.end == floats.inputs {
+                            part.store(four, sums, out);
+                        }
                     }
                 }
             }

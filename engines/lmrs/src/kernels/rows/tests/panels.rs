@@ -1,14 +1,16 @@
 //! Panels widened to pairs, against sums in f64 of what model-files says that the weights are.
 #![expect(unsafe_code, reason = "columns of the same rows, one range after the other")]
 
-use model_files::{Dtype, blocks};
+use model_files::blocks;
 
 use super::super::tiles::bf16_from_f32;
 use super::super::{self as rows, DECODE_TOKENS, Packed, TOKENS};
+use crate::formats::Format;
+use crate::formats::q4_k::Q4_K;
 use crate::kernels::chance::Chance;
-use crate::kernels::panels::tests::{FORMATS, activations, matrix, row};
+use crate::kernels::panels::tests::{activations, formats, matrix, row};
 use crate::kernels::{Level, Outputs};
-use crate::matrix::{Format, Matrix};
+use crate::matrix::Matrix;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
@@ -25,15 +27,15 @@ pub struct Case {
 
 impl Case {
     pub fn new(
-        (format, dtype): (Format, Dtype),
+        format: &'static Format,
         (outputs, inputs): (usize, usize),
         tokens: usize,
         chance: &mut Chance,
     ) -> Self {
-        let rows: Vec<_> = (0..outputs).map(|_| row(dtype, inputs, chance)).collect();
+        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, chance)).collect();
         let weights = rows.iter().map(|row| {
             let mut weights = vec![0.0; inputs];
-            blocks::widen(dtype, row, &mut weights).unwrap();
+            blocks::widen(format.dtype, row, &mut weights).unwrap();
             weights
         });
         let weights = weights.collect();
@@ -89,15 +91,15 @@ impl Case {
 /// Every format, with odd outputs, inputs that end amid a group where the format allows it, and one that is cut into blocks.
 pub fn cases(mut check: impl FnMut(Case)) {
     let mut chance = Chance::new(21);
-    for kind in FORMATS {
-        let (block, _) = kind.1.block();
+    for format in formats() {
+        let (block, _) = format.dtype.block();
         for outputs in [1, 15, 16, 33, 97, 131] {
             let inputs = block * (1 + chance.below(1024 / block));
             let tokens = DECODE_TOKENS + 1 + chance.below(62);
-            check(Case::new(kind, (outputs, inputs), tokens, &mut chance));
+            check(Case::new(format, (outputs, inputs), tokens, &mut chance));
         }
         for (outputs, inputs, tokens) in [(37, 2048 + block, 9), (5, 4096 + 3 * block, 50), (49, block, 70)] {
-            check(Case::new(kind, (outputs, inputs), tokens, &mut chance));
+            check(Case::new(format, (outputs, inputs), tokens, &mut chance));
         }
     }
 }
@@ -119,8 +121,8 @@ fn widened_panels_give_the_products_of_their_weights_within_the_rounding_of_bf16
 #[test]
 fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
     let mut chance = Chance::new(24);
-    for kind in FORMATS {
-        let case = Case::new(kind, (301, 2304), 40, &mut chance);
+    for format in formats() {
+        let case = Case::new(format, (301, 2304), 40, &mut chance);
         for level in levels() {
             let whole = case.product(level);
             for chunk in [32, 96, 112] {
@@ -134,10 +136,10 @@ fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
 #[test]
 fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
     let mut chance = Chance::new(22);
-    for kind in FORMATS {
+    for format in formats() {
         for tokens in [9, 40] {
-            let case = Case::new(kind, (300, 512), tokens, &mut chance);
-            for level in levels().into_iter().filter(|level| rows::takes_tiles(*level, kind.0, tokens)) {
+            let case = Case::new(format, (300, 512), tokens, &mut chance);
+            for level in levels().into_iter().filter(|level| rows::takes_tiles(*level, format, tokens)) {
                 let alone = case.product(level);
                 for threads in [1, 3, 8] {
                     let mut out = Rows::default();
@@ -153,8 +155,8 @@ fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
 #[test]
 fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
     let mut chance = Chance::new(23);
-    for kind in FORMATS {
-        let mut case = Case::new(kind, (19, 256), 256, &mut chance);
+    for format in formats() {
+        let mut case = Case::new(format, (19, 256), 256, &mut chance);
         for token in 0..256 {
             case.x.row_mut(token).fill(0.0);
             case.x.row_mut(token)[token] = 1.0;
@@ -166,8 +168,8 @@ fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
                     let found = out.row(token)[output];
                     let nearest = f32::from_bits(u32::from(bf16_from_f32(*weight)) << 16);
                     // What Q4_K takes off may be rounded once or twice.
-                    let near = kind.0 == Format::Q4K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
-                    assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", kind.0);
+                    let near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
+                    assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", format);
                 }
             }
         }

@@ -1,10 +1,11 @@
 //! Zipped rows give the bits that the same rows give unzipped, whichever way their product is taken.
 
 use super::multiply;
+use crate::formats::{BF16, BF16Z};
 use crate::kernels::chance::Chance;
 use crate::kernels::rows::{self, Packed, TOKENS, has_pairs};
 use crate::kernels::{Level, Outputs, zipped};
-use crate::matrix::{Format, Matrix};
+use crate::matrix::Matrix;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
@@ -28,7 +29,7 @@ fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
         zipped::pack(inputs, rows, block).unwrap();
     }
     let [plain, packed] = [plain.finish(), packed.finish()];
-    [Matrix::new(Format::Bf16, outputs, inputs, plain), Matrix::new(Format::Bf16z, outputs, inputs, packed)]
+    [Matrix::new(&BF16, outputs, inputs, plain), Matrix::new(&BF16Z, outputs, inputs, packed)]
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn products_with_any_bytes_are_some_numbers() {
         for head in region.bytes_mut().chunks_mut(64).step_by(7) {
             head[16..].chunks_exact_mut(4).for_each(|place| place[1] = 0);
         }
-        let matrix = Matrix::new(Format::Bf16z, outputs, 256, region.finish());
+        let matrix = Matrix::new(&BF16Z, outputs, 256, region.finish());
         for (tokens, level) in
             [1, 2, 3, 9].into_iter().flat_map(|tokens| Level::here().into_iter().map(move |it| (tokens, it)))
         {

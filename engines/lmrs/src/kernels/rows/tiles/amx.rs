@@ -215,4 +215,4 @@ unsafe fn add_two(operands: &Operands) {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -18,7 +18,7 @@ mod pack;
 pub mod pairs;
 mod proof;
 mod tile;
-mod widened;
+pub mod widened;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -28,10 +28,9 @@ pub use pack::bf16_from_f32;
 pub use pack::pack;
 pub use proof::works;
 
-use super::Source;
 use super::packed::{Line, PAIR, Packed, TOKENS};
 use crate::kernels::Outputs;
-use crate::matrix::PANEL;
+use crate::matrix::Floats;
 use tile::{Part, Tile};
 
 /// Of the widened weights that are used for all tokens before the next: about half of a second cache.
@@ -59,14 +58,14 @@ thread_local! {
 ///
 /// The machine has the level of `T`; all else is what `rows::tile` asserts.
 #[inline(always)]
-pub unsafe fn multiply<T: Tile>(source: &Source, packed: &Packed, out: &mut Outputs) {
+pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let deep = steps.clamp(1, MOST_STEPS);
     // An odd number of lines, so that rows do not meet in the same sets of a cache.
     let row_lines = (deep / TOKENS) | 1;
     // Both are powers of two, so that these are whole tiles and whole panels.
-    let unit = if let Source::Panels(_) = source { T::OUTPUTS.max(PANEL) } else { T::OUTPUTS };
+    let unit = T::OUTPUTS.max(S::TOGETHER);
     let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / unit;
     let most = most.max(1) * unit;
     weights.resize(most * row_lines, Line([0; TOKENS]));
@@ -81,7 +80,7 @@ pub unsafe fn multiply<T: Tile>(source: &Source, packed: &Packed, out: &mut Outp
             let steps = begin..steps.min(begin + deep);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
             // SAFETY: as above.
-            unsafe { block.fill::<T>(source) };
+            unsafe { source.fill::<T>(&mut block) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
                 sums.fill(Line([0; TOKENS]));
@@ -99,8 +98,19 @@ pub unsafe fn multiply<T: Tile>(source: &Source, packed: &Packed, out: &mut Outp
     SCRATCH.set(Scratch { weights, sums });
 }
 
+/// What tiles are filled from.
+pub trait Source {
+    /// Rows that are read together.
+    const TOGETHER: usize;
+
+    /// # Safety
+    ///
+    /// The machine has the level of `T`.
+    unsafe fn fill<T: Tile>(&self, weights: &mut Weights);
+}
+
 /// Some steps of some rows of weights, as pairs.
-struct Weights<'a> {
+pub struct Weights<'a> {
     /// So many for each output.
     lines: &'a mut [Line],
     row_lines: usize,
@@ -108,29 +118,22 @@ struct Weights<'a> {
     steps: Range<usize>,
 }
 
-impl Weights<'_> {
-    /// # Safety
-    ///
-    /// The machine has the level of `T`.
+/// Rows of bf16.
+impl Source for Floats<'_> {
+    const TOGETHER: usize = 1;
+
     #[inline(always)]
-    unsafe fn fill<T: Tile>(&mut self, source: &Source) {
-        let Self { lines, row_lines, outputs, steps } = self;
-        let floats = match source {
-            Source::Panels(matrix) => {
-                let places = steps.start / TOKENS..steps.end / TOKENS;
-                let lines = &mut lines[..outputs.len().next_multiple_of(PANEL) * *row_lines];
-                // SAFETY: the caller's promise.
-                return unsafe { widened::widen::<T>(matrix, outputs.start, places, lines, *row_lines) };
-            }
-            Source::Floats(floats) => floats,
-        };
-        let inputs = steps.start * PAIR..floats.inputs.min(steps.end * PAIR);
-        let rows = floats.rows(outputs.clone()).chunks_exact((floats.inputs * BF16).max(1));
+    unsafe fn fill<T: Tile>(&self, weights: &mut Weights) {
+        let Weights { lines, row_lines, outputs, steps } = weights;
+        let inputs = steps.start * PAIR..self.inputs.min(steps.end * PAIR);
+        let rows = self.rows(outputs.clone()).chunks_exact((self.inputs * BF16).max(1));
         for (row, lines) in rows.zip(lines.chunks_exact_mut(*row_lines)) {
             copy(&row[inputs.start * BF16..inputs.end * BF16], numbers_of(lines, steps.len()));
         }
     }
+}
 
+impl Weights<'_> {
     /// To the sums of each output what these steps give it, for some groups of tokens.
     ///
     /// # Safety

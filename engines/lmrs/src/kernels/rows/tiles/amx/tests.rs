@@ -1,12 +1,15 @@
 //! Tiles without the instruction: a model of it, over the same operands.
 
 use super::super::super::packed::Packed;
-use super::super::super::{Source, tests};
-use super::super::{multiply, pack};
+use super::super::super::tests;
+use super::super::widened::Widened;
+use super::super::{Source, multiply, pack};
 use super::*;
+use crate::formats::BF16;
 use crate::kernels::Outputs;
 use crate::kernels::chance::Chance;
-use crate::matrix::{Format, Matrix};
+use crate::kernels::panels::Numbers;
+use crate::matrix::Matrix;
 use crate::rows::Rows;
 
 /// `tdpbf16ps` and the loads and stores around it, as Intel's manual has them, over the same operands.
@@ -60,8 +63,8 @@ unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
 fn operands_are_laid_out_as_the_instruction_reads_them() {
     let mut chance = Chance::new(8);
     for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
-        let (matrix, x) = (chance.matrix(Format::Bf16, outputs, inputs), chance.rows(tokens, inputs));
-        let out = modelled(&matrix, &x);
+        let (matrix, x) = (chance.matrix(&BF16, outputs, inputs), chance.rows(tokens, inputs));
+        let out = modelled(&matrix.floats(), outputs, &x);
         tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
     }
 }
@@ -69,25 +72,26 @@ fn operands_are_laid_out_as_the_instruction_reads_them() {
 #[test]
 fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
     tests::panels::cases(|case| {
-        case.assert(&modelled(&case.matrix, &case.x), "a model of tiles");
+        let kernels = case.matrix.format.panels().unwrap();
+        case.assert(&(kernels.modelled_tile)(&case.matrix, &case.x), "a model of tiles");
     });
 }
 
-/// The product as tiles take it, up to the instruction.
-fn modelled(matrix: &Matrix, x: &Rows) -> Rows {
+/// The product of a matrix in panels of `N` as tiles take it, up to the instruction.
+pub fn modelled_panels<N: Numbers>(matrix: &Matrix, x: &Rows) -> Rows {
+    modelled(&Widened::<N>::new(matrix), matrix.outputs, x)
+}
+
+fn modelled(source: &impl Source, outputs: usize, x: &Rows) -> Rows {
     let (tokens, mut packed) = (x.tokens(), Packed::default());
     packed.reshape(tokens, x.width);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
         // SAFETY: it is plain code.
         unsafe { pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
     }
-    let mut out = Rows::new(tokens, matrix.outputs);
+    let mut out = Rows::new(tokens, outputs);
     let split = Outputs::split(&mut out);
-    let stored = match matrix.format.is_panels() {
-        true => Source::Panels(matrix),
-        false => Source::Floats(matrix.floats()),
-    };
     // SAFETY: it is plain code, and nobody else writes there.
-    unsafe { multiply::<Modelled>(&stored, &packed, &mut split.take(0..matrix.outputs)) };
+    unsafe { multiply::<Modelled, _>(source, &packed, &mut split.take(0..outputs)) };
     out
 }

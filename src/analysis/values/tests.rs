@@ -103,3 +103,22 @@ fn what_no_plan_knows_is_left_out_without_a_panic() {
     assert_eq!(found.blocks(0, place("decode_rate"), 0).unwrap()[&0].len(), 3);
     assert!(found.blocks(0, place("decode_rate"), 5).is_none() && named("decode_rate").is_some());
 }
+
+#[test]
+fn a_launch_that_proves_something_gives_no_values() {
+    let mut record = measured(&asked(&["a"], &["decode"]), 2, |_| Some(2.0));
+    record.launches[1].proves = true;
+    let values = Values::of(&record);
+    assert_eq!((values.launches(0).len(), values.samples(0).count()), (1, 3));
+    let blocks = values.of_metric(0, named("decode_rate").unwrap()).blocks();
+    assert_eq!(blocks.keys().collect::<Vec<_>>(), [&0]);
+}
+
+#[test]
+fn a_display_shows_the_headline_of_the_launch_that_goes_on() {
+    let record = measured(&asked(&["a"], &["decode"]), 2, |at| Some(2.0 + f64::from(at.block)));
+    let (metric, value) = headline_so_far(&record, &record.launches[1], 0).unwrap();
+    assert_eq!((metric.name, value.round()), ("decode_rate", 333.0));
+    let later = Launch { launch: 2, ..record.launches[1].clone() };
+    assert!(headline_so_far(&record, &later, 0).is_none());
+}

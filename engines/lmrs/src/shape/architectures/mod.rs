@@ -1,11 +1,32 @@
-//! What the name of an architecture says that no field of its configs does.
+//! The architectures: what the name of one says that no field of its configs does.
+//!
+//! A new one is a file in this folder and its line in `ARCHITECTURES`, where its tensors are known to `model-files`.
 
-use model_files::{Architecture, Layout, ModelFolder};
+mod gemma;
+mod gpt2;
+mod llama;
+mod mistral;
+mod phi3;
+mod qwen2;
+mod qwen3;
+
+use model_files::{Layout, ModelFolder};
 use protocol::{Failed, FailureKind};
 
 use super::Activation;
 
-pub struct Family {
+pub static ARCHITECTURES: [&Architecture; 7] = [
+    &llama::ARCHITECTURE,
+    &mistral::ARCHITECTURE,
+    &qwen2::ARCHITECTURE,
+    &qwen3::ARCHITECTURE,
+    &phi3::ARCHITECTURE,
+    &gpt2::ARCHITECTURE,
+    &gemma::ARCHITECTURE,
+];
+
+pub struct Architecture {
+    /// `model_type` in config.json.
     pub name: &'static str,
     /// LayerNorm with biases in place of RMSNorm.
     pub norms_centre: bool,
@@ -15,6 +36,8 @@ pub struct Family {
     /// The embedding is multiplied by the root of the hidden size.
     pub scales_embedding: bool,
     pub activation: Activation,
+    /// What a config means by `gelu`, where it is a function that is computed here.
+    pub gelu: Option<Activation>,
     /// The inner size in hidden sizes, where a config may leave it out.
     pub inner_unsaid: Option<u32>,
     pub windows: Windows,
@@ -36,48 +59,18 @@ pub enum Windows {
     },
 }
 
-const LLAMA: Family = Family {
-    name: "llama",
-    norms_centre: false,
-    norm_epsilon_unsaid: 1e-6,
-    learned_positions: false,
-    scales_embedding: false,
-    activation: Activation::Silu,
-    inner_unsaid: None,
-    windows: Windows::None,
-};
-
-const QWEN: Windows = Windows::SomeLayers { unsaid: Some(4096), first_unsaid: 28 };
-
-pub static FAMILIES: [Family; 7] = [
-    LLAMA,
-    // The first release has a window, and its configs need not say it.
-    Family { name: "mistral", windows: Windows::All { unsaid: Some(4096) }, ..LLAMA },
-    Family { name: "qwen2", windows: QWEN, ..LLAMA },
-    Family { name: "qwen3", windows: QWEN, ..LLAMA },
-    Family { name: "phi3", norm_epsilon_unsaid: 1e-5, windows: Windows::All { unsaid: None }, ..LLAMA },
-    Family {
-        name: "gpt2",
-        norms_centre: true,
-        norm_epsilon_unsaid: 1e-5,
-        learned_positions: true,
-        activation: Activation::GeluTanh,
-        inner_unsaid: Some(4),
-        ..LLAMA
-    },
-    Family { name: "gemma", scales_embedding: true, activation: Activation::GeluTanh, ..LLAMA },
-];
-
-impl Family {
+impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
         let named = &folder.config.architecture;
         // GGUF has one name for several, and its metadata the difference.
         let name = match folder.config.layout() {
             Layout::HuggingFace => named.as_str(),
-            Layout::Gguf => Architecture::of_gguf(named).map_or(named.as_str(), |known| known.name),
+            Layout::Gguf => {
+                model_files::Architecture::of_gguf(named).map_or(named.as_str(), |known| known.name)
+            }
         };
-        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
-            let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
+        ARCHITECTURES.into_iter().find(|architecture| architecture.name == name).ok_or_else(|| {
+            let known = ARCHITECTURES.map(|architecture| architecture.name);
             let (model, named) = (&folder.name, named.escape_debug());
             let what = format!("`{model}`: architecture `{named}` is not one of `{}`", known.join("`, `"));
             Failed::new(FailureKind::Unsupported, what)

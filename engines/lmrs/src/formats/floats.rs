@@ -1,0 +1,83 @@
+//! Numbers as files have them: f32, f16 and bf16, which are widened to f32 on their way into a product. A level with products of
+//! pairs multiplies bf16 without widening it.
+#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+
+use model_files::Dtype;
+
+use super::{Format, Storage};
+use crate::kernels::half;
+use crate::kernels::rows::lanes::{Float, Number as _, Wide};
+use crate::kernels::rows::{RowKernels, Tile};
+
+pub static F32: Format = Format {
+    name: "f32",
+    dtype: Dtype::F32,
+    by_name: true,
+    storage: Storage::Rows(RowKernels::of::<InF32>()),
+    tile: None,
+};
+
+pub static F16: Format = Format {
+    name: "f16",
+    dtype: Dtype::F16,
+    by_name: true,
+    storage: Storage::Rows(RowKernels::of::<InF16>()),
+    tile: None,
+};
+
+pub static BF16: Format = Format {
+    name: "bf16",
+    dtype: Dtype::BF16,
+    by_name: true,
+    storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
+    tile: Some(Tile::OF_ROWS),
+};
+
+pub struct InF32;
+pub struct InF16;
+pub struct InBf16;
+
+impl Float for InF32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load<L: Wide>(bytes: *const u8) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(bytes.cast()) }
+    }
+
+    #[inline(always)]
+    fn widen(bytes: &[u8]) -> f32 {
+        f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+}
+
+impl Float for InF16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<L: Wide>(bytes: *const u8) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::from_f16(bytes) }
+    }
+
+    #[inline(always)]
+    fn widen(bytes: &[u8]) -> f32 {
+        half::at(bytes, 0)
+    }
+}
+
+impl Float for InBf16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<L: Wide>(bytes: *const u8) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::from_bf16(bytes) }
+    }
+
+    #[inline(always)]
+    fn widen(bytes: &[u8]) -> f32 {
+        u16::from_le_bytes([bytes[0], bytes[1]]).widen()
+    }
+}

@@ -1,0 +1,83 @@
+//! Four bits: a block of 32 numbers with a scale in f16.
+//!
+//! ```text
+//! a line with scales, as of Q8_0. Then 8 lines: byte for byte as in Q8_0, block 0 in the low half of each byte and block 1 in the
+//! high half; 8 more than the number. 576 bytes a group: 4.5 bits a number
+//! ```
+#![expect(unsafe_code, reason = "addresses within a panel")]
+
+use model_files::Dtype;
+
+use super::{Format, Storage};
+use crate::kernels::half;
+use crate::kernels::panels::group::{Bytes, Scales, halves, nibbles, twice};
+use crate::kernels::panels::numbers::{file_blocks, half_bytes};
+use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
+use crate::kernels::rows::Tile;
+use crate::matrix::GROUP;
+
+pub static Q4_0: Format = Format {
+    name: "q4_0",
+    dtype: Dtype::Q4_0,
+    by_name: true,
+    storage: Storage::Panels(PanelKernels::of::<InQ4_0>()),
+    tile: Some(Tile::of_panels::<InQ4_0>()),
+};
+
+pub struct InQ4_0;
+
+impl Numbers for InQ4_0 {
+    const HEAD_BYTES: usize = 0;
+    const GROUPS: usize = 1;
+    const GROUP_BYTES: usize = 9 * 64;
+    const RUNS: usize = 2;
+
+    fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
+        let groups = panel.chunks_exact_mut(Self::GROUP_BYTES);
+        for (blocks, group) in file_blocks::<18>(inputs, 32, row).chunks(2).zip(groups) {
+            for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
+                // The file has input i below input i + 16; the panel has block 0 below block 1.
+                for (quad, pairs) in quants.as_chunks::<4>().0.iter().enumerate() {
+                    for (byte, pair) in pairs.iter().enumerate() {
+                        group[(quad + 1) * 64 + output * 4 + byte] |= (pair & 15) << (4 * half);
+                        group[(quad + 5) * 64 + output * 4 + byte] |= (pair >> 4) << (4 * half);
+                    }
+                }
+                group[half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
+            }
+        }
+    }
+
+    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+        let (block, quad) = (input % GROUP / 32, input % 32 / 4);
+        i32::from(stretch[(1 + quad) * 64 + output * 4 + input % 4] >> (4 * block) & 15) - 8
+    }
+
+    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+        (half::at(stretch, input % GROUP / 32 * 16 + output), None)
+    }
+
+    #[inline(always)]
+    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+        // SAFETY: one of 8 lines.
+        unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
+        // SAFETY: a half of the line before them.
+        unsafe { L::halves(group.add(RUN * 32)) }
+    }
+
+    #[inline(always)]
+    fn less<const RUN: usize>(x: &Block) -> i32 {
+        x.less_8
+    }
+
+    #[inline(always)]
+    fn widen(stretch: &[u8], _: usize) -> (Bytes, Scales) {
+        let (head, numbers) = stretch.split_at(64);
+        let times = [0, 32].map(|at| halves(&head[at..]));
+        (nibbles(numbers), Scales::less(8.0, twice(times)))
+    }
+}

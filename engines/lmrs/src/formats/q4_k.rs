@@ -1,0 +1,115 @@
+//! Four bits, with scales and minima of six bits for 32 numbers, and two f16 for 256.
+//!
+//! ```text
+//! for four groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs. Then of each group a line of u8: scales of
+//! block 0 for 16 outputs, of block 1, minima of block 0, of block 1; and 8 lines as of Q4_0, nothing added.
+//! 2,368 bytes for 4 groups: 4.625 bits a number
+//! ```
+#![expect(unsafe_code, reason = "addresses within a panel")]
+
+use model_files::Dtype;
+
+use super::{Format, Storage};
+use crate::kernels::half;
+use crate::kernels::panels::group::{Bytes, Scales, halves, lanes, nibbles, product, twice};
+use crate::kernels::panels::numbers::{file_blocks, half_bytes};
+use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
+use crate::kernels::rows::Tile;
+use crate::matrix::GROUP;
+
+pub static Q4_K: Format = Format {
+    name: "q4_k",
+    dtype: Dtype::Q4K,
+    by_name: false,
+    storage: Storage::Panels(PanelKernels::of::<InQ4K>()),
+    tile: Some(Tile::of_panels::<InQ4K>()),
+};
+
+pub struct InQ4K;
+
+impl Numbers for InQ4K {
+    const HEAD_BYTES: usize = 64;
+    const GROUPS: usize = 4;
+    const GROUP_BYTES: usize = 9 * 64;
+    const RUNS: usize = 2;
+    const FILE_SCALES: &'static [usize] = &[0, 2];
+
+    fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
+        let stretches = panel.chunks_exact_mut(Self::STRETCH_BYTES);
+        for (block, stretch) in file_blocks::<144>(inputs, 256, row).iter().zip(stretches) {
+            let (head, groups) = stretch.split_at_mut(64);
+            head[output * 2..][..2].copy_from_slice(&block[..2]);
+            head[32 + output * 2..][..2].copy_from_slice(&block[2..4]);
+            for (number, group) in groups.chunks_exact_mut(Self::GROUP_BYTES).enumerate() {
+                for half in 0..2 {
+                    let (scale, minimum) = file_scale(&block[4..16], number * 2 + half);
+                    group[half * 16 + output] = scale;
+                    group[32 + half * 16 + output] = minimum;
+                }
+                // Both have run 2n below run 2n + 1, byte by byte.
+                let lines = group[64..].chunks_exact_mut(64);
+                for (quad, line) in block[16 + number * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
+                    line[output * 4..][..4].copy_from_slice(quad);
+                }
+            }
+        }
+    }
+
+    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+        let (group, block, quad) = (input / GROUP, input % GROUP / 32, input % 32 / 4);
+        let line = 1 + group * 9 + 1 + quad;
+        i32::from(stretch[line * 64 + output * 4 + input % 4] >> (4 * block) & 15)
+    }
+
+    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+        let (group, block) = (input / GROUP, input % GROUP / 32);
+        let line = &stretch[(1 + group * 9) * 64..];
+        let scale = half::at(stretch, output) * f32::from(line[block * 16 + output]);
+        (scale, Some(half::at(stretch, 16 + output) * f32::from(line[32 + block * 16 + output])))
+    }
+
+    #[inline(always)]
+    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+        // SAFETY: one of 8 lines.
+        unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+        // SAFETY: a quarter of the line before them; a half of the head.
+        unsafe { L::times(L::unsigned(group.add(RUN * 16)), L::halves(head)) }
+    }
+
+    #[inline(always)]
+    unsafe fn minimum<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> Option<L::Floats> {
+        // SAFETY: as in `scale`.
+        unsafe { Some(L::times(L::unsigned(group.add(32 + RUN * 16)), L::halves(head.add(32)))) }
+    }
+
+    #[inline(always)]
+    fn less<const RUN: usize>(_: &Block) -> i32 {
+        0
+    }
+
+    #[inline(always)]
+    fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales) {
+        let (head, groups) = stretch.split_at(64);
+        let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
+        let (d, minimum) = (halves(head), halves(&head[32..]));
+        let times = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));
+        let plus = [32, 48].map(|at| product(minimum, lanes(&scales[at..], |byte| -f32::from(byte))));
+        (nibbles(numbers), Scales { times: twice(times), plus: twice(plus) })
+    }
+}
+
+/// Scale and minimum of a run, from the twelve bytes that have eight of each: the upper two bits of the first eight bytes
+/// belong to the scales and minima of the last four runs.
+fn file_scale(packed: &[u8], run: usize) -> (u8, u8) {
+    match run.checked_sub(4) {
+        None => (packed[run] & 63, packed[run + 4] & 63),
+        Some(last) => {
+            let lower = packed[last + 8];
+            (lower & 15 | packed[last] >> 6 << 4, lower >> 4 | packed[last + 4] >> 6 << 4)
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Six bits, with scales of eight bits for 16 numbers, and an f16 for 256.
+//!
+//! ```text
+//! for four groups a line: f16 `d` for 16 outputs, 32 bytes unused. Then of each group a line of i8 scales: for each 16 inputs, 16
+//! outputs; 8 lines as of Q4_0 for the low four bits; and 4 lines for the high two (byte i of line j has those of byte i of lines
+//! j, j+4 of the low halves in bits 0-1 and 2-3, and of the high halves in bits 4-5 and 6-7); 32 more than the number.
+//! 3,392 bytes for 4 groups: 6.625 bits a number
+//! ```
+#![expect(unsafe_code, reason = "addresses within a panel")]
+
+use model_files::Dtype;
+
+use super::{Format, Storage};
+use crate::kernels::half;
+use crate::kernels::panels::group::{Bytes, Scales, halves, lanes, line, nibbles, product};
+use crate::kernels::panels::numbers::file_blocks;
+use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
+use crate::kernels::rows::Tile;
+use crate::matrix::GROUP;
+
+pub static Q6_K: Format = Format {
+    name: "q6_k",
+    dtype: Dtype::Q6K,
+    by_name: false,
+    storage: Storage::Panels(PanelKernels::of::<InQ6K>()),
+    tile: Some(Tile::of_panels::<InQ6K>()),
+};
+
+pub struct InQ6K;
+
+impl Numbers for InQ6K {
+    const HEAD_BYTES: usize = 64;
+    const GROUPS: usize = 4;
+    const GROUP_BYTES: usize = 13 * 64;
+    const RUNS: usize = 4;
+    const FILE_SCALES: &'static [usize] = &[208];
+
+    fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
+        let stretches = panel.chunks_exact_mut(Self::STRETCH_BYTES);
+        for (block, stretch) in file_blocks::<210>(inputs, 256, row).iter().zip(stretches) {
+            let (head, groups) = stretch.split_at_mut(64);
+            head[output * 2..][..2].copy_from_slice(&block[208..]);
+            for run in 0..8 {
+                // Of 32 numbers: which half of which bytes of the file, and of which lines of the panel.
+                let (half, file, part) = (run % 2, run / 4, run % 4);
+                let group = &mut groups[run / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
+                for sixteen in 0..2 {
+                    group[(half * 2 + sixteen) * 16 + output] = block[192 + run * 2 + sixteen];
+                }
+                for i in 0..32 {
+                    let lower = block[file * 64 + part % 2 * 32 + i] >> (part / 2 * 4) & 15;
+                    let upper = block[128 + file * 32 + i] >> (part * 2) & 3;
+                    group[(1 + i / 4) * 64 + output * 4 + i % 4] |= lower << (4 * half);
+                    group[(9 + i / 4 % 4) * 64 + output * 4 + i % 4] |= upper << (4 * half + i / 16 * 2);
+                }
+            }
+        }
+    }
+
+    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+        let (group, block, quad) = (input / GROUP, input % GROUP / 32, input % 32 / 4);
+        let byte = |line: usize| i32::from(stretch[line * 64 + output * 4 + input % 4]);
+        let first = 1 + group * 13 + 1;
+        let lower = byte(first + quad) >> (4 * block) & 15;
+        let upper = byte(first + 8 + quad % 4) >> (4 * block + quad / 4 * 2) & 3;
+        (lower | upper << 4) - 32
+    }
+
+    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+        let scale = stretch[(1 + input / GROUP * 13) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
+        (half::at(stretch, output) * f32::from(scale), None)
+    }
+
+    #[inline(always)]
+    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+        // SAFETY: one of 8 lines, and one of the 4 after them.
+        unsafe {
+            let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
+            let lower = L::and(if RUN < 2 { pairs } else { L::right::<4>(pairs) }, 15);
+            // Two bits of each of the four runs; they belong in bits 4 and 5.
+            let fours = L::bytes(group.add((9 + line) * 64));
+            let upper = match RUN {
+                0 => L::left::<4>(fours),
+                1 => L::left::<2>(fours),
+                2 => fours,
+                _ => L::right::<2>(fours),
+            };
+            L::or(lower, L::and(upper, 0x30))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+        // SAFETY: a quarter of the line before them; a half of the head.
+        unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
+    }
+
+    #[inline(always)]
+    fn less<const RUN: usize>(x: &Block) -> i32 {
+        x.less_32[RUN % 2]
+    }
+
+    #[inline(always)]
+    fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales) {
+        let (head, groups) = stretch.split_at(64);
+        let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
+        let scale = |run: usize| lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
+        let d = halves(head);
+        let mut bytes = nibbles(numbers);
+        for at in 0..4 {
+            // Two bits of each of the four runs, which belong in bits 4 and 5 of each byte.
+            let fours = line(numbers, 8 + at).0;
+            for (output, fours) in fours.into_iter().enumerate() {
+                bytes[at].0[output] |= fours << 4 & 0x3030_3030;
+                bytes[at + 4].0[output] |= fours << 2 & 0x3030_3030;
+                bytes[at + 8].0[output] |= fours & 0x3030_3030;
+                bytes[at + 12].0[output] |= fours >> 2 & 0x3030_3030;
+            }
+        }
+        (bytes, Scales::less(32.0, std::array::from_fn(|run| product(d, scale(run)))))
+    }
+}

@@ -1,0 +1,81 @@
+//! Eight bits: a block of 32 numbers with a scale in f16.
+//!
+//! ```text
+//! a line with scales: f16 of block 0 for 16 outputs, f16 of block 1 for 16 outputs. Then 16 lines: line j has inputs 4j .. 4j+4
+//! of output 0, then of output 1, ... 15; as u8, 128 more than the number. 1,088 bytes a group: 8.5 bits a number
+//! ```
+#![expect(unsafe_code, reason = "addresses within a panel")]
+
+use model_files::Dtype;
+
+use super::{Format, Storage};
+use crate::kernels::half;
+use crate::kernels::panels::group::{Bytes, Scales, halves, line, twice};
+use crate::kernels::panels::numbers::file_blocks;
+use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
+use crate::kernels::rows::Tile;
+use crate::matrix::GROUP;
+
+pub static Q8_0: Format = Format {
+    name: "q8_0",
+    dtype: Dtype::Q8_0,
+    by_name: true,
+    storage: Storage::Panels(PanelKernels::of::<InQ8_0>()),
+    tile: Some(Tile::of_panels::<InQ8_0>()),
+};
+
+pub struct InQ8_0;
+
+impl Numbers for InQ8_0 {
+    const HEAD_BYTES: usize = 0;
+    const GROUPS: usize = 1;
+    const GROUP_BYTES: usize = 17 * 64;
+    const RUNS: usize = 2;
+    const WIDE: bool = true;
+
+    fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
+        let groups = panel.chunks_exact_mut(Self::GROUP_BYTES);
+        for (blocks, group) in file_blocks::<34>(inputs, 32, row).chunks(2).zip(groups) {
+            for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
+                let lines = group[(1 + half * 8) * 64..].chunks_exact_mut(64);
+                for (quad, line) in quants.as_chunks::<4>().0.iter().zip(lines) {
+                    line[output * 4..][..4].copy_from_slice(&quad.map(|quant| quant ^ 0x80));
+                }
+                group[half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
+            }
+        }
+    }
+
+    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+        let line = 1 + input % GROUP / 4;
+        i32::from(stretch[line * 64 + output * 4 + input % 4]) - 128
+    }
+
+    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+        (half::at(stretch, input % GROUP / 32 * 16 + output), None)
+    }
+
+    #[inline(always)]
+    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+        // SAFETY: one of 16 lines.
+        unsafe { L::bytes(group.add((1 + RUN * 8 + line) * 64)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
+        // SAFETY: a half of the line before them.
+        unsafe { L::halves(group.add(RUN * 32)) }
+    }
+
+    #[inline(always)]
+    fn less<const RUN: usize>(x: &Block) -> i32 {
+        x.less_128
+    }
+
+    #[inline(always)]
+    fn widen(stretch: &[u8], _: usize) -> (Bytes, Scales) {
+        let (head, numbers) = stretch.split_at(64);
+        let times = [0, 32].map(|at| halves(&head[at..]));
+        (std::array::from_fn(|at| line(numbers, at)), Scales::less(128.0, twice(times)))
+    }
+}

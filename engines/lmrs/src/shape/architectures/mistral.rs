@@ -1,0 +1,10 @@
+//! Mistral: Llama with a window.
+
+use super::{Architecture, Windows, llama};
+
+pub const ARCHITECTURE: Architecture = Architecture {
+    name: "mistral",
+    // The first release has a window, and its configs need not say it.
+    windows: Windows::All { unsaid: Some(4096) },
+    ..llama::ARCHITECTURE
+};

@@ -1,0 +1,270 @@
+//! The one gatherer: a run record to the values that tables, comparisons and interim analyses rest on. What counts is decided
+//! here: measured requests alone, and none of a launch that only proved something.
+//!
+//! ```text
+//! RunRecord --Values::of--> the measured requests of each case, by launch
+//!           --of(case, metric)--> what each request gave --launches--> the table's summaries
+//!                                                        --blocks--> the comparison's ratios
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::analysis::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
+use crate::plan::scenario::Kind;
+use crate::plan::{Plan, Workload};
+use crate::record::{Launch, Role, RunRecord, Sample};
+use stats::{Blocks, Rounds, median};
+
+/// Of one launch no more requests than these are looked at for a display.
+const LATEST: usize = 100;
+
+/// The measured requests of a record, and what everything that is shown of them is computed from.
+#[derive(Debug)]
+pub struct Values<'a> {
+    pub record: &'a RunRecord,
+    pub plan: &'a Plan,
+    /// One for each case of the plan: its launches by their numbers.
+    cases: Vec<Vec<Requests<'a>>>,
+    around: Surroundings<'a>,
+}
+
+/// The measured requests of a case in one launch. There is at least one.
+#[derive(Debug, Clone)]
+pub struct Requests<'a> {
+    pub launch: &'a Launch,
+    /// The first request of the launch, of whatever case and role.
+    pub first_of_launch: &'a Sample,
+    /// The first request of the case in this launch, of whatever role.
+    pub first: &'a Sample,
+    /// In the order in which they were asked.
+    pub measured: Vec<&'a Sample>,
+}
+
+/// What the measured requests of a case gave by one metric, by launch.
+#[derive(Debug, Clone)]
+pub struct CaseValues {
+    per: Per,
+    launches: Vec<LaunchValues>,
+}
+
+#[derive(Debug, Clone)]
+struct LaunchValues {
+    block: u32,
+    /// The number of each round, and what its request gave: no, one or many values.
+    rounds: Vec<(u32, Vec<f64>)>,
+}
+
+impl<'a> Values<'a> {
+    pub fn of(record: &'a RunRecord) -> Self {
+        let plan = &record.header.plan;
+        let launches: HashMap<u32, &Launch> =
+            record.launches.iter().filter(|it| !it.proves).map(|it| (it.launch, it)).collect();
+        let (mut firsts, mut firsts_of_cases) = (HashMap::new(), HashMap::new());
+        let mut cases = vec![BTreeMap::<u32, Requests>::new(); plan.cases.len()];
+        // A record is in the order in which things happened.
+        for sample in &record.samples {
+            let first_of_launch = *firsts.entry(sample.launch).or_insert(sample);
+            let first = *firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
+            let (launch, case) = (launches.get(&sample.launch).copied(), cases.get_mut(sample.case));
+            let (Role::Measured, Some(launch), Some(case)) = (sample.role, launch, case) else { continue };
+            let requests = case.entry(sample.launch).or_insert_with(|| Requests {
+                launch,
+                first_of_launch,
+                first,
+                measured: Vec::new(),
+            });
+            requests.measured.push(sample);
+        }
+        let cases = cases.into_iter().map(|launches| launches.into_values().collect()).collect();
+        Self { record, plan, cases, around: Surroundings::of(record) }
+    }
+
+    /// Those in which a case was measured.
+    pub fn launches(&self, case: usize) -> &[Requests<'a>] {
+        &self.cases[case]
+    }
+
+    pub fn is_measured(&self, case: usize) -> bool {
+        !self.cases[case].is_empty()
+    }
+
+    /// Every measured request of a case, launch by launch.
+    pub fn samples(&self, case: usize) -> impl Iterator<Item = &'a Sample> {
+        self.cases[case].iter().flat_map(|requests| requests.measured.iter().copied())
+    }
+
+    /// The same, with everything around them that a metric may look at.
+    pub fn observed(&self, case: usize) -> impl Iterator<Item = Observation<'_>> {
+        self.cases[case].iter().flat_map(|requests| self.observed_in(requests).map(|(_, observed)| observed))
+    }
+
+    /// What a metric says of a case; nothing where another case says it.
+    pub fn of_metric(&self, case: usize, metric: &Metric) -> CaseValues {
+        let told = !is_told_elsewhere(self.plan, &self.plan.cases[case].workload, metric);
+        let launches = self.cases[case].iter().filter(|_| told).map(|requests| LaunchValues {
+            block: requests.launch.block,
+            rounds: self
+                .observed_in(requests)
+                .map(|(round, observed)| (round, (metric.of)(&observed)))
+                .collect(),
+        });
+        CaseValues { per: metric.per, launches: launches.collect() }
+    }
+
+    /// Each with its round.
+    fn observed_in<'s>(
+        &'s self,
+        requests: &'s Requests<'a>,
+    ) -> impl Iterator<Item = (u32, Observation<'s>)> + use<'s, 'a> {
+        requests.measured.iter().filter_map(|sample| {
+            let observed = Observation::of(&self.around, requests.launch, sample)?;
+            Some((sample.index, observed.with_first(Some(requests.first))))
+        })
+    }
+}
+
+impl CaseValues {
+    /// What a table summarises: every value of each launch, or its largest where that is the launch's one value.
+    pub fn launches(&self) -> Vec<Vec<f64>> {
+        let values = self.launches.iter().map(|launch| match self.per {
+            Per::Sample => launch.values().collect(),
+            Per::Launch => launch.largest().into_iter().collect(),
+        });
+        values.collect()
+    }
+
+    /// What a comparison pairs: one value for each round of each block.
+    pub fn blocks(&self) -> Blocks {
+        let mut blocks = Blocks::new();
+        match self.per {
+            // Where a launch was replaced within a block and began anew, the round that was measured beside the others
+            // of its number holds.
+            Per::Sample => {
+                for launch in &self.launches {
+                    for (round, value) in launch.medians() {
+                        blocks.entry(launch.block).or_default().entry(round).or_insert(value);
+                    }
+                }
+            }
+            // Launches of one block (one was replaced, or each request has its own) give one number together.
+            Per::Launch => {
+                let mut largest: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+                for launch in &self.launches {
+                    if let Some(value) = launch.largest() {
+                        largest.entry(launch.block).or_default().push(value);
+                    }
+                }
+                let each = largest.into_iter();
+                blocks
+                    .extend(each.filter_map(|(block, of)| Some((block, Rounds::from([(0, median(&of)?)])))));
+            }
+        }
+        blocks
+    }
+
+    /// What a note about the course of a run looks at: for each launch its block, and one value for each request in their order.
+    pub fn courses(self) -> impl Iterator<Item = (u32, Vec<f64>)> {
+        self.launches
+            .into_iter()
+            .map(|launch| (launch.block, launch.medians().map(|(_, value)| value).collect()))
+    }
+}
+
+impl LaunchValues {
+    fn values(&self) -> impl Iterator<Item = f64> {
+        self.rounds.iter().flat_map(|(_, values)| values.iter().copied())
+    }
+
+    fn largest(&self) -> Option<f64> {
+        self.values().reduce(f64::max)
+    }
+
+    fn medians(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.rounds.iter().filter_map(|(round, values)| Some((*round, median(values)?)))
+    }
+}
+
+/// What has the value of each round of each block, by workload, metric and configuration.
+#[derive(Debug, Clone)]
+pub struct Measured<'a> {
+    pub record: &'a RunRecord,
+    pub workloads: Vec<&'a Workload>,
+    configurations: usize,
+    /// One for each workload, metric and configuration, in that order.
+    blocks: Vec<Blocks>,
+}
+
+impl<'a> Measured<'a> {
+    pub fn of(record: &'a RunRecord) -> Self {
+        Self::from(&Values::of(record))
+    }
+
+    pub fn from(values: &Values<'a>) -> Self {
+        Self::only(values, |_, _| true)
+    }
+
+    /// What `wanted` says of each workload and metric; an interim analysis needs little. A share of a limit is in none: it
+    /// differs as its rate does.
+    pub fn only(values: &Values<'a>, wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
+        let plan = values.plan;
+        let (workloads, configurations) = (workloads(plan), plan.configurations.len());
+        let mut blocks = vec![Blocks::new(); workloads.len() * METRICS.len() * configurations];
+        let planned = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration < configurations);
+        for (index, case) in planned {
+            let label = &case.workload.label;
+            let Some(place) = workloads.iter().position(|it| it.label == *label) else { continue };
+            for (metric_place, metric) in METRICS.iter().enumerate() {
+                if !metric.is_share() && wanted(&case.workload, metric) {
+                    let series = (place * METRICS.len() + metric_place) * configurations + case.configuration;
+                    blocks[series] = values.of_metric(index, metric).blocks();
+                }
+            }
+        }
+        Self { record: values.record, configurations, blocks, workloads }
+    }
+
+    /// What a configuration gave; `None` where it gave nothing.
+    pub fn blocks(&self, workload: usize, metric: usize, configuration: usize) -> Option<&Blocks> {
+        let of_metric = workload * METRICS.len() + metric;
+        self.blocks.get(of_metric * self.configurations + configuration).filter(|blocks| !blocks.is_empty())
+    }
+
+    /// What all configurations gave, in their order.
+    pub fn configurations(&self, workload: usize, metric: usize) -> Vec<Blocks> {
+        let of = |configuration| self.blocks(workload, metric, configuration).cloned().unwrap_or_default();
+        (0..self.configurations).map(of).collect()
+    }
+}
+
+/// The workloads of a plan, each once, in the order in which it first names them.
+pub fn workloads(plan: &Plan) -> Vec<&Workload> {
+    let mut found: Vec<&Workload> = Vec::new();
+    for case in &plan.cases {
+        if !found.iter().any(|it| it.label == case.workload.label) {
+            found.push(&case.workload);
+        }
+    }
+    found
+}
+
+/// The headline of a case over the latest requests of a launch that goes on, for a display. `None` while there is nothing.
+pub fn headline_so_far(record: &RunRecord, launch: &Launch, case: usize) -> Option<(&'static Metric, f64)> {
+    let plan = &record.header.plan;
+    let workload = &plan.cases[case].workload;
+    let metric = metric::headline(plan, workload)?;
+    let latest = record.samples.iter().rev().take(LATEST);
+    let measured = latest
+        .filter(|it| (it.case, it.launch, it.role) == (case, launch.launch, Role::Measured))
+        .map(|sample| Observation::alone(sample, launch, workload.kind, plan.mode));
+    let values: Vec<f64> = measured.flat_map(|observed| (metric.of)(&observed)).collect();
+    Some((metric, median(&values)?))
+}
+
+/// The time to load is the launch's: where a workload is about launches, the others need not repeat it.
+fn is_told_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
+    let repeats = metric.name == "load" && workload.kind == Kind::Warm;
+    repeats && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
+}
+
+#[cfg(test)]
+mod tests;

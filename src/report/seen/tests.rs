@@ -1,0 +1,33 @@
+use super::*;
+use crate::analysis::values::Measured;
+
+/// A default suite: five blocks, each with one launch of every configuration.
+const DEFAULT_SUITE: &[u8] =
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/records/default-suite.jsonl"));
+
+#[test]
+fn a_table_summarises_the_values_that_a_comparison_pairs() {
+    let record = RunRecord::parse(DEFAULT_SUITE).unwrap();
+    let seen = Seen::of(&record);
+    let measured = Measured::from(&seen.values);
+    let mut compared = 0;
+    for (index, case) in record.header.plan.cases.iter().enumerate() {
+        let workload = measured.workloads.iter().position(|it| it.label == case.workload.label).unwrap();
+        for (place, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
+            let blocks = measured.blocks(workload, place, case.configuration);
+            let figure = seen.figure(index, metric);
+            assert_eq!(figure.is_some(), blocks.is_some(), "{} of case {index}", metric.name);
+            let (Some(figure), Some(blocks)) = (figure, blocks) else { continue };
+            let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
+            let summary = Summary::of(&rounds).unwrap();
+            if metric.name == "inter_token" {
+                // A request has many gaps: the table has them all, a comparison their median of each request.
+                assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
+            } else {
+                assert_eq!(figure.summary, summary, "{} of case {index}", metric.name);
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 100, "{compared}");
+}
