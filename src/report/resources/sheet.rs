@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
 use crate::analysis::metric::{Known, Scale, Unit};
-use crate::report::document::{Column, Fit, Part, Table};
 use crate::report::beside;
+use crate::report::document::{Column, Fit, Part, Table};
 use crate::report::{Report, Row};
 use crate::text::three_digits;
 

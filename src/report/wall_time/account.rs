@@ -2,9 +2,9 @@
 
 use super::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
+use crate::report::beside;
 use crate::report::document::{Column, Fit, Part, Room, Table};
 use crate::report::labels::Labels;
-use crate::report::beside;
 use crate::report::{Report, Row};
 
 /// What is left when all parts are taken from the total.
