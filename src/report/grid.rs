@@ -1,14 +1,14 @@
 //! A report as columns and cells of text, for every format that people read. What does not vary over the rows is said once
 //! in the caption, what is empty everywhere is left out.
 
-use super::caption::{caption, falls_short, headlines, several_engines};
+use super::caption::{falls_short, headlines, several_engines};
 use super::document::{Column, Explained, Line, Place, Room, Table};
 use super::factors::{FACTORS, varies};
 use super::labels::Labels;
 use super::limits;
 use super::outputs;
 use super::verdicts::Judged;
-use super::verdicts::said::{self, Section};
+use super::verdicts::said;
 use super::{Engine, Failed, Fault, Figure, Report, Row, View};
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
@@ -22,18 +22,6 @@ const RATIOS: &str = "x ref";
 const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
-pub struct Grid {
-    pub caption: Vec<String>,
-    pub table: Table,
-    pub verdicts: Section,
-    /// What explains marks and columns, one line each.
-    pub legend: Vec<String>,
-    /// What failed, whole, with what to do about it.
-    pub faults: Vec<Explained>,
-    pub warnings: Vec<String>,
-    pub notes: Vec<String>,
-}
-
 impl Room {
     /// What a table calls an engine: different for different rows of a case, together with the factors' columns.
     pub fn name_of(self, engine: &Engine) -> String {
@@ -41,32 +29,27 @@ impl Room {
     }
 }
 
-impl Grid {
-    pub fn of(report: &Report, view: &View, room: Room) -> Self {
-        let labels = Labels::of(report, room);
-        let mut grid = Self {
-            caption: caption(report, room),
-            table: Table { lines: blank_lines(report), gap: room.gap, ..Table::default() },
-            verdicts: Section::of(report, &labels, view.pairs),
-            legend: Vec::new(),
-            faults: explained(report, &labels),
-            warnings: report.warnings.iter().map(|warning| labels.sentence(warning)).collect(),
-            notes: report.notes.iter().map(|note| labels.sentence(note)).collect(),
-        };
-        grid.name_columns(report, &labels, room);
-        grid.fact_columns(report, room);
-        grid.figure_columns(report, view);
-        let figures = grid.table.columns.iter().any(|column| column.place == Place::Figure);
-        if !figures && grid.table.lines.iter().any(|line| line.fault.is_some()) {
-            // Faults need a place to stand.
-            grid.column(report, "outcome", Place::Figure, |_| String::new(), |_| String::new());
-            let columns = grid.table.columns.iter_mut();
-            columns.filter(|column| column.title == "outcome").for_each(|column| column.text = true);
-        }
-        grid.finish(report, view, &labels);
-        grid
+/// A line for each row and for each configuration that failed as a whole.
+pub fn table(report: &Report, view: &View, room: Room) -> Table {
+    let labels = Labels::of(report, room);
+    let mut grid = Grid(Table { lines: blank_lines(report), gap: room.gap, ..Table::default() });
+    grid.name_columns(report, &labels, room);
+    grid.fact_columns(report, room);
+    grid.figure_columns(report, view);
+    let Grid(mut table) = grid;
+    let figures = table.columns.iter().any(|column| column.place == Place::Figure);
+    if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
+        // Faults need a place to stand.
+        table.columns.push(Column { place: Place::Figure, ..Column::named("outcome") });
+        table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
     }
+    table
+}
 
+/// Columns as they are added, with a cell in every line.
+struct Grid(Table);
+
+impl Grid {
     fn name_columns(&mut self, report: &Report, labels: &Labels, room: Room) {
         if !report.rows.is_empty() {
             let case = |row: &Row| shorten(&row.case.label, room.word);
@@ -155,7 +138,7 @@ impl Grid {
             (None, None) => String::new(),
         };
         self.column(report, OF_LIMIT, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.table.columns.last_mut() {
+        if let Some(column) = self.0.columns.last_mut() {
             column.unit = scale.symbol;
         }
     }
@@ -196,7 +179,7 @@ impl Grid {
             None => String::new(),
         };
         self.column(report, title, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.table.columns.last_mut() {
+        if let Some(column) = self.0.columns.last_mut() {
             (column.group, column.unit) = (group, scale.symbol);
         }
     }
@@ -210,53 +193,53 @@ impl Grid {
         of_failed: impl Fn(&Failed) -> String,
     ) {
         let text = place != Place::Figure && !matches!(title, "threads" | "n");
-        self.table.columns.push(Column { place, text, ..Column::named(title) });
+        self.0.columns.push(Column { place, text, ..Column::named(title) });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
-        for (line, cell) in self.table.lines.iter_mut().zip(cells) {
+        for (line, cell) in self.0.lines.iter_mut().zip(cells) {
             line.cells.push(cell);
         }
     }
+}
 
-    fn finish(&mut self, report: &Report, view: &View, labels: &Labels) {
-        let has = |mark: &str| {
-            self.table.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)))
-        };
-        if has("~") {
-            let remedy =
-                more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
-            self.legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values{remedy}"));
-        }
-        if has_ratios(report) {
-            let reference = &report.reference;
-            let by = headlines(report);
-            self.legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
-            self.legend.extend(said::legend(report, view.pairs));
-            self.legend.extend(failed_reference(report));
-            self.legend.extend(wrong_reference(report));
-        } else if varies(&report.rows, |row| row.engine.label.clone()) {
-            self.legend.push(why_no_ratios(report));
-        }
-        self.legend.extend(limits::legend(report));
-        self.legend.extend(limits::reasons(report));
-        self.legend.extend(outputs::legend(report));
-        let names = self.table.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
-        let unstated = |(index, column): (usize, &Column)| {
-            let mut cells = self.table.lines.iter().map(|line| &line.cells[index]);
-            FACTORS.iter().any(|factor| factor.title == column.title) && cells.any(|cell| cell.ends_with('?'))
-        };
-        if names.into_iter().any(unstated) {
-            self.legend
-                .push("a setting with ?: asked for, but the engine does not state what it runs with".into());
-        }
-        let dtypes = || report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
-        if dtypes().any(|dtype| dtype.contains('/')) {
-            self.legend.push("dtype a/b: weights in a, computed in b".into());
-        }
-        for (whole, short) in &labels.0 {
-            self.legend.push(format!("{short} is {whole}"));
-        }
-        self.legend.push(EXPLANATIONS.into());
+/// What explains the marks and the columns of the table, one line each.
+pub fn legend(report: &Report, view: &View, table: &Table, labels: &Labels) -> Vec<String> {
+    let mut legend = Vec::new();
+    let has =
+        |mark: &str| table.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)));
+    if has("~") {
+        let remedy = more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
+        legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values{remedy}"));
     }
+    if has_ratios(report) {
+        let reference = &report.reference;
+        let by = headlines(report);
+        legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
+        legend.extend(said::legend(report, view.pairs));
+        legend.extend(failed_reference(report));
+        legend.extend(wrong_reference(report));
+    } else if varies(&report.rows, |row| row.engine.label.clone()) {
+        legend.push(why_no_ratios(report));
+    }
+    legend.extend(limits::legend(report));
+    legend.extend(limits::reasons(report));
+    legend.extend(outputs::legend(report));
+    let names = table.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
+    let unstated = |(index, column): (usize, &Column)| {
+        let mut cells = table.lines.iter().map(|line| &line.cells[index]);
+        FACTORS.iter().any(|factor| factor.title == column.title) && cells.any(|cell| cell.ends_with('?'))
+    };
+    if names.into_iter().any(unstated) {
+        legend.push("a setting with ?: asked for, but the engine does not state what it runs with".into());
+    }
+    let dtypes = || report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
+    if dtypes().any(|dtype| dtype.contains('/')) {
+        legend.push("dtype a/b: weights in a, computed in b".into());
+    }
+    for (whole, short) in &labels.0 {
+        legend.push(format!("{short} is {whole}"));
+    }
+    legend.push(EXPLANATIONS.into());
+    legend
 }
 
 /// Where only the reference itself was measured there is nothing to compare.
@@ -344,7 +327,7 @@ fn blank_lines(report: &Report) -> Vec<Line> {
 }
 
 /// Faults that say the same stand once, with the names of all that they befell.
-fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
+pub fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
     let of_rows = report.rows.iter().filter_map(|row| {
         let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);
         row.fault.as_ref().map(|fault| (name, fault))

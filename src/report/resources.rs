@@ -6,9 +6,9 @@ pub mod sheet;
 use serde::Serialize;
 
 use super::Figure;
-use super::seen::Seen;
 use crate::analysis::metric::{self, Known, Observation, OnGpus};
-use crate::record::Sample;
+use crate::analysis::values::Values;
+use crate::record::{RunRecord, Sample};
 use crate::text::line;
 use stats::median;
 
@@ -52,13 +52,13 @@ pub struct Resources {
 }
 
 impl Resources {
-    pub fn of(seen: &Seen, case: usize, figures: &[Figure]) -> Self {
+    pub fn of(values: &Values, record: &RunRecord, case: usize, figures: &[Figure]) -> Self {
         let estimate = |name: &str| {
             let figure = figures.iter().find(|figure| figure.metric.name == name);
             figure.map(|figure| figure.summary.estimate)
         };
-        let measured: Vec<&Sample> = seen.values.samples(case).collect();
-        let observed: Vec<Observation> = seen.values.observed(case).collect();
+        let measured: Vec<&Sample> = values.samples(case).collect();
+        let observed: Vec<Observation> = values.observed(case).collect();
         let weights: Vec<f64> = observed.iter().filter_map(metric::weights_bytes).collect();
         let on_device = || observed.iter().filter(|it| it.on_device());
         let stated = on_device().filter_map(metric::stated_device_bytes);
@@ -82,7 +82,7 @@ impl Resources {
             cores_busy: cores_busy(&measured),
             joules_per_token: estimate("joules_per_token"),
             gpu_joules_per_token: observed.iter().find_map(metric::gpu_joules_per_token),
-            idle_watts: metric::idle_watts(&seen.record.idle),
+            idle_watts: metric::idle_watts(&record.idle),
             gpus: gpus.indices,
             gpu_percent: gpus.busy_percent,
             gpu_memory_percent: gpus.memory_busy_percent,

@@ -40,7 +40,8 @@ impl<'a> Seen<'a> {
         let planned = &self.plan.cases[case];
         let launches = self.values.launches(case);
         let figures: Vec<Figure> = METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
-        let resources = (!launches.is_empty()).then(|| Resources::of(self, case, &figures));
+        let resources =
+            (!launches.is_empty()).then(|| Resources::of(&self.values, self.record, case, &figures));
         let reference = self.plan.reference_of(planned.configuration);
         let warm_ups = self.record.warm_ups.iter().filter(|warm_up| warm_up.case == case);
         Row {

@@ -142,7 +142,9 @@ fn floors_come_as_json_for_programs() {
 fn what_would_do_nothing_here_is_refused_and_a_dry_run_shows_the_twins() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    for flags in [&["--order", "sequential"][..], &["--save-baseline", "x"], &["--pairs"], &["--wall-time"]] {
+    let others = ["--pairs", "--wall-time", "--resources"];
+    let others = others.iter().map(std::slice::from_ref);
+    for flags in [&["--order", "sequential"][..], &["--save-baseline", "x"]].into_iter().chain(others) {
         let outcome = calibrate(&scratch, flags, &[&noisy]);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains(&format!("takes no `{}", flags[0])), "{outcome:?}");

@@ -131,6 +131,12 @@ fn values_that_make_no_sense_are_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
+    snapshot("no-pairs-in-csv", &["report", "no-such-record.jsonl", "--pairs", "--format", "csv"]);
+    snapshot("no-machine-in-csv", &["machine", "--format", "csv"]);
+}
+
+#[test]
 fn set_up_of_an_engine_that_nobody_knows_is_refused() {
     snapshot("setup-unknown", &["setup", "no-such-engine"]);
     snapshot("setup-nothing", &["setup"]);

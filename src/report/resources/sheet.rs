@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
 use crate::analysis::metric::{Known, Scale, Unit};
+use crate::report::beside;
 use crate::report::document::{Column, Fit, Part, Table};
-use crate::report::viewed::beside;
 use crate::report::{Report, Row};
 use crate::text::three_digits;
 
@@ -42,7 +42,7 @@ pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {
     };
     let make = |room| {
         let columns = facts.iter().map(|(title, fact)| Column::figure(title, scale(fact.counts).symbol));
-        beside(report, room, &rows, columns.collect(), cells)
+        beside::table(report, room, &rows, columns.collect(), cells)
     };
     let mut notes = legend(&unknown);
     notes.extend(of_gpus(&rows));

@@ -3,6 +3,7 @@
 
 use super::{Calibration, Derived, Judged, Lacking, Sureness};
 use crate::analysis::metric::Unit;
+use crate::report::document::{Item, List};
 use crate::report::labels::Labels;
 use crate::report::{Output, Report, Row};
 use crate::text::three_digits;
@@ -18,27 +19,15 @@ const DOUBTED: &str = "!";
 /// Holds a word together where lines are wrapped; a space once they are.
 const JOINT: char = '\u{a0}';
 
-/// What is said under the table about its ratios.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Section {
-    pub heading: Option<String>,
-    pub lines: Vec<String>,
-    /// What must be read with them.
-    pub remarks: Vec<String>,
-}
-
-impl Section {
-    pub fn of(report: &Report, labels: &Labels, pairs: bool) -> Self {
-        let (heading, lines) = match report.why_no_verdicts() {
-            Some(why) => (Some(why), Vec::new()),
-            None => verdicts(report, labels, pairs),
-        };
-        Self { heading, lines, remarks: remarks(report, labels) }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
+/// What is said under the table about its ratios, and what must be read with it.
+pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
+    let (heading, lines) = match report.why_no_verdicts() {
+        Some(why) => (Some(why), Vec::new()),
+        None => headlines(report, labels, pairs),
+    };
+    let remarks = remarks(report, labels).into_iter().map(Item::Plain);
+    let items: Vec<Item> = lines.into_iter().map(Item::Listed).chain(remarks).collect();
+    (heading.is_some() || !items.is_empty()).then_some(List { heading, items })
 }
 
 /// What is wrapped as one word was joined for that alone.
@@ -47,7 +36,7 @@ pub fn loosened(text: &str) -> String {
 }
 
 /// Each workload's headline, engine by engine.
-fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
+fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
     let shown = |judged: &&Judged| judged.is_headline && !report.has_failed(judged);
     let asked = report.verdicts.asked(pairs).iter().chain(&report.verdicts.against_baseline);
     let judged: Vec<&Judged> = asked.filter(shown).collect();

@@ -2,9 +2,9 @@
 
 use super::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
+use crate::report::beside;
 use crate::report::document::{Column, Fit, Part, Room, Table};
 use crate::report::labels::Labels;
-use crate::report::viewed::beside;
 use crate::report::{Report, Row};
 
 /// What is left when all parts are taken from the total.
@@ -24,7 +24,7 @@ pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {
     let make = |room| {
         let titles = parts.iter().map(|part| title(*part)).chain([REST, "total"]);
         let columns = titles.map(|title| Column::figure(title, scale.symbol)).collect();
-        beside(report, room, &rows, columns, |wall_time| figures(wall_time, &parts, scale))
+        beside::table(report, room, &rows, columns, |wall_time| figures(wall_time, &parts, scale))
     };
     let room = fit(&make);
     let labels = Labels::of(report, Room { factors: false, ..room });
