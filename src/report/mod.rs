@@ -37,7 +37,7 @@ use crate::analysis::metric::limits::{Key, Limit};
 use crate::analysis::metric::share::Absent;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
-use crate::record::{Overhead, WarmUp};
+use crate::record::{FailureKind, Overhead, WarmUp};
 pub use document::Content;
 pub use extent::Extent;
 pub use outputs::Output;
@@ -74,8 +74,6 @@ pub struct View {
 
 /// Launches that differ by more times than this say more about the machine than about the engine.
 const WIDE_SPREAD: f64 = 2.0;
-/// The kind of failure of a case of which one request takes longer than it may.
-const TOO_SLOW: &str = "too_slow";
 
 /// The format of that name.
 pub fn named(name: &str) -> Option<&'static Format> {
@@ -195,7 +193,7 @@ pub struct Failed {
 /// Why something was not measured. JSON has it as it stands: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    pub kind: String,
+    pub kind: FailureKind,
     pub when: String,
     pub message: String,
     /// A way out in each line; the first can be pasted.
@@ -225,14 +223,14 @@ impl Fault {
     /// In one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
         // That says it all: nothing broke.
-        if self.kind == TOO_SLOW {
+        if self.kind == FailureKind::TooSlow {
             return self.message.clone();
         }
         let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
-        let when = match (self.kind.as_str(), self.when.as_str()) {
-            ("unavailable", _) | (_, "") => String::new(),
+        let when = match (&self.kind, self.when.as_str()) {
+            (FailureKind::Unavailable, _) | (_, "") => String::new(),
             // The message says that it cannot start.
-            ("start", "start" | "hello") => return format!("{}{times}", self.message),
+            (FailureKind::Start, "start" | "hello") => return format!("{}{times}", self.message),
             (_, when) => format!(" at {when}"),
         };
         format!("{}{when}: {}{times}", self.kind, self.message)

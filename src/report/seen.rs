@@ -11,7 +11,7 @@ use crate::analysis::metric::share::{self, Absent};
 use crate::analysis::metric::{self, METRICS, Metric, Observation};
 use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
-use crate::record::{End, Failure, RunRecord, Warning};
+use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
 use stats::Summary;
 
@@ -88,9 +88,7 @@ impl<'a> Seen<'a> {
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {
-        let name = || format!("configuration {configuration}");
-        let unknown = || Engine { label: name(), name: name(), ..Engine::default() };
-        self.engines.get(configuration).cloned().unwrap_or_else(unknown)
+        self.engines[configuration].clone()
     }
 
     /// What went wrong with a case: the first failure, and how many there were.
@@ -113,7 +111,7 @@ impl<'a> Seen<'a> {
             let said = fault_of(whole);
             // A plan knows what cannot be started here, also where the run was cut off before it came to it.
             let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
-                kind: "unavailable".into(),
+                kind: FailureKind::Unavailable,
                 message: line(&unavailable.reason),
                 hint: unavailable.hint.as_deref().map(|hint| ways(hint, line)),
                 times: 1,
@@ -159,7 +157,7 @@ impl<'a> Seen<'a> {
 
     /// Not one that is measured beside another for what it says about that one.
     fn is_row(&self, configuration: usize) -> bool {
-        self.plan.configurations.get(configuration).is_none_or(|it| it.beside.is_none())
+        self.plan.configurations[configuration].beside.is_none()
     }
 
     /// Cases without samples of which no failure says why.
@@ -229,7 +227,7 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
     Some(Fault {
-        kind: word(&first.kind),
+        kind: FailureKind::from(word(first.kind.as_str()).as_str()),
         when: word(&first.when),
         message: sentence(&first.message),
         hint: first.hint.as_deref().map(|hint| ways(hint, sentence)),
