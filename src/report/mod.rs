@@ -32,9 +32,9 @@ use serde::Serialize;
 
 use crate::analysis::agreement::Unasked;
 use crate::analysis::effective::Doubt;
-use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::{Key, Limit};
 use crate::analysis::metric::share::Absent;
+use crate::analysis::metric::{Metric, MetricId};
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{FailureKind, Overhead, WarmUp};
@@ -210,12 +210,12 @@ impl Row {
 
     /// How many times as much one launch gave as another, by the headline, where that is more than noise.
     pub fn wide_spread(&self) -> Option<f64> {
-        let figure = self.figure(self.case.headline?.name).filter(|_| self.fault.is_none())?;
+        let figure = self.figure(self.case.headline?.id).filter(|_| self.fault.is_none())?;
         figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
     }
 
-    pub fn figure(&self, metric: &str) -> Option<&Figure> {
-        self.figures.iter().find(|figure| figure.metric.name == metric)
+    pub fn figure(&self, metric: MetricId) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.metric.id == metric)
     }
 }
 

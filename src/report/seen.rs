@@ -8,7 +8,7 @@ use crate::analysis::agreement::Agreement;
 use crate::analysis::effective::{self, Doubt};
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
-use crate::analysis::metric::{self, METRICS, Metric, Observation};
+use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation};
 use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
@@ -75,11 +75,11 @@ impl<'a> Seen<'a> {
 
     /// What the share of the case's headline is of.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
-        let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.name);
+        let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
         let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
-            Some("decode_rate") => (share::bandwidth_limit, true),
+            Some(MetricId::DecodeRate) => (share::bandwidth_limit, true),
             // Operations have a limit wherever weights lie: without one, nothing was probed.
-            Some("prefill_rate") => (share::compute_limit, self.record.limits.is_empty()),
+            Some(MetricId::PrefillRate) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
         let found = self.values.observed(case).find_map(|it| limit(&it));

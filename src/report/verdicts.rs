@@ -12,7 +12,7 @@ pub use calibration::{Calibration, Lacking};
 use super::seen::Seen;
 use super::{Output, Report, Row};
 use crate::analysis::compare::{self, Compared};
-use crate::analysis::metric::{self, METRICS, Metric, Unit};
+use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::text::line;
@@ -336,8 +336,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
     let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let metric = METRICS.iter().position(|metric| metric.name == headline.name)?;
-        let blocks = |configuration| measured.blocks(place, metric, configuration);
+        let blocks = |configuration| measured.blocks(place, headline.id as usize, configuration);
         Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::analysis::agreement::Agreement;
-use crate::analysis::metric::{self, METRICS, Metric};
+use crate::analysis::metric::{self, Metric};
 use crate::analysis::values::Measured;
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
@@ -56,8 +56,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     let measured = Measured::of(record);
     let medians = |case: &Case, metric: &Metric| -> Option<Vec<f64>> {
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label)?;
-        let metric = METRICS.iter().position(|it| it.name == metric.name)?;
-        Some(levels(measured.blocks(workload, metric, case.configuration)?))
+        Some(levels(measured.blocks(workload, metric.id as usize, case.configuration)?))
     };
     let agreements = Agreement::of(record);
     let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
