@@ -1,4 +1,4 @@
-//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add an entry:
+//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add its name to `MetricId` and an entry:
 //! every report and `orchestrate metrics` go through this table.
 //!
 //! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
@@ -13,6 +13,7 @@ mod unit;
 
 use protocol::{Iteration, Sequence, Stamp};
 
+pub use crate::plan::MetricId;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::Sample;
@@ -28,7 +29,8 @@ pub use unit::{Scale, Unit};
 
 pub const METRICS: &[Metric] = &[
     Metric {
-        name: "load",
+        id: MetricId::Load,
+        name: MetricId::Load.as_str(),
         title: "load",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -40,7 +42,8 @@ pub const METRICS: &[Metric] = &[
         of: |seen| seen.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
     },
     Metric {
-        name: "cold_start",
+        id: MetricId::ColdStart,
+        name: MetricId::ColdStart.as_str(),
         title: "cold start",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -53,7 +56,8 @@ pub const METRICS: &[Metric] = &[
         of: cold_start,
     },
     Metric {
-        name: "total",
+        id: MetricId::Total,
+        name: MetricId::Total.as_str(),
         title: "total",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -65,7 +69,8 @@ pub const METRICS: &[Metric] = &[
         of: |seen| total_of(seen.sample, seen.mode),
     },
     Metric {
-        name: "first_run",
+        id: MetricId::FirstRun,
+        name: MetricId::FirstRun.as_str(),
         title: "first run",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -78,7 +83,8 @@ pub const METRICS: &[Metric] = &[
         of: |seen| seen.first.map_or_else(Vec::new, |first| total_of(first, seen.mode)),
     },
     Metric {
-        name: "first_token",
+        id: MetricId::FirstToken,
+        name: MetricId::FirstToken.as_str(),
         title: "first token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -90,7 +96,8 @@ pub const METRICS: &[Metric] = &[
         of: first_token,
     },
     Metric {
-        name: "inter_token",
+        id: MetricId::InterToken,
+        name: MetricId::InterToken.as_str(),
         title: "inter-token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -102,7 +109,8 @@ pub const METRICS: &[Metric] = &[
         of: inter_token,
     },
     Metric {
-        name: "prefill_rate",
+        id: MetricId::PrefillRate,
+        name: MetricId::PrefillRate.as_str(),
         title: "prefill",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
@@ -115,7 +123,8 @@ pub const METRICS: &[Metric] = &[
         of: prefill_rate,
     },
     Metric {
-        name: "decode_rate",
+        id: MetricId::DecodeRate,
+        name: MetricId::DecodeRate.as_str(),
         title: "decode",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
@@ -128,13 +137,14 @@ pub const METRICS: &[Metric] = &[
         of: decode_rate,
     },
     Metric {
-        name: "bandwidth_share",
+        id: MetricId::BandwidthShare,
+        name: MetricId::BandwidthShare.as_str(),
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,
         does: Does::Speed("reads what a decode needs"),
         per: Per::Sample,
-        shown: Shown::OfLimit("decode_rate"),
+        shown: Shown::OfLimit(MetricId::DecodeRate),
         about: "bytes that a decode must move, over those that memory gave in the same time in the best of the run's probes (one \
                 before each block, one after the last), with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
                 (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
@@ -144,13 +154,14 @@ pub const METRICS: &[Metric] = &[
         of: share::bandwidth,
     },
     Metric {
-        name: "compute_share",
+        id: MetricId::ComputeShare,
+        name: MetricId::ComputeShare.as_str(),
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,
         does: Does::Speed("computes what a prefill needs"),
         per: Per::Sample,
-        shown: Shown::OfLimit("prefill_rate"),
+        shown: Shown::OfLimit(MetricId::PrefillRate),
         about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time in the \
                 best of the run's probes, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
                 the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
@@ -160,7 +171,8 @@ pub const METRICS: &[Metric] = &[
         of: share::compute,
     },
     Metric {
-        name: "throughput",
+        id: MetricId::Throughput,
+        name: MetricId::Throughput.as_str(),
         title: "throughput",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
@@ -172,7 +184,8 @@ pub const METRICS: &[Metric] = &[
         of: throughput,
     },
     Metric {
-        name: "peak_memory",
+        id: MetricId::PeakMemory,
+        name: MetricId::PeakMemory.as_str(),
         title: "peak memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -185,7 +198,8 @@ pub const METRICS: &[Metric] = &[
         of: resources::peak_memory,
     },
     Metric {
-        name: "memory_anonymous",
+        id: MetricId::MemoryAnonymous,
+        name: MetricId::MemoryAnonymous.as_str(),
         title: "anonymous memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -199,7 +213,8 @@ pub const METRICS: &[Metric] = &[
         of: resources::memory_anonymous,
     },
     Metric {
-        name: "memory_file",
+        id: MetricId::MemoryFile,
+        name: MetricId::MemoryFile.as_str(),
         title: "file-backed memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -212,7 +227,8 @@ pub const METRICS: &[Metric] = &[
         of: resources::memory_file,
     },
     Metric {
-        name: "memory_overhead",
+        id: MetricId::MemoryOverhead,
+        name: MetricId::MemoryOverhead.as_str(),
         title: "memory over weights",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -224,7 +240,8 @@ pub const METRICS: &[Metric] = &[
         of: resources::memory_overhead,
     },
     Metric {
-        name: "device_memory",
+        id: MetricId::DeviceMemory,
+        name: MetricId::DeviceMemory.as_str(),
         title: "device memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -239,7 +256,8 @@ pub const METRICS: &[Metric] = &[
         of: resources::device_memory,
     },
     Metric {
-        name: "joules_per_token",
+        id: MetricId::JoulesPerToken,
+        name: MetricId::JoulesPerToken.as_str(),
         title: "energy per token",
         unit: Unit::Joules,
         better: Better::Lower,
@@ -258,6 +276,8 @@ pub const METRICS: &[Metric] = &[
 /// One entry of the table.
 #[derive(Debug)]
 pub struct Metric {
+    pub id: MetricId,
+    /// That of its id: what records, reports for programs and command lines call it.
     pub name: &'static str,
     /// The header of its column.
     pub title: &'static str,
@@ -300,7 +320,7 @@ pub enum Shown {
     /// Only where it is what engines are compared by.
     AsHeadline,
     /// In the one column of the machine's limits, where engines are compared by this metric.
-    OfLimit(&'static str),
+    OfLimit(MetricId),
 }
 
 impl Metric {
@@ -321,12 +341,27 @@ impl Metric {
 pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
     // One process for each request is about the whole of it, from the start of the process.
     match (plan.mode, workload.kind) {
-        (Mode::OneShot, Kind::Warm) => named("total"),
+        (Mode::OneShot, Kind::Warm) => Some(of(MetricId::Total)),
         _ => named(&workload.headline),
     }
 }
 
-/// The metric of that name.
+/// An entry for each id, in their order: the place of a metric is its id.
+const _: () = {
+    let mut place = 0;
+    while place < METRICS.len() {
+        assert!(METRICS[place].id as usize == place, "METRICS is not in the order of `MetricId`");
+        place += 1;
+    }
+    assert!(METRICS.len() == MetricId::ALL.len(), "a metric of `MetricId` is missing in METRICS");
+};
+
+/// The metric of that id.
+pub fn of(id: MetricId) -> &'static Metric {
+    &METRICS[id as usize]
+}
+
+/// The metric of that name: a record's, or a user's.
 pub fn named(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }

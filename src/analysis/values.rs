@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::analysis::metric::{self, METRICS, Metric, Observation, Per, Surroundings};
+use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation, Per, Surroundings};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
 use crate::record::{Launch, Role, RunRecord, Sample};
@@ -65,9 +65,10 @@ impl<'a> Values<'a> {
         for sample in &record.samples {
             let first_of_launch = *firsts.entry(sample.launch).or_insert(sample);
             let first = *firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
-            let (launch, case) = (launches.get(&sample.launch).copied(), cases.get_mut(sample.case));
-            let (Role::Measured, Some(launch), Some(case)) = (sample.role, launch, case) else { continue };
-            let requests = case.entry(sample.launch).or_insert_with(|| Requests {
+            let (Role::Measured, Some(&launch)) = (sample.role, launches.get(&sample.launch)) else {
+                continue;
+            };
+            let requests = cases[sample.case].entry(sample.launch).or_insert_with(|| Requests {
                 launch,
                 first_of_launch,
                 first,
@@ -116,9 +117,9 @@ impl<'a> Values<'a> {
         &'s self,
         requests: &'s Requests<'a>,
     ) -> impl Iterator<Item = (u32, Observation<'s>)> + use<'s, 'a> {
-        requests.measured.iter().filter_map(|sample| {
-            let observed = Observation::of(&self.around, requests.launch, sample)?;
-            Some((sample.index, observed.with_first(Some(requests.first))))
+        requests.measured.iter().map(|sample| {
+            let observed = Observation::of(&self.around, requests.launch, sample);
+            (sample.index, observed.with_first(Some(requests.first)))
         })
     }
 }
@@ -209,8 +210,7 @@ impl<'a> Measured<'a> {
         let plan = values.plan;
         let (workloads, configurations) = (workloads(plan), plan.configurations.len());
         let mut blocks = vec![Blocks::new(); workloads.len() * METRICS.len() * configurations];
-        let planned = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration < configurations);
-        for (index, case) in planned {
+        for (index, case) in plan.cases.iter().enumerate() {
             let label = &case.workload.label;
             let Some(place) = workloads.iter().position(|it| it.label == *label) else { continue };
             for (metric_place, metric) in METRICS.iter().enumerate() {
@@ -262,7 +262,7 @@ pub fn headline_so_far(record: &RunRecord, launch: &Launch, case: usize) -> Opti
 
 /// The time to load is the launch's: where a workload is about launches, the others need not repeat it.
 fn is_told_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
-    let repeats = metric.name == "load" && workload.kind == Kind::Warm;
+    let repeats = metric.id == MetricId::Load && workload.kind == Kind::Warm;
     repeats && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
 }
 

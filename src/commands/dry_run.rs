@@ -8,7 +8,7 @@ use super::output;
 use crate::cli::exit_code::DONE;
 use crate::commands::listing::WIDTH;
 use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
-use crate::record::{Role, RunRecord};
+use crate::record::RunRecord;
 use crate::text;
 use anyhow::Result;
 use stats::{FIRM, LOOKS, median};
@@ -203,13 +203,13 @@ impl Known {
                 known.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
             }
             let mut by_case: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-            for sample in record.samples.iter().filter(|sample| sample.role == Role::Measured) {
+            for sample in record.measured() {
                 let ns = sample.answered_ns.saturating_sub(sample.sent_ns) as f64;
                 by_case.entry(sample.case).or_default().push(ns);
             }
             for (case, durations) in by_case {
-                let Some(case) = plan.cases.get(case) else { continue };
-                let Some(configuration) = plan.configurations.get(case.configuration) else { continue };
+                let case = &plan.cases[case];
+                let configuration = &plan.configurations[case.configuration];
                 let key = (key(configuration), shape(&case.workload));
                 known.requests.extend(median(&durations).map(|ns| (key, ns)));
             }

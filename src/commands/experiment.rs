@@ -23,7 +23,7 @@ use crate::machine::{self, Machine};
 use crate::plan::asked::{self, Resolved, Selection};
 use crate::plan::{Asked, Plan};
 use crate::record::{
-    self, End, Entry, Failure, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
+    self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
 use crate::run::event::Event;
 use crate::run::process::{Deadlines, Keeper};
@@ -226,9 +226,9 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, selection: &Selection) ->
         let engine = &configuration.engine;
         let preset = configuration.preset.as_ref().map(|preset| format!("{engine}:{preset}"));
         let names = |name: &String| name.split(':').next() == Some(engine);
-        match failure.kind.as_str() {
-            "unavailable" => selection.all && !selection.engines.iter().any(names),
-            "unsupported" => preset.is_some_and(|preset| !selection.engines.contains(&preset)),
+        match failure.kind {
+            FailureKind::Unavailable => selection.all && !selection.engines.iter().any(names),
+            FailureKind::Unsupported => preset.is_some_and(|preset| !selection.engines.contains(&preset)),
             _ => false,
         }
     };

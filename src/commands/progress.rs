@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use crate::analysis::metric::Unit;
 use crate::commands::listing::WIDTH;
 use crate::engines::setup::SetUpEvent;
-use crate::record::Failure;
+use crate::record::{Failure, FailureKind};
 use crate::run::event::Event;
 use crate::text;
 
@@ -251,8 +251,8 @@ fn lasting(text: String) -> Line {
 
 fn fault(failure: &Failure) -> String {
     let Failure { kind, when, message, .. } = failure;
-    match kind.as_str() {
-        "unavailable" => format!("{kind}: {message}"),
+    match kind {
+        FailureKind::Unavailable => format!("{kind}: {message}"),
         _ => format!("{kind} at {when}: {message}"),
     }
 }

@@ -3,6 +3,7 @@
 pub mod asked;
 mod beside;
 pub mod dtype;
+mod metric_id;
 pub mod prompts;
 pub mod scenario;
 
@@ -20,6 +21,8 @@ use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::Unavailable;
 use crate::shell::pasteable;
 use stats::Random;
+
+pub use metric_id::MetricId;
 
 /// The ordered list of what will be launched and asked.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -402,7 +405,7 @@ fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
             scenario: scenario.name.into(),
             label,
             kind: scenario.kind,
-            headline: scenario.headline.into(),
+            headline: scenario.headline.as_str().into(),
             prompt,
             max_new_tokens,
             ignore_eos: max_new_tokens > 1,

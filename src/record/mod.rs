@@ -4,13 +4,15 @@
 //! lost. Nothing in it is derived; every number in a report is computed from it again. The only writer under `results/`.
 
 mod beside;
+mod check;
+mod failure;
 mod proof;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +23,10 @@ pub use crate::plan::prompts::HeldOut;
 use stats::{Floor, StoppedBy};
 
 pub use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
+use check::Known;
+
 pub use beside::{Idle, Late, Limits, Overhead, Pass};
+pub use failure::{Failure, FailureKind};
 pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
@@ -215,27 +220,6 @@ pub struct Closed {
     pub by: StoppedBy,
 }
 
-/// A case, or a whole configuration, that could not be measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    pub configuration: usize,
-    /// Absent when it concerns every case of the configuration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub case: Option<usize>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launch: Option<u32>,
-    /// A word: `unavailable`, `exited`, `timeout`, `protocol`, `wrong_output`, or what the engine's `failed` said.
-    pub kind: String,
-    /// `start`, `hello`, `load`, `warm-up 1`, `sample 17`.
-    pub when: String,
-    pub message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-    /// The last lines that the engine wrote there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stderr: Vec<String>,
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,15 +241,30 @@ impl RunRecord {
         self.launches.iter().filter(move |it| it.configuration == configuration && !it.proves)
     }
 
+    /// Requests that count, in the order in which they were asked.
+    pub fn measured(&self) -> impl Iterator<Item = &Sample> + Clone {
+        self.samples.iter().filter(|it| it.role == Role::Measured)
+    }
+
+    /// Whether a case failed at some time, by itself or with its whole configuration.
+    pub fn has_failed(&self, case: usize) -> bool {
+        let configuration = self.header.plan.cases[case].configuration;
+        self.failures.iter().any(|it| match it.case {
+            Some(failed) => failed == case,
+            None => it.configuration == configuration,
+        })
+    }
+
     pub fn read(path: &Path) -> Result<Self> {
         let file =
             File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
         Self::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
     }
 
-    /// A last line that is torn is left out: the run was cut off while it was written.
+    /// A last line that is torn is left out: the run was cut off while it was written. Every index in what is read is one of
+    /// something that there is.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
-        let mut record = None;
+        let mut read: Option<(Self, Known)> = None;
         let mut torn: Option<(usize, serde_json::Error)> = None;
         let mut line = Vec::new();
         for number in 0.. {
@@ -276,7 +275,7 @@ impl RunRecord {
             if let Some((number, error)) = torn {
                 bail!("line {}: {error}", number + 1);
             }
-            match (Entry::read(&line), &mut record) {
+            match (Entry::read(&line), &mut read) {
                 (Ok(Entry::Header(header)), None) => {
                     if !(OLDEST_VERSION..=RECORD_VERSION).contains(&header.record_version) {
                         bail!(
@@ -284,13 +283,19 @@ impl RunRecord {
                             header.record_version
                         );
                     }
-                    record = Some(Self { header: *header, ..Self::default() });
+                    let known =
+                        Known::of(&header).map_err(|wrong| anyhow!("line {}: {wrong}", number + 1))?;
+                    read = Some((Self { header: *header, ..Self::default() }, known));
                 }
                 (Ok(_), None) => bail!("line {}: the first entry is no header", number + 1),
-                (Ok(entry), Some(record)) => record.take(entry),
+                (Ok(entry), Some((record, known))) => {
+                    known.take(&entry).map_err(|wrong| anyhow!("line {}: {wrong}", number + 1))?;
+                    record.take(entry);
+                }
                 (Err(error), _) => torn = Some((number, error)),
             }
         }
+        let record = read.map(|(record, _)| record);
         record.with_context(|| match torn {
             Some((_, error)) => format!("no header: {error}"),
             None => "it is empty".to_string(),

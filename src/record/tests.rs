@@ -4,10 +4,24 @@ fn lines(entries: &[Entry]) -> Vec<u8> {
     entries.iter().flat_map(protocol::encode).collect()
 }
 
+/// With one case of one configuration.
+fn header() -> Header {
+    let workload = serde_json::json!({
+        "scenario": "decode", "label": "decode", "kind": "warm", "headline": "decode_rate",
+        "prompt": {"tokens": 32}, "max_new_tokens": 8, "ignore_eos": true, "rounds": 3,
+    });
+    let case = serde_json::from_value(serde_json::json!({"configuration": 0, "workload": workload})).unwrap();
+    let mut header = Header { record_version: RECORD_VERSION, ..Header::default() };
+    header.plan.configurations = vec![Default::default()];
+    header.plan.cases = vec![case];
+    header
+}
+
 fn entries() -> Vec<Entry> {
     vec![
-        Entry::Header(Box::new(Header { record_version: RECORD_VERSION, ..Header::default() })),
-        Entry::Sample(Box::new(Sample { case: 3, ..Sample::default() })),
+        Entry::Header(Box::new(header())),
+        Entry::Launch(Box::new(Launch { launch: 4, ..Launch::default() })),
+        Entry::Sample(Box::new(Sample { launch: 4, index: 3, ..Sample::default() })),
         Entry::Warning(Warning { configuration: None, message: "noisy".into() }),
         Entry::End(End::Finished),
     ]
@@ -16,7 +30,7 @@ fn entries() -> Vec<Entry> {
 #[test]
 fn a_record_reads_back_as_it_was_written() {
     let record = RunRecord::parse(lines(&entries()).as_slice()).unwrap();
-    assert_eq!((record.samples[0].case, record.warnings.len(), record.end), (3, 1, Some(End::Finished)));
+    assert_eq!((record.samples[0].index, record.warnings.len(), record.end), (3, 1, Some(End::Finished)));
 }
 
 #[test]
@@ -44,13 +58,13 @@ fn an_entry_may_have_its_tag_anywhere_and_fields_of_a_later_program() {
 
 #[test]
 fn an_entry_of_no_known_kind_is_an_error_with_its_line_and_the_kinds_there_are() {
-    let mut bytes = lines(&entries()[..2]);
+    let mut bytes = lines(&entries()[..3]);
     bytes.extend(b"{\"entry\":\"rumour\"}\n");
     // At the end it is taken for a torn line.
     assert_eq!(RunRecord::parse(bytes.as_slice()).unwrap().samples.len(), 1);
-    bytes.extend(lines(&entries()[2..]));
+    bytes.extend(lines(&entries()[3..]));
     let error = RunRecord::parse(bytes.as_slice()).unwrap_err().to_string();
-    assert!(error.starts_with("line 3: unknown variant `rumour`") && error.contains("warm_up"), "{error}");
+    assert!(error.starts_with("line 4: unknown variant `rumour`") && error.contains("warm_up"), "{error}");
 }
 
 #[test]
@@ -60,7 +74,11 @@ fn a_record_cut_off_at_any_byte_loses_its_last_entry_at_most() {
     for cut in header..whole.len() {
         let record = RunRecord::parse(&whole[..cut]).unwrap();
         let complete = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
-        let held = 1 + record.samples.len() + record.warnings.len() + usize::from(record.end.is_some());
+        let held = 1
+            + record.launches.len()
+            + record.samples.len()
+            + record.warnings.len()
+            + usize::from(record.end.is_some());
         assert!(held >= complete, "cut at {cut}: {held} of {complete}");
     }
 }
@@ -78,4 +96,54 @@ fn a_record_of_another_version_is_refused() {
     let header = Header { record_version: 99, ..Header::default() };
     let error = RunRecord::parse(lines(&[Entry::Header(Box::new(header))]).as_slice()).unwrap_err();
     assert!(error.to_string().contains("record version 99"));
+}
+
+/// What is wrong with this entry after a header and a launch.
+fn refused(entry: Entry) -> String {
+    let mut all = entries()[..2].to_vec();
+    all.push(entry);
+    RunRecord::parse(lines(&all).as_slice()).unwrap_err().to_string()
+}
+
+#[test]
+fn an_index_of_nothing_is_an_error_with_its_line_and_field() {
+    let sample = |launch, case| Entry::Sample(Box::new(Sample { launch, case, ..Sample::default() }));
+    assert_eq!(refused(sample(4, 9)), "line 3: `case` is 9, and there are 1 cases in the plan");
+    assert_eq!(refused(sample(5, 0)), "line 3: `launch` is 5, and no launch before it has that number");
+    let launch = Launch { configuration: 1, ..Launch::default() };
+    let of_configuration = "line 3: `configuration` is 1, and there are 1 configurations in the plan";
+    assert_eq!(refused(Entry::Launch(Box::new(launch))), of_configuration);
+    let failure = Failure { configuration: 1, ..Failure::default() };
+    assert_eq!(refused(Entry::Failure(failure)), of_configuration);
+    let warning = Warning { configuration: Some(1), message: "noisy".into() };
+    assert_eq!(refused(Entry::Warning(warning)), of_configuration);
+    let scored = Scored { launch: 4, sequence: 0, ..Scored::default() };
+    let of_texts = "line 3: `sequence` is 0, and there are 0 held-out texts of its model";
+    assert_eq!(refused(Entry::Scored(scored)), of_texts);
+    let opinion = Opinion { launch: 4, witness: 7, ..Opinion::default() };
+    assert!(refused(Entry::Opinion(opinion)).starts_with("line 3: `witness` is 7"));
+}
+
+#[test]
+fn an_index_of_nothing_in_the_plan_is_an_error_with_its_field() {
+    let refused = |change: fn(&mut Header)| {
+        let mut all = entries()[..2].to_vec();
+        let Entry::Header(header) = &mut all[0] else { panic!("no header") };
+        change(header);
+        RunRecord::parse(lines(&all).as_slice()).unwrap_err().to_string()
+    };
+    let of_case = refused(|header| header.plan.cases[0].configuration = 3);
+    let expected = "line 1: `plan.cases[0].configuration` is 3, and there are 1 configurations in the plan";
+    assert_eq!(of_case, expected);
+    let of_twin = refused(|header| {
+        header.plan.configurations[0].beside = Some(crate::plan::Beside::Twin { of: 1 });
+    });
+    assert!(of_twin.starts_with("line 1: `plan.configurations[0].beside.of` is 1"), "{of_twin}");
+}
+
+#[test]
+fn a_failure_may_name_a_launch_that_never_loaded() {
+    let mut all = entries()[..2].to_vec();
+    all.push(Entry::Failure(Failure { launch: Some(77), case: Some(0), ..Failure::default() }));
+    assert_eq!(RunRecord::parse(lines(&all).as_slice()).unwrap().failures.len(), 1);
 }

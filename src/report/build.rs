@@ -76,10 +76,7 @@ fn cases_in_order(plan: &Plan) -> impl Iterator<Item = usize> {
         let next = places.len();
         places.entry(case.workload.label.as_str()).or_insert(next);
     }
-    let is_row = |case: &usize| {
-        let configuration = plan.configurations.get(plan.cases[*case].configuration);
-        configuration.is_none_or(|configuration| configuration.beside.is_none())
-    };
+    let is_row = |case: &usize| plan.configurations[plan.cases[*case].configuration].beside.is_none();
     let mut cases: Vec<usize> = (0..plan.cases.len()).filter(is_row).collect();
     cases.sort_by_key(|&case| {
         (places[plan.cases[case].workload.label.as_str()], plan.cases[case].configuration)

@@ -99,7 +99,7 @@ impl Grid {
                 // They have a column together.
                 Shown::OfLimit(_) => false,
             };
-            let figure = |row: &Row| row.figure(metric.name).filter(|_| row.fault.is_none()).cloned();
+            let figure = |row: &Row| row.figure(metric.id).filter(|_| row.fault.is_none()).cloned();
             if !report.rows.iter().any(|row| shown(row) && figure(row).is_some()) {
                 continue;
             }
@@ -124,10 +124,10 @@ impl Grid {
     /// How much of what the machine can do a row's headline is.
     fn limit_column(&mut self, report: &Report) {
         let share_of = |row: &Row| {
-            let headline = row.case.headline.filter(|_| row.fault.is_none())?.name;
+            let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
         };
-        let figure = |row: &Row| row.figure(share_of(row)?.name).map(|figure| figure.summary.estimate);
+        let figure = |row: &Row| row.figure(share_of(row)?.id).map(|figure| figure.summary.estimate);
         if !report.rows.iter().any(|row| figure(row).is_some()) {
             return;
         }
@@ -144,7 +144,7 @@ impl Grid {
     }
 
     fn percentile_columns(&mut self, report: &Report, metric: &'static Metric) {
-        let figures = report.rows.iter().filter_map(|row| row.figure(metric.name));
+        let figures = report.rows.iter().filter_map(|row| row.figure(metric.id));
         let ends = figures.flat_map(|figure| [figure.summary.p50, figure.summary.p99]);
         let scale = Scale::of(metric.unit, ends);
         let group = Some(metric.title);
@@ -169,10 +169,10 @@ impl Grid {
         let with_it: Vec<&str> = report
             .rows
             .iter()
-            .filter(|row| row.figure(metric.name).is_some())
+            .filter(|row| row.figure(metric.id).is_some())
             .map(|row| row.case.label.as_str())
             .collect();
-        let cell = |row: &Row| match row.figure(metric.name) {
+        let cell = |row: &Row| match row.figure(metric.id) {
             _ if row.fault.is_some() => String::new(),
             Some(figure) => write(figure),
             None if with_it.contains(&row.case.label.as_str()) => "n/a".into(),
@@ -309,7 +309,7 @@ fn more_rounds(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {
-            let n = row.figure(metric.name)?.summary.n;
+            let n = row.figure(metric.id)?.summary.n;
             let enough = n >= ENOUGH_FOR_P99 || row.fault.is_some();
             // As many times as many as there are.
             (!enough && n > 0).then(|| (row.case.rounds as usize * ENOUGH_FOR_P99).div_ceil(n))

@@ -21,7 +21,7 @@ fn stretched() -> RunRecord {
     let mut died = failure(2, Some(17), &"k".repeat(300), &"s".repeat(300), &"m".repeat(100_000));
     died.stderr = vec!["e".repeat(100_000); 5];
     record.take(Entry::Failure(died.clone()));
-    record.take(Entry::Failure(crate::record::Failure { case: None, configuration: 5, ..died }));
+    record.take(Entry::Failure(crate::record::Failure { case: None, configuration: 3, ..died }));
     record.take(Entry::Warning(crate::record::Warning {
         configuration: Some(1),
         message: format!("it said {}", "x".repeat(951)),

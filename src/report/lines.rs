@@ -204,7 +204,7 @@ fn own_names(report: &Report, device: Option<String>, threads: Option<u32>) -> V
 }
 
 fn fault(fault: &Fault) -> Vec<Named> {
-    vec![("failure", (&fault.kind).into()), ("message", fault.line().as_str().into())]
+    vec![("failure", fault.kind.as_str().into()), ("message", fault.line().as_str().into())]
 }
 
 /// As JSON names it.

@@ -33,12 +33,12 @@ use serde::Serialize;
 
 use crate::analysis::agreement::Unasked;
 use crate::analysis::effective::Doubt;
-use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::{Key, Limit};
 use crate::analysis::metric::share::Absent;
+use crate::analysis::metric::{Metric, MetricId};
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
-use crate::record::{Overhead, WarmUp};
+use crate::record::{FailureKind, Overhead, WarmUp};
 pub use document::Content;
 pub use extent::Extent;
 pub use outputs::Output;
@@ -75,8 +75,6 @@ pub struct View {
 
 /// Launches that differ by more times than this say more about the machine than about the engine.
 const WIDE_SPREAD: f64 = 2.0;
-/// The kind of failure of a case of which one request takes longer than it may.
-const TOO_SLOW: &str = "too_slow";
 
 /// The format of that name.
 pub fn named(name: &str) -> Option<&'static Format> {
@@ -196,7 +194,7 @@ pub struct Failed {
 /// Why something was not measured. JSON has it as it stands: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    pub kind: String,
+    pub kind: FailureKind,
     pub when: String,
     pub message: String,
     /// A way out in each line; the first can be pasted.
@@ -213,12 +211,12 @@ impl Row {
 
     /// How many times as much one launch gave as another, by the headline, where that is more than noise.
     pub fn wide_spread(&self) -> Option<f64> {
-        let figure = self.figure(self.case.headline?.name).filter(|_| self.fault.is_none())?;
+        let figure = self.figure(self.case.headline?.id).filter(|_| self.fault.is_none())?;
         figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
     }
 
-    pub fn figure(&self, metric: &str) -> Option<&Figure> {
-        self.figures.iter().find(|figure| figure.metric.name == metric)
+    pub fn figure(&self, metric: MetricId) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.metric.id == metric)
     }
 }
 
@@ -226,14 +224,14 @@ impl Fault {
     /// In one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
         // That says it all: nothing broke.
-        if self.kind == TOO_SLOW {
+        if self.kind == FailureKind::TooSlow {
             return self.message.clone();
         }
         let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
-        let when = match (self.kind.as_str(), self.when.as_str()) {
-            ("unavailable", _) | (_, "") => String::new(),
+        let when = match (&self.kind, self.when.as_str()) {
+            (FailureKind::Unavailable, _) | (_, "") => String::new(),
             // The message says that it cannot start.
-            ("start", "start" | "hello") => return format!("{}{times}", self.message),
+            (FailureKind::Start, "start" | "hello") => return format!("{}{times}", self.message),
             (_, when) => format!(" at {when}"),
         };
         format!("{}{when}: {}{times}", self.kind, self.message)

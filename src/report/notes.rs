@@ -13,7 +13,7 @@ use super::verdicts::Verdicts;
 use super::{Output, Row};
 use crate::analysis::metric::{self};
 use crate::plan::{Beside, Prompt};
-use crate::record::{Launch, Role, RunRecord, Sample};
+use crate::record::{Launch, RunRecord, Sample};
 use crate::text::three_digits;
 use crate::text::{line, shorten};
 
@@ -91,12 +91,11 @@ fn prompts(record: &RunRecord) -> Vec<String> {
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();
     let mut notes = Vec::new();
     for (index, case) in plan.cases.iter().enumerate() {
-        let Some(configuration) = plan.configurations.get(case.configuration) else { continue };
+        let configuration = &plan.configurations[case.configuration];
         if configuration.beside.is_some() {
             continue;
         }
-        let measured = |sample: &&Sample| sample.case == index && sample.role == Role::Measured;
-        let samples = || record.samples.iter().filter(measured);
+        let samples = || record.measured().filter(|sample| sample.case == index);
         let Some(range) = Range::of(samples()) else { continue };
         let planned = match &case.workload.prompt {
             Prompt::Tokens(planned) if range == Range::exactly(*planned) => continue,
@@ -147,8 +146,7 @@ fn unstated(record: &RunRecord) -> Vec<String> {
     let plan = &record.header.plan;
     let mut notes = Vec::new();
     for (index, configuration) in plan.configurations.iter().enumerate() {
-        let of_it =
-            |sample: &Sample| plan.cases.get(sample.case).is_some_and(|case| case.configuration == index);
+        let of_it = |sample: &Sample| plan.cases[sample.case].configuration == index;
         if configuration.beside.is_some() || !record.samples.iter().any(of_it) {
             continue;
         }

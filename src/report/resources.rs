@@ -6,7 +6,7 @@ pub mod sheet;
 use serde::Serialize;
 
 use super::Figure;
-use crate::analysis::metric::{self, Known, Observation, OnGpus};
+use crate::analysis::metric::{self, Known, MetricId, Observation, OnGpus};
 use crate::analysis::values::Values;
 use crate::record::{RunRecord, Sample};
 use crate::text::line;
@@ -53,8 +53,8 @@ pub struct Resources {
 
 impl Resources {
     pub fn of(values: &Values, record: &RunRecord, case: usize, figures: &[Figure]) -> Self {
-        let estimate = |name: &str| {
-            let figure = figures.iter().find(|figure| figure.metric.name == name);
+        let estimate = |id: MetricId| {
+            let figure = figures.iter().find(|figure| figure.metric.id == id);
             figure.map(|figure| figure.summary.estimate)
         };
         let measured: Vec<&Sample> = values.samples(case).collect();
@@ -68,19 +68,19 @@ impl Resources {
         let gpus = on_device().find_map(OnGpus::of).unwrap_or_default();
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
         Self {
-            peak_bytes: estimate("peak_memory"),
-            anonymous_bytes: estimate("memory_anonymous"),
-            file_bytes: estimate("memory_file"),
-            device_bytes: estimate("device_memory"),
+            peak_bytes: estimate(MetricId::PeakMemory),
+            anonymous_bytes: estimate(MetricId::MemoryAnonymous),
+            file_bytes: estimate(MetricId::MemoryFile),
+            device_bytes: estimate(MetricId::DeviceMemory),
             device_bytes_from: known.map(|(_, whose)| whose),
             device_stated_bytes: stated.reduce(f64::max).filter(|&bytes| bytes > 0.0),
             device_process_bytes: bytes(gpus.process_bytes),
             device_growth_bytes: bytes(gpus.growth_bytes),
             device_whole_bytes: bytes(gpus.whole_bytes),
             weights_bytes: median(&weights),
-            over_weights_bytes: estimate("memory_overhead"),
+            over_weights_bytes: estimate(MetricId::MemoryOverhead),
             cores_busy: cores_busy(&measured),
-            joules_per_token: estimate("joules_per_token"),
+            joules_per_token: estimate(MetricId::JoulesPerToken),
             gpu_joules_per_token: observed.iter().find_map(metric::gpu_joules_per_token),
             idle_watts: metric::idle_watts(&record.idle),
             gpus: gpus.indices,

@@ -8,10 +8,10 @@ use crate::analysis::agreement::Agreement;
 use crate::analysis::effective::{self, Doubt};
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
-use crate::analysis::metric::{self, METRICS, Metric, Observation};
+use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation};
 use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
-use crate::record::{End, Failure, RunRecord, Warning};
+use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
 use stats::Summary;
 
@@ -76,11 +76,11 @@ impl<'a> Seen<'a> {
 
     /// What the share of the case's headline is of.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
-        let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.name);
+        let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
         let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
-            Some("decode_rate") => (share::bandwidth_limit, true),
+            Some(MetricId::DecodeRate) => (share::bandwidth_limit, true),
             // Operations have a limit wherever weights lie: without one, nothing was probed.
-            Some("prefill_rate") => (share::compute_limit, self.record.limits.is_empty()),
+            Some(MetricId::PrefillRate) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
         let found = self.values.observed(case).find_map(|it| limit(&it));
@@ -89,9 +89,7 @@ impl<'a> Seen<'a> {
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {
-        let name = || format!("configuration {configuration}");
-        let unknown = || Engine { label: name(), name: name(), ..Engine::default() };
-        self.engines.get(configuration).cloned().unwrap_or_else(unknown)
+        self.engines[configuration].clone()
     }
 
     /// What went wrong with a case: the first failure, and how many there were.
@@ -114,7 +112,7 @@ impl<'a> Seen<'a> {
             let said = fault_of(whole);
             // A plan knows what cannot be started here, also where the run was cut off before it came to it.
             let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
-                kind: "unavailable".into(),
+                kind: FailureKind::Unavailable,
                 message: line(&unavailable.reason),
                 hint: unavailable.hint.as_deref().map(|hint| ways(hint, line)),
                 times: 1,
@@ -160,7 +158,7 @@ impl<'a> Seen<'a> {
 
     /// Not one that is measured beside another for what it says about that one.
     fn is_row(&self, configuration: usize) -> bool {
-        self.plan.configurations.get(configuration).is_none_or(|it| it.beside.is_none())
+        self.plan.configurations[configuration].beside.is_none()
     }
 
     /// Cases without samples of which no failure says why.
@@ -230,7 +228,7 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
     Some(Fault {
-        kind: word(&first.kind),
+        kind: FailureKind::from(word(first.kind.as_str()).as_str()),
         when: word(&first.when),
         message: sentence(&first.message),
         hint: first.hint.as_deref().map(|hint| ways(hint, sentence)),

@@ -11,9 +11,8 @@ pub use calibration::{Calibration, Lacking};
 
 use super::seen::Seen;
 use super::{Output, Report, Row};
-use crate::analysis::agreement::Agreement;
 use crate::analysis::compare::{self, Compared};
-use crate::analysis::metric::{self, METRICS, Metric, Unit};
+use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::text::line;
@@ -93,8 +92,7 @@ impl Verdicts {
     pub fn of(seen: &Seen, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
         let (record, plan) = (seen.record, seen.plan);
         let measured = Measured::from(&seen.values);
-        let sound =
-            |configuration: usize| !seen.agreements.get(configuration).is_some_and(Agreement::is_wrong);
+        let sound = |configuration: usize| !seen.agreements[configuration].is_wrong();
         let only_sound = |pairs: Vec<(usize, usize)>| -> Vec<(usize, usize)> {
             pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
         };
@@ -140,10 +138,7 @@ impl Verdicts {
 
 impl Judged {
     fn of(plan: &Plan, compared: Compared) -> Self {
-        let label = |configuration: usize| match plan.configurations.get(configuration) {
-            Some(configuration) => line(&configuration.label),
-            None => format!("configuration {configuration}"),
-        };
+        let label = |configuration: usize| line(&plan.configurations[configuration].label);
         Self {
             sentence: line(&compare::sentence(plan, &compared)),
             case: line(&compared.workload),
@@ -341,8 +336,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
     let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let metric = METRICS.iter().position(|metric| metric.name == headline.name)?;
-        let blocks = |configuration| measured.blocks(place, metric, configuration);
+        let blocks = |configuration| measured.blocks(place, headline.id as usize, configuration);
         Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {
@@ -354,7 +348,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
         let floors = each
             .filter_map(|(place, workload)| Some((line(&workload.label), floor(place, workload, twin, of)?)));
         let floors: Vec<(String, Floor)> = floors.collect();
-        let engine = line(&plan.configurations.get(of)?.label);
+        let engine = line(&plan.configurations[of].label);
         (!floors.is_empty()).then_some(Noise { engine, floors })
     });
     noise.collect()

@@ -164,9 +164,9 @@ impl Sums {
         let request_ns = sample.answered_ns.saturating_sub(from_ns);
         self.requests += 1;
         self.request_ns += u128::from(request_ns);
-        let kind = plan.cases.get(sample.case).map(|case| case.workload.kind);
-        let seen = kind.map(|kind| Observation::alone(sample, lived.launch, kind, plan.mode));
-        let Some((first_ns, last_ns)) = seen.and_then(|seen| seen.first_and_last_ns()) else { return };
+        let kind = plan.cases[sample.case].workload.kind;
+        let seen = Observation::alone(sample, lived.launch, kind, plan.mode);
+        let Some((first_ns, last_ns)) = seen.first_and_last_ns() else { return };
         let mut claims =
             [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];
         self.shortened += usize::from(shorten(&mut claims, request_ns));

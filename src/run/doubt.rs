@@ -28,9 +28,7 @@ pub struct Doubt {
 pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<Doubt> {
     let plan = &record.header.plan;
     let mut by_prompt: HashMap<&str, &[u32]> = HashMap::new();
-    let of_witness = |sample: &&Sample| {
-        witness.is_some() && plan.cases.get(sample.case).map(|case| case.configuration) == witness
-    };
+    let of_witness = |sample: &&Sample| Some(plan.cases[sample.case].configuration) == witness;
     for sample in record.samples.iter().filter(of_witness) {
         if let Some(ids) = greedy_ids(record, sample) {
             by_prompt.entry(&sample.prompt_hash).or_insert(ids);
@@ -38,7 +36,7 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
     }
     let mut of_each: BTreeMap<usize, Vec<Doubt>> = BTreeMap::new();
     for (at, sample) in record.samples.iter().enumerate() {
-        let Some(case) = plan.cases.get(sample.case) else { continue };
+        let case = &plan.cases[sample.case];
         let configuration = &plan.configurations[case.configuration];
         let is_asked = matches!(configuration.beside, None | Some(Beside::Baseline { .. }))
             && configuration.model.path == model.path
@@ -64,7 +62,7 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
 
 /// The ids of a measured sample that were to be the likeliest ones.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
-    let workload = &record.header.plan.cases.get(sample.case)?.workload;
+    let workload = &record.header.plan.cases[sample.case].workload;
     let [sequence] = &sample.iteration.sequences[..] else { return None };
     let is_greedy = sample.role == Role::Measured && workload.sampling.is_none();
     sequence.output_ids.as_deref().filter(|_| is_greedy)

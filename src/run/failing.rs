@@ -8,7 +8,7 @@ use super::Run;
 use super::blocking::off_thread;
 use crate::plan::Prompt;
 use crate::plan::prompts::Prompts;
-use crate::record::{Entry, Failure, Role, Sample, Warning};
+use crate::record::{Entry, Failure, FailureKind, Warning};
 use crate::run::event::Event;
 use crate::run::process::Fault;
 
@@ -18,7 +18,7 @@ impl Run<'_> {
         for index in 0..self.plan.configurations.len() {
             let configuration = self.plan.configurations[index].clone();
             let refusal = match configuration.unavailable {
-                Some(unavailable) => Some(("unavailable", unavailable.reason, unavailable.hint)),
+                Some(unavailable) => Some((FailureKind::Unavailable, unavailable.reason, unavailable.hint)),
                 None if self.prompts.contains_key(&configuration.model.path) => None,
                 None => {
                     let path = configuration.model.path.clone();
@@ -27,12 +27,12 @@ impl Run<'_> {
                             self.prompts.insert(configuration.model.path, prompts);
                             None
                         }
-                        Err(error) => Some(("model", format!("{error:#}"), None)),
+                        Err(error) => Some((FailureKind::Model, format!("{error:#}"), None)),
                     }
                 }
             };
             if let Some((kind, message, hint)) = refusal {
-                let (kind, when) = (kind.to_string(), "start".to_string());
+                let when = "start".to_string();
                 self.record_failure(Failure {
                     configuration: index,
                     kind,
@@ -61,7 +61,7 @@ impl Run<'_> {
             configuration,
             case,
             launch,
-            kind: fault.cause.kind().into(),
+            kind: fault.cause.kind(),
             when: fault.when.to_string(),
             message: fault.cause.to_string(),
             hint: fault.cause.hint(),
@@ -77,7 +77,7 @@ impl Run<'_> {
             None => self.failed.extend(self.plan.cases_of(failure.configuration)),
         }
         // What cannot be started is told of the row; its twin has nothing to add.
-        if is_row || failure.kind != "unavailable" {
+        if is_row || failure.kind != FailureKind::Unavailable {
             (self.listener)(Event::Failed { label, failure: failure.clone() });
             self.recorder.take(Entry::Failure(failure))?;
         }
@@ -89,15 +89,14 @@ impl Run<'_> {
         let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
         let budget = Duration::from_nanos(budget_ns);
         for case in 0..self.plan.cases.len() {
-            let measured = |it: &Sample| it.case == case && it.role == Role::Measured;
-            if self.failed.contains(&case) || self.recorder.record.samples.iter().any(measured) {
+            if self.failed.contains(&case) || self.recorder.record.measured().any(|it| it.case == case) {
                 continue;
             }
             let spent = humantime::format_duration(budget);
             self.record_failure(Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
-                kind: "no_time".into(),
+                kind: FailureKind::NoTime,
                 message: format!("the budget of {spent} was used up before it was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()

@@ -47,7 +47,7 @@ impl Run<'_> {
 /// Those that something in the plan runs on, and could have a share of. How much a GPU's caches hold is known only once it was
 /// asked, so that a small model asks too.
 fn gpus_asked(plan: &Plan) -> Vec<u32> {
-    let measured = plan.cases.iter().filter_map(|case| plan.configurations.get(case.configuration));
+    let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let able = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
     able.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -55,7 +55,7 @@ fn gpus_asked(plan: &Plan) -> Vec<u32> {
 /// `None` where nothing in the plan could have a share: no engine runs on the CPU, or all models are so small that the caches
 /// hold them. Such a model measures what an engine costs besides, and no limit of the machine is in its way.
 fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<Asked> {
-    let measured = plan.cases.iter().filter_map(|case| plan.configurations.get(case.configuration));
+    let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =
         measured.filter(|it| may_have_a_share(it, cpu)).map(|it| it.threads).collect();
     let most = *threads.last()?;

@@ -371,7 +371,7 @@ mod tests {
     fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
         let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true).unwrap_err();
         assert_eq!(
-            (early.kind(), early.to_string().as_str()),
+            (early.kind().as_str(), early.to_string().as_str()),
             ("protocol", "a streamed token arrived 4000030 ns before its stamp")
         );
         let late = lateness(&streamed(&[(0, &[5], 5_000_220), (1, &[6], 5_000_130), (2, &[7], 5_000_150)]));
@@ -419,7 +419,7 @@ mod tests {
         (rate.iterations, rate.summary) = (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
         let refused = expected().verify(&rate).unwrap_err();
         assert_eq!(
-            (refused.kind(), refused.to_string().as_str()),
+            (refused.kind().as_str(), refused.to_string().as_str()),
             ("protocol", "a `summary` without the facts that it is made of: `iterations` is empty")
         );
     }

@@ -42,10 +42,8 @@ impl Opinions {
     pub fn of(record: &RunRecord, configuration: usize, witness: &Witness, notable: f64) -> Option<Self> {
         let plan = &record.header.plan;
         let asked = witness.configuration?;
-        let is_about = |it: &&Opinion| {
-            let case = plan.cases.get(it.case);
-            it.witness == asked && case.is_some_and(|case| case.configuration == configuration)
-        };
+        let is_about =
+            |it: &&Opinion| it.witness == asked && plan.cases[it.case].configuration == configuration;
         let mut gaps = BTreeMap::new();
         let mut first: Option<usize> = None;
         let mut differing = 0;

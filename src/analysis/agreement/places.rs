@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::plan::Plan;
-use crate::record::{Role, RunRecord, Sample};
+use crate::record::{RunRecord, Sample};
 use crate::text::line;
 
 /// A text that an engine generated.
@@ -28,7 +28,7 @@ impl Text {
     }
 
     pub fn of(plan: &Plan, blocks: &HashMap<u32, u32>, launch: u32, case: usize, index: u32) -> Self {
-        let workload = plan.cases.get(case).map_or_else(String::new, |case| line(&case.workload.label));
+        let workload = line(&plan.cases[case].workload.label);
         Self::Sample { workload, index, block: blocks.get(&launch).copied().unwrap_or(0) }
     }
 }
@@ -41,11 +41,9 @@ pub fn blocks(record: &RunRecord) -> HashMap<u32, u32> {
 /// The measured requests of a configuration whose tokens are the likeliest ones, one after the other.
 pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator<Item = &Sample> {
     let cases = &record.header.plan.cases;
-    record.samples.iter().filter(move |sample| {
-        sample.role == Role::Measured
-            && cases
-                .get(sample.case)
-                .is_some_and(|case| case.configuration == configuration && is_greedy(&case.workload.sampling))
+    record.measured().filter(move |sample| {
+        let case = &cases[sample.case];
+        case.configuration == configuration && is_greedy(&case.workload.sampling)
     })
 }
 

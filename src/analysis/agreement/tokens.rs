@@ -6,7 +6,7 @@ use protocol::IgnoreEos;
 
 use super::places::{Text, blocks};
 use crate::plan::Prompt;
-use crate::record::{Role, RunRecord, Sample};
+use crate::record::{RunRecord, Sample};
 
 /// Where a configuration that got ids counts other tokens than were sent, or than the others count; and where it gave fewer or
 /// more than they, EOS ignored. In a sentence each, the first of its kind.
@@ -25,13 +25,13 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
             (it.launch, policy == Some(IgnoreEos::No))
         })
         .collect();
-    let of = |sample: &Sample| plan.cases.get(sample.case).map(|case| case.configuration);
-    let measured = || record.samples.iter().filter(|it| it.role == Role::Measured);
+    let of = |sample: &Sample| plan.cases[sample.case].configuration;
+    let measured = || record.measured();
     let with_ids = |it: &&Sample| took_ids.get(&it.launch) == Some(&true) && !it.prompt_hash.is_empty();
     // What most engines count, each once for a prompt.
     let mut counts: HashMap<(&str, usize), BTreeMap<u32, Vec<usize>>> = HashMap::new();
     for sample in measured().filter(with_ids) {
-        let Some(engine) = of(sample) else { continue };
+        let engine = of(sample);
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
             let of_count = counts.entry((&sample.prompt_hash, number)).or_default();
             let engines = of_count.entry(sequence.prompt_tokens).or_default();
@@ -42,7 +42,7 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
     }
     let blocks = blocks(record);
     let (mut prompts, mut outputs) = (None, None);
-    for sample in measured().filter(|it| of(it) == Some(configuration)) {
+    for sample in measured().filter(|it| of(it) == configuration) {
         let workload = &plan.cases[sample.case].workload;
         let text = || Text::of(plan, &blocks, sample.launch, sample.case, sample.index).name();
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {

@@ -7,7 +7,7 @@ use super::places::{greedy_samples, is_greedy};
 use super::witness::Witness;
 use super::words::counted;
 use crate::plan::Case;
-use crate::record::{Role, RunRecord, Unproved};
+use crate::record::{RunRecord, Unproved};
 use crate::text::line;
 
 /// In sentences about `it`, the gravest first; empty where nothing is missing.
@@ -54,7 +54,7 @@ fn tokens(record: &RunRecord, configuration: usize, witness: &Witness, found: &A
     let plan = &record.header.plan;
     let compared = |case: usize| found.greedy.as_ref().is_some_and(|greedy| greedy.cases.contains(&case));
     let judged = |case: usize| found.opinions.as_ref().is_some_and(|opinions| opinions.is_about(case));
-    let measured = |case: usize| record.samples.iter().any(|it| it.case == case && it.role == Role::Measured);
+    let measured = |case: usize| record.measured().any(|it| it.case == case);
     let gives_ids = |case: usize| {
         let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
         samples.any(|it| it.iteration.sequences.iter().any(|sequence| sequence.output_ids.is_some()))

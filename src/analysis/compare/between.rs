@@ -61,7 +61,7 @@ impl<'a> Opened<'a> {
 
     /// Why what a configuration gave is wrong, where it is.
     pub fn wrong(&self, configuration: usize) -> Option<&str> {
-        let wrong = self.agreements.get(configuration).filter(|it| it.is_wrong())?;
+        let wrong = Some(&self.agreements[configuration]).filter(|it| it.is_wrong())?;
         Some(wrong.reasons.first().map_or("", String::as_str))
     }
 

@@ -10,7 +10,7 @@ use super::matching::Matching;
 use crate::analysis::metric::output_tokens;
 use crate::analysis::values::workloads;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
-use crate::record::{Role, RunRecord, Sample};
+use crate::record::{RunRecord, Sample};
 use crate::text::{self, shorten};
 
 /// Longer values, prompts most of all, are shortened in a sentence.
@@ -185,8 +185,8 @@ impl<'a> Requests<'a> {
         let plan = &record.header.plan;
         let blocks: HashMap<u32, u32> = record.launches.iter().map(|it| (it.launch, it.block)).collect();
         let mut by_case = HashMap::<(usize, &str), ByPlace>::new();
-        for sample in record.samples.iter().filter(|sample| sample.role == Role::Measured) {
-            if let (Some(case), Some(&block)) = (plan.cases.get(sample.case), blocks.get(&sample.launch)) {
+        for sample in record.measured() {
+            if let (case, Some(&block)) = (&plan.cases[sample.case], blocks.get(&sample.launch)) {
                 let key = (case.configuration, case.workload.label.as_str());
                 by_case.entry(key).or_default().entry((block, sample.index)).or_insert(sample);
             }

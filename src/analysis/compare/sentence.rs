@@ -9,10 +9,7 @@ use stats::{Comparison, NOTHING_SEEN, Verdict, Words};
 
 /// What a comparison within one record found, read aloud.
 pub fn sentence(plan: &Plan, compared: &Compared) -> String {
-    let label = |configuration: usize| match plan.configurations.get(configuration) {
-        Some(it) => format!("`{}`", text::line(&it.label)),
-        None => format!("configuration {configuration}"),
-    };
+    let label = |configuration: usize| format!("`{}`", text::line(&plan.configurations[configuration].label));
     let said = Said {
         subject: label(compared.configuration),
         metric: compared.metric,

@@ -80,15 +80,11 @@ pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Lo
             && metric::headline(plan, it).is_some_and(|headline| headline.name == metric.name)
     });
     let (experiment, _) = experiment(record, &measured);
-    let fails = |index: usize| {
-        record.failures.iter().any(|it| {
-            let whole = it.configuration == index && it.case.is_none();
-            let case = it.case.and_then(|case| plan.cases.get(case));
-            whole || case.is_some_and(|it| it.configuration == index && it.workload.label == workload)
-        })
-    };
     let wrong = agreement::wrong(record);
-    let fails = |index: usize| fails(index) || wrong.get(index) == Some(&true);
+    let case = |index: usize| {
+        plan.cases.iter().position(|it| it.configuration == index && it.workload.label == workload)
+    };
+    let fails = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     let pairs = planned.iter().copied();
     let pairs: Vec<(usize, usize)> = pairs.filter(|&(one, other)| !fails(one) && !fails(other)).collect();

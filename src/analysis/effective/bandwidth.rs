@@ -49,7 +49,7 @@ fn observation<'a>(
     around: &'a Surroundings<'a>,
     sample: &'a Sample,
 ) -> Option<Observation<'a>> {
-    Observation::of(around, subject.launches.get(&sample.launch).copied()?, sample)
+    Some(Observation::of(around, subject.launches.get(&sample.launch).copied()?, sample))
 }
 
 /// Whether the machine can be taken to do no more than about this.

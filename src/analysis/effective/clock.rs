@@ -147,11 +147,11 @@ impl Spans {
         if self.requests < MANY || self.least_share <= ALWAYS {
             return None;
         }
-        let label = &subject.case(case)?.workload.label;
+        let label = &subject.case(case).workload.label;
         let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
         let theirs = others.filter_map(|other| {
             let mut alike = other.cases().into_keys();
-            let case = alike.find(|&it| other.case(it).is_some_and(|it| it.workload.label == *label))?;
+            let case = alike.find(|&it| other.case(it).workload.label == *label)?;
             Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY)
         });
         let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;

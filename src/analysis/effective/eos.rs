@@ -59,7 +59,7 @@ const HELD_OUT: &str = "the held-out prompt";
 /// The greedy outputs with EOS ignored, by what was asked.
 fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
     let ignoring = subject.samples.iter().filter_map(|sample| {
-        let workload = &subject.case(sample.case)?.workload;
+        let workload = &subject.case(sample.case).workload;
         let greedy = workload.ignore_eos && workload.sampling.is_none() && sample.role != Role::Discarded;
         let ids = sample.iteration.sequences.first()?.output_ids.clone()?;
         greedy.then(|| ((sample.prompt_hash.clone(), workload.max_new_tokens), ids))

@@ -113,15 +113,10 @@ fn subjects(record: &RunRecord) -> Vec<Subject<'_>> {
         })
         .collect();
     for launch in &record.launches {
-        if let Some(subject) = subjects.get_mut(launch.configuration) {
-            subject.launches.insert(launch.launch, launch);
-        }
+        subjects[launch.configuration].launches.insert(launch.launch, launch);
     }
     for sample in &record.samples {
-        let configuration = plan.cases.get(sample.case).map(|case| case.configuration);
-        if let Some(subject) = configuration.and_then(|index| subjects.get_mut(index)) {
-            subject.samples.push(sample);
-        }
+        subjects[plan.cases[sample.case].configuration].samples.push(sample);
     }
     subjects
 }
@@ -161,19 +156,19 @@ impl<'a> Subject<'a> {
         cases
     }
 
-    fn case(&self, index: usize) -> Option<&'a Case> {
-        self.record.header.plan.cases.get(index)
+    fn case(&self, index: usize) -> &'a Case {
+        &self.record.header.plan.cases[index]
     }
 
     /// How its case is called, for a sentence.
     fn name_of(&self, case: usize) -> String {
-        self.case(case).map_or_else(String::new, |case| format!("`{}`", case.workload.label))
+        format!("`{}`", self.case(case).workload.label)
     }
 
     /// The values of a metric for one request.
     fn values<'b>(&'b self, around: &'b Surroundings<'b>, sample: &'b Sample, metric: &Metric) -> Vec<f64> {
         let launch = self.launches.get(&sample.launch);
-        let seen = launch.and_then(|launch| Observation::of(around, launch, sample));
+        let seen = launch.map(|launch| Observation::of(around, launch, sample));
         seen.map_or_else(Vec::new, |seen| (metric.of)(&seen))
     }
 }

@@ -95,14 +95,13 @@ impl<'a> Observation<'a> {
         stated.map(Device::from).or_else(|| Some(self.configuration?.device.clone()))
     }
 
-    /// `None` when the sample's case is not in the plan.
-    pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Option<Self> {
-        let case = around.plan.cases.get(sample.case)?;
+    pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Self {
+        let case = &around.plan.cases[sample.case];
         let passes = around.passes.get(&sample.case).into_iter().flatten().copied();
         let (here, elsewhere): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.launch == launch.launch);
         let pass = here.last().copied();
-        Some(Self {
-            configuration: around.plan.configurations.get(case.configuration),
+        Self {
+            configuration: Some(&around.plan.configurations[case.configuration]),
             machine: Some(around.machine),
             limits: around.limits.as_ref(),
             pass,
@@ -110,7 +109,7 @@ impl<'a> Observation<'a> {
             idle: around.idle,
             counted_twice_bytes: around.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
             ..Self::alone(sample, launch, case.workload.kind, around.plan.mode)
-        })
+        }
     }
 
     /// A request by itself.

@@ -197,3 +197,8 @@ fn every_metric_has_a_name_of_its_own_and_says_what_it_means() {
         assert!(!metric.about.contains("  "), "{}", metric.name);
     }
 }
+
+#[test]
+fn every_metric_has_the_name_of_its_id() {
+    assert!(METRICS.iter().all(|it| it.name == it.id.as_str() && of(it.id).name == it.name));
+}

@@ -2,7 +2,6 @@ use super::*;
 use crate::analysis::compare::specimen::{MS, answer, asked, launch, measured, planned};
 use crate::analysis::metric::named;
 use crate::plan::Mode;
-use crate::record::Entry;
 
 fn place(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name == name).unwrap()
@@ -88,20 +87,6 @@ fn the_time_to_load_is_told_once_where_a_workload_is_about_it() {
     assert_eq!((has(0), has(1)), (true, false));
     let record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
     assert!(Measured::of(&record).blocks(0, place("load"), 0).is_some());
-}
-
-#[test]
-fn what_no_plan_knows_is_left_out_without_a_panic() {
-    let mut record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
-    for (case, launch) in [(99, 0), (0, 99)] {
-        record.take(Entry::Sample(Box::new(Sample { case, launch, index: 9, ..Sample::default() })));
-    }
-    record.header.plan.cases.push(record.header.plan.cases[0].clone());
-    record.header.plan.cases[1].configuration = 77;
-    record.take(Entry::Sample(Box::new(Sample { case: 1, ..record.samples[0].clone() })));
-    let found = Measured::of(&record);
-    assert_eq!(found.blocks(0, place("decode_rate"), 0).unwrap()[&0].len(), 3);
-    assert!(found.blocks(0, place("decode_rate"), 5).is_none() && named("decode_rate").is_some());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::analysis::agreement::Agreement;
-use crate::analysis::metric::{self, METRICS, Metric};
+use crate::analysis::metric::{self, Metric};
 use crate::analysis::values::Measured;
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
@@ -56,27 +56,23 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     let measured = Measured::of(record);
     let medians = |case: &Case, metric: &Metric| -> Option<Vec<f64>> {
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label)?;
-        let metric = METRICS.iter().position(|it| it.name == metric.name)?;
-        Some(levels(measured.blocks(workload, metric, case.configuration)?))
-    };
-    let failed = |case: usize| {
-        let of = plan.cases[case].configuration;
-        record.failures.iter().any(|it| it.configuration == of && it.case.is_none_or(|failed| failed == case))
+        Some(levels(measured.blocks(workload, metric.id as usize, case.configuration)?))
     };
     let agreements = Agreement::of(record);
     let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (index, case) in plan.cases.iter().enumerate() {
-        let Some(configuration) = plan.configurations.get(case.configuration) else { continue };
+        let configuration = &plan.configurations[case.configuration];
         if configuration.beside.is_some() {
             continue;
         }
         let (label, workload) = (&configuration.label, &case.workload);
         let name = format!("`{label}` `{}`", workload.label);
-        if failed(index) {
+        if record.has_failed(index) {
             left_out.push(format!("{name}: not in the baseline, for it failed"));
             continue;
         }
-        if let Some(agreement) = agreements.get(case.configuration).filter(|it| it.is_wrong()) {
+        let agreement = &agreements[case.configuration];
+        if agreement.is_wrong() {
             let why = agreement.reasons.first().map_or("", String::as_str);
             left_out.push(format!("{name}: not in the baseline, for its output is wrong"));
             let said = format!("`{label}` is wrong: {why}");

@@ -3,7 +3,7 @@ use super::super::specimen::*;
 use super::super::tests::rendered;
 use super::*;
 use crate::plan::{Asked, Order};
-use crate::record::{Entry, WarmUpEnd};
+use crate::record::{Entry, Role, WarmUpEnd};
 use crate::text;
 
 fn decoding(names: &[&str]) -> Asked {

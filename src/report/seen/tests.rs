@@ -20,7 +20,7 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
             let (Some(figure), Some(blocks)) = (figure, blocks) else { continue };
             let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
-            if metric.name == "inter_token" {
+            if metric.id == MetricId::InterToken {
                 // A request has many gaps: the table has them all, a comparison their median of each request.
                 assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
             } else {

@@ -9,7 +9,7 @@ use crate::analysis::metric;
 use crate::machine::Device;
 use crate::plan::scenario::SUITES;
 use crate::plan::{Configuration, Mode, Plan};
-use crate::record::{Role, RunRecord};
+use crate::record::RunRecord;
 use crate::shell::pasteable;
 
 /// The model that a run has unless another is asked for.
@@ -36,17 +36,9 @@ pub struct Lacking {
 impl Calibration {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
-        let samples = record.samples.iter().filter(|sample| sample.role == Role::Measured);
-        let mut sampled: BTreeSet<usize> = samples.map(|sample| sample.case).collect();
+        let mut sampled: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
         // What fails cannot be calibrated either.
-        let fails = |case: usize| {
-            let configuration = plan.cases.get(case).map(|case| case.configuration);
-            record.failures.iter().any(|it| match it.case {
-                Some(failed) => failed == case,
-                None => Some(it.configuration) == configuration,
-            })
-        };
-        sampled.retain(|case| !fails(*case));
+        sampled.retain(|case| !record.has_failed(*case));
         let mut lacking = Vec::new();
         let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
         for (index, configuration) in plan.configurations.iter().enumerate() {

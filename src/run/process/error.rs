@@ -1,9 +1,12 @@
-//! The ways in which an engine fails. To add one, add a variant to `Cause`, its switch in the fake engine and a test.
+//! The ways in which an engine fails. To add one, add a variant to `Cause`, a line to `record::FailureKind`, its
+//! switch in the fake engine and a test.
 
 use std::fmt;
 use std::time::Duration;
 
 use protocol::Failed;
+
+use crate::record::FailureKind;
 
 /// A failure with everything a row says about it.
 #[derive(Debug)]
@@ -53,18 +56,18 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The word that records and tables use.
-    pub fn kind(&self) -> &'static str {
+    /// As records and tables name it.
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Start { .. } => "start",
-            Self::Exited(_) => "exited",
-            Self::Timeout(_) => "timeout",
-            Self::TooSlow(_) => "too_slow",
-            Self::Version(_) => "version",
-            Self::Protocol(_) => "protocol",
-            Self::WrongOutput(_) => "wrong_output",
-            Self::Unsupported(_) => "unsupported",
-            Self::Said(failed) => failed.kind.as_str(),
+            Self::Start { .. } => FailureKind::Start,
+            Self::Exited(_) => FailureKind::Exited,
+            Self::Timeout(_) => FailureKind::Timeout,
+            Self::TooSlow(_) => FailureKind::TooSlow,
+            Self::Version(_) => FailureKind::Version,
+            Self::Protocol(_) => FailureKind::Protocol,
+            Self::WrongOutput(_) => FailureKind::WrongOutput,
+            Self::Unsupported(_) => FailureKind::Unsupported,
+            Self::Said(failed) => failed.kind.into(),
         }
     }
 

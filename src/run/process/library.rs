@@ -74,7 +74,7 @@ mod tests {
     fn said(raw_status: i32, stderr: &[&str]) -> Option<(String, Option<String>)> {
         let stderr: Vec<String> = stderr.iter().map(|line| line.to_string()).collect();
         let cause = not_loaded(ExitStatus::from_raw(raw_status), &stderr)?;
-        assert_eq!(cause.kind(), "start");
+        assert_eq!(cause.kind(), crate::record::FailureKind::Start);
         Some((cause.to_string(), cause.hint()))
     }
 

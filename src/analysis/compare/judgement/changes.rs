@@ -9,7 +9,7 @@ use crate::analysis::compare::sentence::{Other, Said, case, too_few};
 use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::{Order, Workload};
-use crate::record::{Failure, RunRecord};
+use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Words, geometric_mean, median};
 
@@ -62,11 +62,6 @@ pub fn lines(
     }
     lines
 }
-
-/// What a run calls a case of which an answer was wrong by itself.
-const WRONG_OUTPUT: &str = "wrong_output";
-/// What a run calls a case that its budget left nothing for.
-const NO_TIME: &str = "no_time";
 
 /// Over the workloads of each configuration, by their headlines.
 pub fn means(lines: &[Change]) -> Vec<Mean> {
@@ -147,7 +142,7 @@ impl About<'_> {
                     return Some(Outcome::Nothing(format!("it failed before ({was}), and fails now ({is})")));
                 }
                 // The budget's doing is nobody's failure.
-                (None, Some((NO_TIME, is))) => return Some(Outcome::Nothing(is)),
+                (None, Some((FailureKind::NoTime, is))) => return Some(Outcome::Nothing(is)),
                 (None, Some((_, is))) => return Some(Outcome::FailsNow(is)),
                 (Some((_, was)), None) => return Some(Outcome::FailedBefore(was)),
                 (None, None) => {}
@@ -211,17 +206,13 @@ fn figure(opened: &Opened, workload: &Workload, metric: usize, configuration: us
 }
 
 /// What an engine that computes something else takes for it says nothing.
-fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(&'static str, String)> {
+fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
     let why = opened.wrong(configuration)?;
-    Some((WRONG_OUTPUT, text::line(&format!("wrong output in {name}: {why}"))))
+    Some((FailureKind::WrongOutput, text::line(&format!("wrong output in {name}: {why}"))))
 }
 
 /// How a case failed, by its kind and in one line.
-fn failure<'a>(
-    record: &'a RunRecord,
-    workload: &Workload,
-    configuration: usize,
-) -> Option<(&'a str, String)> {
+fn failure(record: &RunRecord, workload: &Workload, configuration: usize) -> Option<(FailureKind, String)> {
     let cases = record.header.plan.cases.iter().enumerate();
     let own: Vec<usize> = cases
         .filter(|(_, case)| case.configuration == configuration && case.workload.label == workload.label)
@@ -231,5 +222,5 @@ fn failure<'a>(
         |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|case| own.contains(&case));
     let failure = record.failures.iter().find(about)?;
     let when = if failure.when.is_empty() { String::new() } else { format!(" at {}", failure.when) };
-    Some((&failure.kind, text::line(&format!("{}{when}: {}", failure.kind, failure.message))))
+    Some((failure.kind.clone(), text::line(&format!("{}{when}: {}", failure.kind, failure.message))))
 }

@@ -1,0 +1,111 @@
+//! The indices of a record, checked once when it is read: everything after may use them as they are.
+//!
+//! A failure may name a launch that no entry is about: its process never loaded.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Entry, Header};
+use crate::plan::Beside;
+
+/// What the entries read so far may refer to.
+pub struct Known {
+    configurations: usize,
+    cases: usize,
+    launches: HashSet<u32>,
+    /// The model of each configuration.
+    models: Vec<String>,
+    /// How many held-out texts there are of a model.
+    texts: HashMap<String, usize>,
+}
+
+impl Known {
+    /// Of a header, whose own indices are checked; else what is wrong with them.
+    pub fn of(header: &Header) -> Result<Self, String> {
+        let plan = &header.plan;
+        let known = Self {
+            configurations: plan.configurations.len(),
+            cases: plan.cases.len(),
+            launches: HashSet::new(),
+            models: plan.configurations.iter().map(|it| it.model.path.clone()).collect(),
+            texts: HashMap::new(),
+        };
+        for (index, case) in plan.cases.iter().enumerate() {
+            known.configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
+        }
+        for (index, it) in plan.configurations.iter().enumerate() {
+            if let Some(Beside::Twin { of } | Beside::Baseline { of }) = it.beside {
+                known.configuration(&format!("plan.configurations[{index}].beside.of"), of)?;
+            }
+        }
+        for (index, floor) in header.floors.iter().enumerate() {
+            known.configuration(&format!("floors[{index}].configuration"), floor.configuration)?;
+        }
+        Ok(known)
+    }
+
+    /// What the next entry refers to; then later ones may refer to it.
+    pub fn take(&mut self, entry: &Entry) -> Result<(), String> {
+        match entry {
+            Entry::Launch(it) => {
+                self.configuration("configuration", it.configuration)?;
+                self.launches.insert(it.launch);
+            }
+            Entry::Sample(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
+            Entry::WarmUp(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
+            Entry::Pass(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
+            Entry::Failure(it) => {
+                self.configuration("configuration", it.configuration)?;
+                it.case.map_or(Ok(()), |case| self.case(case))?;
+            }
+            Entry::Warning(it) => self.configuration_or_none(it.configuration)?,
+            Entry::Unproved(it) => self.configuration_or_none(it.configuration)?,
+            Entry::HeldOut(it) => {
+                self.texts.insert(it.model.clone(), it.sequences.len());
+            }
+            Entry::Scored(it) => {
+                self.configuration("configuration", it.configuration)?;
+                self.launch(it.launch)?;
+                let texts = self.texts.get(&self.models[it.configuration]).copied().unwrap_or(0);
+                index("sequence", it.sequence, texts, "held-out texts of its model")?;
+            }
+            Entry::Continued(it) => {
+                self.configuration("configuration", it.configuration)?;
+                self.launch(it.launch)?;
+            }
+            Entry::Opinion(it) => {
+                self.configuration("witness", it.witness)?;
+                self.case(it.case)?;
+                self.launch(it.launch)?;
+            }
+            Entry::Header(_)
+            | Entry::Closed(_)
+            | Entry::Kept(_)
+            | Entry::Limits(_)
+            | Entry::Idle(_)
+            | Entry::Overhead(_)
+            | Entry::End(_) => {}
+        }
+        Ok(())
+    }
+
+    fn configuration(&self, field: &str, it: usize) -> Result<(), String> {
+        index(field, it, self.configurations, "configurations in the plan")
+    }
+
+    fn configuration_or_none(&self, it: Option<usize>) -> Result<(), String> {
+        it.map_or(Ok(()), |it| self.configuration("configuration", it))
+    }
+
+    fn case(&self, it: usize) -> Result<(), String> {
+        index("case", it, self.cases, "cases in the plan")
+    }
+
+    fn launch(&self, it: u32) -> Result<(), String> {
+        let known = self.launches.contains(&it);
+        if known { Ok(()) } else { Err(format!("`launch` is {it}, and no launch before it has that number")) }
+    }
+}
+
+fn index(field: &str, it: usize, count: usize, of: &str) -> Result<(), String> {
+    if it < count { Ok(()) } else { Err(format!("`{field}` is {it}, and there are {count} {of}")) }
+}

@@ -1,0 +1,148 @@
+//! What a record says of a case, or a whole configuration, that could not be measured.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A case, or a whole configuration, that could not be measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub configuration: usize,
+    /// Absent when it concerns every case of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<usize>,
+    /// That of a process that never loaded is in no entry of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<u32>,
+    pub kind: FailureKind,
+    /// `start`, `hello`, `load`, `warm-up 1`, `sample 17`.
+    pub when: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The last lines that the engine wrote there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stderr: Vec<String>,
+}
+
+/// The type, the word of each kind, and the way back from the word: a kind is one line.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $word:literal,)+) => {
+        /// Why something was not measured.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub enum FailureKind {
+            $($(#[$doc])* $kind,)+
+            /// The word of a later program, kept as it is.
+            Other(String),
+        }
+
+        impl FailureKind {
+            /// The word that records and tables use.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$kind => $word,)+
+                    Self::Other(word) => word,
+                }
+            }
+        }
+
+        impl From<&str> for FailureKind {
+            fn from(word: &str) -> Self {
+                match word {
+                    $($word => Self::$kind,)+
+                    _ => Self::Other(word.into()),
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The program could not be started, or ended before its first line.
+    Start = "start",
+    /// The process ended before it answered.
+    Exited = "exited",
+    /// No answer within the deadline.
+    Timeout = "timeout",
+    /// A request takes longer than a case may take.
+    TooSlow = "too_slow",
+    /// The budget was used up before.
+    NoTime = "no_time",
+    /// It speaks another version of the protocol.
+    Version = "version",
+    /// What it wrote breaks the protocol.
+    Protocol = "protocol",
+    /// What it computed is not what was asked for.
+    WrongOutput = "wrong_output",
+    // From here on an engine may say so itself.
+    /// It cannot do what the scenario needs.
+    Unsupported = "unsupported",
+    /// It cannot run here.
+    Unavailable = "unavailable",
+    BadRequest = "bad_request",
+    Model = "model",
+    Context = "context",
+    OutOfMemory = "out_of_memory",
+    Device = "device",
+    #[default]
+    Internal = "internal",
+}
+
+impl From<protocol::FailureKind> for FailureKind {
+    fn from(said: protocol::FailureKind) -> Self {
+        Self::from(said.as_str())
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for FailureKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for FailureKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::from(String::deserialize(deserializer)?.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_that_an_engine_may_say_has_its_word_here() {
+        use protocol::FailureKind as Said;
+        let all = [
+            Said::BadRequest,
+            Said::Unsupported,
+            Said::Unavailable,
+            Said::Model,
+            Said::Context,
+            Said::OutOfMemory,
+            Said::Device,
+            Said::Internal,
+        ];
+        for said in all {
+            let kind = FailureKind::from(said);
+            assert_eq!(kind.as_str(), said.as_str());
+            assert!(!matches!(kind, FailureKind::Other(_)), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_word_of_a_later_program_is_kept() {
+        let line = r#"{"configuration":0,"kind":"preempted","when":"sample 1","message":"m"}"#;
+        let failure: Failure = serde_json::from_str(line).unwrap();
+        assert_eq!(failure.kind, FailureKind::Other("preempted".into()));
+        assert_eq!(serde_json::to_string(&failure).unwrap(), line);
+        let known: FailureKind = serde_json::from_str(r#""too_slow""#).unwrap();
+        assert_eq!(known, FailureKind::TooSlow);
+    }
+}
