@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::record::Record;
+use crate::support::record::{Record, files};
 use crate::support::{Scratch, fake_engine, finish};
 
 /// A run of some seconds of requests that are long enough to be judged: a prompt of 512 tokens and 64 new ones.
@@ -62,6 +62,24 @@ impl Trial {
         self
     }
 
+    /// The report of this very record, had the kernel counted other processor time for an engine's samples: how long it
+    /// computed and how long it waited for a processor, from how long it computed and how long the request took.
+    fn counted(self, name: &str, instead: fn(u64, u64) -> (u64, u64)) -> Self {
+        let Self { scratch, .. } = self;
+        let [file] = &files(&scratch.results())[..] else { panic!("not one record of this trial") };
+        let mut record = Record::read(file);
+        for sample in record.samples_of_mut(name) {
+            let ns = |field: &str| sample[field].as_u64().unwrap();
+            let (cpu, waited) = instead(ns("cpu_ns"), ns("answered_ns") - ns("sent_ns"));
+            (sample["cpu_ns"], sample["waited_ns"]) = (cpu.into(), waited.into());
+        }
+        record.write(file);
+        let outcome = finish(scratch.orchestrate().arg("report").arg(file).args(["--format", "json"]));
+        let report = serde_json::from_str(&outcome.stdout);
+        let report = report.unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+        Self { scratch, report }
+    }
+
     /// But for threads: on a machine with other work none keeps both cores to itself.
     fn honest(&self, name: &str) -> &Self {
         let doubts = self.doubts_of(name).into_iter().filter(|doubt| doubt["about"] != "threads");
@@ -102,22 +120,30 @@ fn an_engine_that_echoes_a_narrow_dtype_and_holds_f32_is_named() {
     trial.honest("honest").doubted("honest", false);
 }
 
+/// On a busy machine the report says nothing of idle threads, so that this test reports the same run once more as the machine
+/// would have counted it with no other work: then the lie must be found, and found in that engine alone.
 #[test]
 fn an_engine_that_claims_two_threads_and_uses_one_is_named_with_both() {
     let one: &[&str] = &["--busy-threads", "1", "--per-token-ns", SLOWLY];
     let both: &[&str] = &["--busy-threads", "2", "--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("idle", "", one), ("busy", "", both)], DECODE);
-    let Cores { busy, waited } = Cores::of(&trial, "idle");
-    assert!(busy > 0.0 && busy < 1.2, "{busy}");
-    // Where other programs had the cores, nobody can tell what it would have done with them.
-    match waited < 0.1 {
-        true => {
-            trial.says("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
-        }
-        false => assert_eq!(cores(&trial, "idle"), None),
+    let (idle, busy) = (Cores::of(&trial, "idle"), Cores::of(&trial, "busy"));
+    assert!(idle.busy > 0.0 && idle.busy < 1.2, "{idle:?}");
+    for (name, it) in [("idle", &idle), ("busy", &busy)] {
+        assert_eq!(cores(&trial, name).is_some(), it.busy < 1.2 && it.waited <= 0.1, "{it:?}");
     }
-    let both = Cores::of(&trial, "busy");
-    assert_eq!(cores(&trial, "busy").is_some(), both.busy < 1.2 && both.waited < 0.1, "{both:?}");
+    assert!(busy.busy > 0.0, "{busy:?}");
+    let names_idle = |trial: &Trial| {
+        trial.says("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
+    };
+    let quiet = trial.counted("idle", |cpu, _| (cpu, 0)).counted("busy", |_, passed| (2 * passed, 0));
+    names_idle(&quiet);
+    assert_eq!((cores(&quiet, "idle").is_some(), cores(&quiet, "busy")), (true, None), "{}", quiet.report);
+    // Both starve, and the share of each is that of one processor: nobody can tell which of them would have used two.
+    let crowded = ["idle", "busy"]
+        .iter()
+        .fold(quiet, |trial, name| trial.counted(name, |_, passed| (passed / 2, passed)));
+    assert_eq!((cores(&crowded, "idle"), cores(&crowded, "busy")), (None, None), "{}", crowded.report);
 }
 
 /// As the record has it, over the measured requests.
@@ -150,15 +176,18 @@ fn an_engine_that_states_one_thread_and_uses_two_is_never_first() {
     let settings: &[&str] =
         &["--loaded", r#"{"threads":1}"#, "--busy-threads", "4", "--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("greedy", "", settings)], DECODE);
+    let named = |trial: &Trial| {
+        trial.says("greedy", &["states 1 thread", "it computes with more than it states"]);
+        trial.doubted("greedy", true);
+    };
     // How many cores it could take is the machine's doing; that it is told when it took more is not.
     let Cores { busy, .. } = Cores::of(&trial, "greedy");
     match busy > 1.3 {
-        true => {
-            trial.says("greedy", &["states 1 thread", "it computes with more than it states"]);
-            trial.doubted("greedy", true);
-        }
+        true => named(&trial),
         false => assert_eq!(cores(&trial, "greedy"), None, "{busy}"),
     }
+    // As a machine with two processors to spare would have counted it.
+    named(&trial.counted("greedy", |_, passed| (2 * passed, 0)));
 }
 
 #[test]
@@ -217,8 +246,7 @@ fn a_rate_without_facts_is_refused_by_name() {
     assert_eq!(failure["kind"], "protocol", "{failure}");
     assert_eq!(failure["message"], "a `summary` without the facts that it is made of: `iterations` is empty");
     // Nowhere is its rate told.
-    let record =
-        std::fs::read_to_string(&crate::support::record::files(&trial.scratch.results())[0]).unwrap();
+    let record = std::fs::read_to_string(&files(&trial.scratch.results())[0]).unwrap();
     assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));
     trial.doubted("honest", false);
 }

@@ -69,12 +69,27 @@ impl Record {
 
     /// Measured samples; warm-up requests are no samples here.
     pub fn samples_of(&self, label: &str) -> Vec<&Value> {
+        let of = self.is_sample_of(label);
+        self.0.iter().filter(|entry| of(entry)).collect()
+    }
+
+    pub fn samples_of_mut(&mut self, label: &str) -> Vec<&mut Value> {
+        let of = self.is_sample_of(label);
+        self.0.iter_mut().filter(|entry| of(entry)).collect()
+    }
+
+    fn is_sample_of(&self, label: &str) -> impl Fn(&Value) -> bool + use<> {
         let configuration = self.configuration(label);
-        let cases = self.plan()["cases"].as_array().unwrap();
-        let of = |sample: &&Value| {
-            sample["role"] == "measured"
-                && cases[sample["case"].as_u64().unwrap() as usize]["configuration"] == configuration
-        };
-        self.entries("sample").into_iter().filter(of).collect()
+        let cases = self.plan()["cases"].as_array().unwrap().clone();
+        move |entry| {
+            entry["entry"] == "sample"
+                && entry["role"] == "measured"
+                && cases[entry["case"].as_u64().unwrap() as usize]["configuration"] == configuration
+        }
+    }
+
+    pub fn write(&self, file: &Path) {
+        let text: String = self.0.iter().map(|entry| format!("{entry}\n")).collect();
+        std::fs::write(file, text).unwrap();
     }
 }
