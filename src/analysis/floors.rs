@@ -83,7 +83,7 @@ pub fn floors_of(record: &RunRecord) -> Vec<Known> {
                 let Ok(ratios) = Ratios::paired(own, other) else { continue };
                 let Some(paired) = Floor::of(ratios.blocks()) else { continue };
                 found.push(Known {
-                    key: Key::of(plan, &plan.configurations[configuration], workload, metric.name),
+                    key: Key::of(plan, &plan.configurations[configuration], workload, metric.name()),
                     paired,
                     between: Floor::between_blocks(&levels(own)),
                     since: record.header.started.clone(),
@@ -103,12 +103,12 @@ pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<KnownFloor> {
         let configuration = &plan.configurations[case.configuration];
         // What stands beside a row is as noisy as the row.
         for metric in METRICS.iter().filter(|_| configuration.beside.is_none()) {
-            let key = Key::of(plan, configuration, &case.workload, metric.name);
+            let key = Key::of(plan, configuration, &case.workload, metric.name());
             let Some(known) = known.iter().find(|it| it.key == key) else { continue };
             found.push(KnownFloor {
                 configuration: case.configuration,
                 workload: case.workload.label.clone(),
-                metric: metric.name.into(),
+                metric: metric.name().into(),
                 paired: known.paired,
                 between: known.between,
                 since: known.since.clone(),

@@ -29,8 +29,7 @@ pub use unit::{Scale, Unit};
 
 pub const METRICS: &[Metric] = &[
     Metric {
-        id: MetricId::Load,
-        name: MetricId::Load.as_str(),
+        id: MetricId::LOAD,
         title: "load",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -42,8 +41,7 @@ pub const METRICS: &[Metric] = &[
         of: |seen| seen.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
     },
     Metric {
-        id: MetricId::ColdStart,
-        name: MetricId::ColdStart.as_str(),
+        id: MetricId::COLD_START,
         title: "cold start",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -56,8 +54,7 @@ pub const METRICS: &[Metric] = &[
         of: cold_start,
     },
     Metric {
-        id: MetricId::Total,
-        name: MetricId::Total.as_str(),
+        id: MetricId::TOTAL,
         title: "total",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -69,8 +66,7 @@ pub const METRICS: &[Metric] = &[
         of: |seen| total_of(seen.sample, seen.mode),
     },
     Metric {
-        id: MetricId::FirstRun,
-        name: MetricId::FirstRun.as_str(),
+        id: MetricId::new("first_run"),
         title: "first run",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -83,8 +79,7 @@ pub const METRICS: &[Metric] = &[
         of: |seen| seen.first.map_or_else(Vec::new, |first| total_of(first, seen.mode)),
     },
     Metric {
-        id: MetricId::FirstToken,
-        name: MetricId::FirstToken.as_str(),
+        id: MetricId::FIRST_TOKEN,
         title: "first token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -96,8 +91,7 @@ pub const METRICS: &[Metric] = &[
         of: first_token,
     },
     Metric {
-        id: MetricId::InterToken,
-        name: MetricId::InterToken.as_str(),
+        id: MetricId::INTER_TOKEN,
         title: "inter-token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -109,8 +103,7 @@ pub const METRICS: &[Metric] = &[
         of: inter_token,
     },
     Metric {
-        id: MetricId::PrefillRate,
-        name: MetricId::PrefillRate.as_str(),
+        id: MetricId::PREFILL_RATE,
         title: "prefill",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
@@ -123,8 +116,7 @@ pub const METRICS: &[Metric] = &[
         of: prefill_rate,
     },
     Metric {
-        id: MetricId::DecodeRate,
-        name: MetricId::DecodeRate.as_str(),
+        id: MetricId::DECODE_RATE,
         title: "decode",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
@@ -137,14 +129,13 @@ pub const METRICS: &[Metric] = &[
         of: decode_rate,
     },
     Metric {
-        id: MetricId::BandwidthShare,
-        name: MetricId::BandwidthShare.as_str(),
+        id: MetricId::new("bandwidth_share"),
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,
         does: Does::Speed("reads what a decode needs"),
         per: Per::Sample,
-        shown: Shown::OfLimit(MetricId::DecodeRate),
+        shown: Shown::OfLimit(MetricId::DECODE_RATE),
         about: "bytes that a decode must move, over those that memory gave in the same time in the best of the run's probes (one \
                 before each block, one after the last), with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
                 (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
@@ -154,14 +145,13 @@ pub const METRICS: &[Metric] = &[
         of: share::bandwidth,
     },
     Metric {
-        id: MetricId::ComputeShare,
-        name: MetricId::ComputeShare.as_str(),
+        id: MetricId::new("compute_share"),
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,
         does: Does::Speed("computes what a prefill needs"),
         per: Per::Sample,
-        shown: Shown::OfLimit(MetricId::PrefillRate),
+        shown: Shown::OfLimit(MetricId::PREFILL_RATE),
         about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time in the \
                 best of the run's probes, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
                 the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
@@ -171,8 +161,7 @@ pub const METRICS: &[Metric] = &[
         of: share::compute,
     },
     Metric {
-        id: MetricId::Throughput,
-        name: MetricId::Throughput.as_str(),
+        id: MetricId::new("throughput"),
         title: "throughput",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
@@ -184,8 +173,7 @@ pub const METRICS: &[Metric] = &[
         of: throughput,
     },
     Metric {
-        id: MetricId::PeakMemory,
-        name: MetricId::PeakMemory.as_str(),
+        id: MetricId::PEAK_MEMORY,
         title: "peak memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -198,8 +186,7 @@ pub const METRICS: &[Metric] = &[
         of: resources::peak_memory,
     },
     Metric {
-        id: MetricId::MemoryAnonymous,
-        name: MetricId::MemoryAnonymous.as_str(),
+        id: MetricId::MEMORY_ANONYMOUS,
         title: "anonymous memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -213,8 +200,7 @@ pub const METRICS: &[Metric] = &[
         of: resources::memory_anonymous,
     },
     Metric {
-        id: MetricId::MemoryFile,
-        name: MetricId::MemoryFile.as_str(),
+        id: MetricId::MEMORY_FILE,
         title: "file-backed memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -227,8 +213,7 @@ pub const METRICS: &[Metric] = &[
         of: resources::memory_file,
     },
     Metric {
-        id: MetricId::MemoryOverhead,
-        name: MetricId::MemoryOverhead.as_str(),
+        id: MetricId::MEMORY_OVERHEAD,
         title: "memory over weights",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -240,8 +225,7 @@ pub const METRICS: &[Metric] = &[
         of: resources::memory_overhead,
     },
     Metric {
-        id: MetricId::DeviceMemory,
-        name: MetricId::DeviceMemory.as_str(),
+        id: MetricId::DEVICE_MEMORY,
         title: "device memory",
         unit: Unit::Bytes,
         better: Better::Lower,
@@ -256,8 +240,7 @@ pub const METRICS: &[Metric] = &[
         of: resources::device_memory,
     },
     Metric {
-        id: MetricId::JoulesPerToken,
-        name: MetricId::JoulesPerToken.as_str(),
+        id: MetricId::JOULES_PER_TOKEN,
         title: "energy per token",
         unit: Unit::Joules,
         better: Better::Lower,
@@ -277,8 +260,6 @@ pub const METRICS: &[Metric] = &[
 #[derive(Debug)]
 pub struct Metric {
     pub id: MetricId,
-    /// That of its id: what records, reports for programs and command lines call it.
-    pub name: &'static str,
     /// The header of its column.
     pub title: &'static str,
     pub unit: Unit,
@@ -324,6 +305,16 @@ pub enum Shown {
 }
 
 impl Metric {
+    /// Its index in METRICS, by which values are kept.
+    pub fn place(&self) -> usize {
+        METRICS.iter().position(|other| other.id == self.id).unwrap_or_default()
+    }
+
+    /// What records, reports for programs and command lines call it.
+    pub fn name(&self) -> &'static str {
+        self.id.as_str()
+    }
+
     /// What a metric of a rate says of the machine: to compare it too would count a difference twice.
     pub fn is_share(&self) -> bool {
         matches!(self.shown, Shown::OfLimit(_))
@@ -341,29 +332,20 @@ impl Metric {
 pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
     // One process for each request is about the whole of it, from the start of the process.
     match (plan.mode, workload.kind) {
-        (Mode::OneShot, Kind::Warm) => Some(of(MetricId::Total)),
+        (Mode::OneShot, Kind::Warm) => Some(of(MetricId::TOTAL)),
         _ => named(&workload.headline),
     }
 }
 
-/// An entry for each id, in their order: the place of a metric is its id.
-const _: () = {
-    let mut place = 0;
-    while place < METRICS.len() {
-        assert!(METRICS[place].id as usize == place, "METRICS is not in the order of `MetricId`");
-        place += 1;
-    }
-    assert!(METRICS.len() == MetricId::ALL.len(), "a metric of `MetricId` is missing in METRICS");
-};
-
 /// The metric of that id.
 pub fn of(id: MetricId) -> &'static Metric {
-    &METRICS[id as usize]
+    let found = METRICS.iter().find(|metric| metric.id == id);
+    found.expect("a test finds every constant of `MetricId` in METRICS")
 }
 
 /// The metric of that name: a record's, or a user's.
 pub fn named(name: &str) -> Option<&'static Metric> {
-    METRICS.iter().find(|metric| metric.name == name)
+    METRICS.iter().find(|metric| metric.name() == name)
 }
 
 fn cold_start(seen: &Observation) -> Vec<f64> {

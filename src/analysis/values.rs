@@ -262,7 +262,7 @@ pub fn headline_so_far(record: &RunRecord, launch: &Launch, case: usize) -> Opti
 
 /// The time to load is the launch's: where a workload is about launches, the others need not repeat it.
 fn is_told_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
-    let repeats = metric.id == MetricId::Load && workload.kind == Kind::Warm;
+    let repeats = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
     repeats && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
 }
 

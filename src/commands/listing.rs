@@ -116,7 +116,7 @@ pub fn scenarios() -> Result<u8> {
 pub fn metrics() -> Result<u8> {
     let mut text = String::new();
     for metric in METRICS {
-        writeln!(text, "{} ({})\n    {}", metric.name, metric.unit.symbol(), metric.about)?;
+        writeln!(text, "{} ({})\n    {}", metric.name(), metric.unit.symbol(), metric.about)?;
     }
     writeln!(
         text,

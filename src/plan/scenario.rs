@@ -38,7 +38,7 @@ pub const SCENARIOS: &[Scenario] = &[
         prompt_tokens: &[16],
         max_new_tokens: 1,
         rounds: 1,
-        headline: MetricId::ColdStart,
+        headline: MetricId::COLD_START,
     },
     Scenario {
         name: "ttft",
@@ -47,7 +47,7 @@ pub const SCENARIOS: &[Scenario] = &[
         prompt_tokens: &[16, 128, 512],
         max_new_tokens: 1,
         rounds: 5,
-        headline: MetricId::FirstToken,
+        headline: MetricId::FIRST_TOKEN,
     },
     Scenario {
         name: "prefill",
@@ -56,7 +56,7 @@ pub const SCENARIOS: &[Scenario] = &[
         prompt_tokens: &[1024],
         max_new_tokens: 1,
         rounds: 3,
-        headline: MetricId::PrefillRate,
+        headline: MetricId::PREFILL_RATE,
     },
     Scenario {
         name: "decode",
@@ -65,7 +65,7 @@ pub const SCENARIOS: &[Scenario] = &[
         prompt_tokens: &[32],
         max_new_tokens: 64,
         rounds: 3,
-        headline: MetricId::DecodeRate,
+        headline: MetricId::DECODE_RATE,
     },
     Scenario {
         name: "depth",
@@ -74,7 +74,7 @@ pub const SCENARIOS: &[Scenario] = &[
         prompt_tokens: &[8192],
         max_new_tokens: 32,
         rounds: 1,
-        headline: MetricId::DecodeRate,
+        headline: MetricId::DECODE_RATE,
     },
 ];
 

@@ -181,7 +181,7 @@ fn document(report: &Report) -> Document<'_> {
         launches: row.launches,
         samples: row.samples,
         rounds: row.case.rounds,
-        headline: row.case.headline.map(|metric| metric.name),
+        headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
         verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.verdict),
@@ -195,7 +195,7 @@ fn document(report: &Report) -> Document<'_> {
             .figures
             .iter()
             .map(|figure| MetricEntry {
-                metric: figure.metric.name,
+                metric: figure.metric.name(),
                 unit: figure.metric.unit.symbol(),
                 better: match figure.metric.better {
                     Better::Higher => "higher",

@@ -51,7 +51,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
 
     let report = Report::of(&read);
     let row = report.rows.iter().find(|row| row.engine.label == "beacon").unwrap();
-    let gaps = &row.figure(crate::analysis::metric::MetricId::InterToken).unwrap().summary;
+    let gaps = &row.figure(crate::analysis::metric::MetricId::INTER_TOKEN).unwrap().summary;
     assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
     // The same by a way that shares nothing with it but the record.
     let of_it = |sample: &&Sample| sample.case == 1 && sample.role == crate::record::Role::Measured;

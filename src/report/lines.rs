@@ -111,7 +111,7 @@ fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
 fn numbers(figure: &Figure) -> Vec<Named> {
     let Figure { metric, summary } = figure;
     let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
-    let mut fields = value(metric.name, metric.unit.symbol(), summary.n);
+    let mut fields = value(metric.name(), metric.unit.symbol(), summary.n);
     fields.extend([
         ("launches", summary.launches.into()),
         ("estimate", (*estimate).into()),

@@ -78,9 +78,9 @@ impl<'a> Seen<'a> {
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
         let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
         let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
-            Some(MetricId::DecodeRate) => (share::bandwidth_limit, true),
+            Some(MetricId::DECODE_RATE) => (share::bandwidth_limit, true),
             // Operations have a limit wherever weights lie: without one, nothing was probed.
-            Some(MetricId::PrefillRate) => (share::compute_limit, self.record.limits.is_empty()),
+            Some(MetricId::PREFILL_RATE) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
         let found = self.values.observed(case).find_map(|it| limit(&it));

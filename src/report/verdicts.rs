@@ -129,7 +129,7 @@ impl Verdicts {
         let reference = row.reference.as_ref()?;
         let of_it = |judged: &&Judged| {
             judged.case == row.case.label
-                && judged.metric.name == metric.name
+                && judged.metric.name() == metric.name()
                 && (&judged.engine, &judged.against) == (&row.engine.label, reference)
         };
         self.asked(pairs).iter().find(of_it)
@@ -222,7 +222,8 @@ impl Report {
         let times = judged.times()?;
         let mut sides = self.sides(judged);
         let base = sides.find(|row| row.engine.label == judged.against)?;
-        let figure = base.figures.iter().find(|it| it.metric.name == judged.metric.name)?.summary.estimate;
+        let figure =
+            base.figures.iter().find(|it| it.metric.name() == judged.metric.name())?.summary.estimate;
         let base_ns = match judged.metric.unit {
             Unit::Nanoseconds => figure,
             Unit::TokensPerSecond => 1e9 / figure,
@@ -336,7 +337,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
     let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let blocks = |configuration| measured.blocks(place, headline.id as usize, configuration);
+        let blocks = |configuration| measured.blocks(place, headline.place(), configuration);
         Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {

@@ -80,13 +80,13 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     let mut found = BTreeMap::new();
     let mut gating: Vec<Key> = Vec::new();
     for workload in &new.measured.workloads {
-        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name);
+        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
         for (index, metric) in METRICS.iter().enumerate() {
             let sound = |pair: &&(usize, usize)| base.wrong(pair.0).is_none() && new.wrong(pair.1).is_none();
             for &pair in matching.pairs.iter().filter(sound) {
                 let key = (workload.label.clone(), index, pair);
                 if let Some(result) = one(base, new, &key) {
-                    gating.extend((headline == Some(metric.name)).then(|| key.clone()));
+                    gating.extend((headline == Some(metric.name())).then(|| key.clone()));
                     found.insert(key, result);
                 }
             }
@@ -144,7 +144,7 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str
     {
         for known in &opened.record.header.floors {
             let same = known.configuration == configuration && known.workload == *workload;
-            if same && known.metric == METRICS[*index].name {
+            if same && known.metric == METRICS[*index].name() {
                 floors.push((known.paired, "calibration"));
                 floors.extend(known.between.map(|floor| (floor, "calibration of two times")));
             }

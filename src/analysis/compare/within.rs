@@ -77,7 +77,7 @@ pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Lo
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
         it.label == workload
-            && metric::headline(plan, it).is_some_and(|headline| headline.name == metric.name)
+            && metric::headline(plan, it).is_some_and(|headline| headline.name() == metric.name())
     });
     let (experiment, _) = experiment(record, &measured);
     let wrong = agreement::wrong(record);
@@ -111,10 +111,10 @@ fn experiment<'a>(
                 continue;
             }
             let floor =
-                |configuration| floors.get(&(configuration, workload.label.as_str(), metric.name)).copied();
+                |configuration| floors.get(&(configuration, workload.label.as_str(), metric.name())).copied();
             all.push(Series {
                 better: metric.better,
-                gating: headline.is_some_and(|it| it.name == metric.name),
+                gating: headline.is_some_and(|it| it.name() == metric.name()),
                 stopped_by: stopped_by(record, &workload.label),
                 floors: (0..plan.configurations.len())
                     .map(|it| floor(it).or_else(|| floor(itself(plan, it))))

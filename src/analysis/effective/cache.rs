@@ -86,7 +86,7 @@ impl Pair {
     /// Where the median launch, and more than half of them, say that it was faster.
     fn of(subject: &Subject, case: usize) -> Option<Self> {
         let around = Surroundings::of(subject.record);
-        let first_token = metric::of(metric::MetricId::FirstToken);
+        let first_token = metric::of(metric::MetricId::FIRST_TOKEN);
         let first_ns = |sample: &&Sample| median(&subject.values(&around, sample, first_token));
         let pairs: Vec<(f64, f64)> = subject
             .launches

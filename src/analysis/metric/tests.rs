@@ -48,6 +48,16 @@ fn warm(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
 }
 
 #[test]
+fn every_metric_that_code_names_is_in_the_table_and_no_name_is_there_twice() {
+    for &id in MetricId::NAMED {
+        assert_eq!(of(id).id, id);
+    }
+    for (place, metric) in METRICS.iter().enumerate() {
+        assert_eq!(metric.place(), place, "`{}` is in METRICS twice", metric.name());
+    }
+}
+
+#[test]
 fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
     let (later, launch) = (sample(vec![sequence(100, &[11])]), launch(Stamp::Token));
     let first = Sample { sent_ns: 1600 * MS, answered_ns: 1900 * MS, ..later.clone() };
@@ -177,8 +187,8 @@ fn what_the_facts_do_not_carry_is_absent_and_never_infinite() {
             let bare = Launch::default();
             for metric in METRICS {
                 for mode in [Mode::Warm, Mode::OneShot] {
-                    let values = values(metric.name, &sample, &bare, Kind::Launch, mode);
-                    assert!(values.iter().all(|value| value.is_finite()), "{}: {values:?}", metric.name);
+                    let values = values(metric.name(), &sample, &bare, Kind::Launch, mode);
+                    assert!(values.iter().all(|value| value.is_finite()), "{}: {values:?}", metric.name());
                 }
             }
         }
@@ -192,13 +202,13 @@ fn what_the_facts_do_not_carry_is_absent_and_never_infinite() {
 #[test]
 fn every_metric_has_a_name_of_its_own_and_says_what_it_means() {
     for (index, metric) in METRICS.iter().enumerate() {
-        assert!(METRICS[..index].iter().all(|other| other.name != metric.name), "{}", metric.name);
-        assert!(metric.about.ends_with('.') && metric.about.len() > 60, "{}", metric.name);
-        assert!(!metric.about.contains("  "), "{}", metric.name);
+        assert!(METRICS[..index].iter().all(|other| other.name() != metric.name()), "{}", metric.name());
+        assert!(metric.about.ends_with('.') && metric.about.len() > 60, "{}", metric.name());
+        assert!(!metric.about.contains("  "), "{}", metric.name());
     }
 }
 
 #[test]
 fn every_metric_has_the_name_of_its_id() {
-    assert!(METRICS.iter().all(|it| it.name == it.id.as_str() && of(it.id).name == it.name));
+    assert!(METRICS.iter().all(|it| it.name() == it.id.as_str() && of(it.id).name() == it.name()));
 }

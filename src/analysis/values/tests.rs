@@ -4,7 +4,7 @@ use crate::analysis::metric::named;
 use crate::plan::Mode;
 
 fn place(name: &str) -> usize {
-    METRICS.iter().position(|metric| metric.name == name).unwrap()
+    METRICS.iter().position(|metric| metric.name() == name).unwrap()
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_launch_that_proves_something_gives_no_values() {
 fn a_display_shows_the_headline_of_the_launch_that_goes_on() {
     let record = measured(&asked(&["a"], &["decode"]), 2, |at| Some(2.0 + f64::from(at.block)));
     let (metric, value) = headline_so_far(&record, &record.launches[1], 0).unwrap();
-    assert_eq!((metric.name, value.round()), ("decode_rate", 333.0));
+    assert_eq!((metric.name(), value.round()), ("decode_rate", 333.0));
     let later = Launch { launch: 2, ..record.launches[1].clone() };
     assert!(headline_so_far(&record, &later, 0).is_none());
 }

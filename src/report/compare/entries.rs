@@ -80,7 +80,7 @@ fn change(change: &Change) -> ChangeEntry<'_> {
         case: &change.workload,
         configuration: &change.configuration,
         before: &change.before,
-        metric: change.metric.name,
+        metric: change.metric.name(),
         unit: change.metric.unit.symbol(),
         gating: change.gating,
         base: change.base,

@@ -47,7 +47,7 @@ fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
         ("case", (&change.workload).into()),
         ("configuration", (&change.configuration).into()),
         ("before", (&change.before).into()),
-        ("metric", change.metric.name.into()),
+        ("metric", change.metric.name().into()),
         ("unit", change.metric.unit.symbol().into()),
         ("gating", change.gating.into()),
         ("base_value", change.base.into()),

@@ -71,7 +71,7 @@ pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
     let (low, high) = judged.bounds().unzip();
     ComparisonEntry {
         case: &judged.case,
-        metric: judged.metric.name,
+        metric: judged.metric.name(),
         is_headline: judged.is_headline,
         engine: &judged.engine,
         against: &judged.against,

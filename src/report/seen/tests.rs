@@ -16,15 +16,15 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
         for (place, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
             let blocks = measured.blocks(workload, place, case.configuration);
             let figure = seen.figure(index, metric);
-            assert_eq!(figure.is_some(), blocks.is_some(), "{} of case {index}", metric.name);
+            assert_eq!(figure.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
             let (Some(figure), Some(blocks)) = (figure, blocks) else { continue };
             let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
-            if metric.id == MetricId::InterToken {
+            if metric.id == MetricId::INTER_TOKEN {
                 // A request has many gaps: the table has them all, a comparison their median of each request.
                 assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
             } else {
-                assert_eq!(figure.summary, summary, "{} of case {index}", metric.name);
+                assert_eq!(figure.summary, summary, "{} of case {index}", metric.name());
             }
             compared += 1;
         }

@@ -25,7 +25,7 @@ pub struct Mean {
 /// What a comparison within a record found, in the terms of a judgement.
 pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
     let place =
-        METRICS.iter().position(|metric| metric.name == compared.metric.name).unwrap_or(METRICS.len());
+        METRICS.iter().position(|metric| metric.name() == compared.metric.name()).unwrap_or(METRICS.len());
     let key = (compared.workload, place, (compared.against, compared.configuration));
     let found = compared.result.map(|it| Found {
         evidence: it.evidence,
@@ -50,12 +50,12 @@ pub fn lines(
 ) -> Vec<Change> {
     let mut lines = Vec::new();
     for (_, workload) in shared(&base.record.header.plan, &new.record.header.plan) {
-        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name);
+        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
         for (place, metric) in METRICS.iter().enumerate() {
             for &pair in pairs {
                 let key = (workload.label.clone(), place, pair);
                 let about =
-                    About { base, new, workload, metric, pair, gating: headline == Some(metric.name) };
+                    About { base, new, workload, metric, pair, gating: headline == Some(metric.name()) };
                 lines.extend(about.change(place, found.get(&key), thresholds));
             }
         }

@@ -69,7 +69,7 @@ fn only_headlines_decide() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
     new.samples.iter_mut().for_each(|it| it.peak_resident_bytes = Some(900_000_000));
     let judgement = judged(&base, &new);
-    let memory = judgement.lines.iter().find(|it| it.metric.name == "peak_memory").unwrap();
+    let memory = judgement.lines.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
     assert_eq!(
         (memory.class, memory.gating, judgement.standing(Class::Warning)),
         (Class::Critical, false, Standing::Passed)

@@ -135,7 +135,7 @@ fn what_could_not_be_compared_says_why() {
 fn every_metric_makes_a_sentence_of_every_verdict() {
     for metric in crate::analysis::metric::METRICS {
         for (ratio, apart) in [(4.0, 0.01), (0.9, 0.01), (1.0, 0.0), (1.0, 0.3)] {
-            let said = said(metric.name, "prefill", ratio, apart);
+            let said = said(metric.name(), "prefill", ratio, apart);
             assert!(said.starts_with("`a`") && said.contains("`b`") && !said.contains("  "), "{said}");
         }
     }

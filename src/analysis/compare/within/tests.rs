@@ -24,7 +24,7 @@ fn verdict(record: &RunRecord) -> Option<Verdict> {
 fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headline_gates() {
     let record = record(5.0, 0.01, 5);
     let found = within(&record, &record.header.plan.pairs());
-    let metrics: Vec<(&str, bool)> = found.iter().map(|it| (it.metric.name, it.gating)).collect();
+    let metrics: Vec<(&str, bool)> = found.iter().map(|it| (it.metric.name(), it.gating)).collect();
     let expected = [
         "load",
         "total",
@@ -106,7 +106,7 @@ fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
     let record = measured(&asked(&["reference", "other"], &["decode"]), 5, |at| {
         (at.configuration != 1).then_some(10.0)
     });
-    assert!(within(&record, &[(1, 0)]).iter().all(|it| !it.gating && it.metric.name != "decode_rate"));
+    assert!(within(&record, &[(1, 0)]).iter().all(|it| !it.gating && it.metric.name() != "decode_rate"));
 }
 
 #[test]
