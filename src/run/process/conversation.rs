@@ -8,9 +8,9 @@ use protocol::{
     Request, Score, Scored, Token,
 };
 
+use super::child::{Launching, Line, Process};
 use super::error::{Cause, Fault, Stage};
 use super::library;
-use super::process::{Launching, Line, Process};
 
 /// Lines on stdout that are no JSON object: libraries chatter. More than this is no chatter.
 pub const STRAY_LINES: usize = 1000;
