@@ -117,6 +117,7 @@ pub struct KnownFloor {
 /// One process lifetime of an engine. Times count from just before the process was started, on the orchestrator's clock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
+    /// Launches are numbered from 0 as they are recorded.
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,
@@ -222,6 +223,7 @@ pub struct Failure {
     /// Absent when it concerns every case of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
+    /// Absent when it failed before its launch was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     /// A word: `unavailable`, `exited`, `timeout`, `protocol`, `wrong_output`, or what the engine's `failed` said.
