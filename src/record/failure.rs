@@ -11,7 +11,7 @@ pub struct Failure {
     /// Absent when it concerns every case of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
-    /// That of a process that never loaded is in no entry of its own.
+    /// Absent when it failed before its launch was recorded. Older records may name a launch that has no entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     pub kind: FailureKind,

@@ -122,6 +122,7 @@ pub struct KnownFloor {
 /// One process lifetime of an engine. Times count from just before the process was started, on the orchestrator's clock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
+    /// Launches are numbered from 0 as they are recorded.
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,

@@ -1,27 +1,61 @@
 //! One request and its answer: made from the prompt's ids, verified, recorded.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use protocol::{Generate, Generated, Output};
 
+use super::blocking::off_thread;
+use super::journal::Journal;
 use super::launch::{Launched, stage};
-use super::{Run, Stop};
+use super::stop::Stop;
 use crate::analysis::values;
 use crate::machine::memory;
-use crate::plan::prompts::{self, Which};
-use crate::plan::{Mode, Workload};
+use crate::plan::prompts::{self, Prompts, Which};
+use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, Role, Sample};
 use crate::run::event::Event;
-use crate::run::process::{Answer, Cause};
-use crate::run::verify::{self, Expected};
+use crate::run::process::{Answer, Cause, Deadlines, Stage};
+use crate::run::verify;
 
 /// New tokens of a request that is thrown away: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
 
-impl Run<'_> {
+/// What is asked of engines: the plan's cases, with the prompts of its models.
+pub(super) struct Requests<'a> {
+    plan: &'a Plan,
+    /// How long an answer may take.
+    longest: Duration,
+    /// By model path. A model that no prompt can be made for fails its configurations.
+    prompts: BTreeMap<String, Prompts>,
+}
+
+impl<'a> Requests<'a> {
+    pub fn of(plan: &'a Plan, deadlines: Deadlines) -> Self {
+        Self { plan, longest: deadlines.answer, prompts: BTreeMap::new() }
+    }
+
+    /// Reads what the prompts of a model are made of. `Err` in it is why none can be made.
+    pub async fn read_model(&mut self, path: &str) -> Result<Result<()>> {
+        if !self.prompts.contains_key(path) {
+            let of_model = path.to_string();
+            match off_thread(move || Prompts::of_model(&of_model)).await? {
+                Ok(prompts) => self.prompts.insert(path.into(), prompts),
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        Ok(Ok(()))
+    }
+
+    pub fn prompts(&self, model: &str) -> Option<&Prompts> {
+        self.prompts.get(model)
+    }
+
     /// Gives the answer, and how long it took on the orchestrator's clock.
-    pub(super) async fn ask(
-        &mut self,
+    pub async fn ask(
+        &self,
+        journal: &mut Journal<'_>,
         launched: &mut Launched,
         case: usize,
         role: Role,
@@ -31,18 +65,8 @@ impl Run<'_> {
         if role == Role::Discarded {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
-        let configuration = &self.plan.configurations[launched.launch.configuration];
         let which = Which { seed: self.plan.seed, block: launched.launch.block, role, index };
-        let Some(prompts) = self.prompts.get(&configuration.model.path) else {
-            return Err(Stop::Broken(anyhow::anyhow!("no prompts for `{}`", configuration.model.path)));
-        };
-        let ids = match prompts.ids(&workload, which) {
-            Ok(ids) => ids,
-            Err(error) => {
-                let cause = Cause::Unsupported(format!("{error:#}"));
-                return Err(launched.talk.fault(stage(role, index), cause).into());
-            }
-        };
+        let (prompts, ids) = self.prompt(launched, &workload, which, stage(role, index))?;
         let id = launched.asked;
         launched.asked += 1;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
@@ -53,13 +77,14 @@ impl Run<'_> {
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
-        let answer = answer.map_err(|cause| launched.talk.fault(stage(role, index), cause))?;
+        let answer = answer.map_err(|cause| launched.fault(stage(role, index), cause))?;
         launched.tree = launched.processes();
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // However dear, each case has one.
         let needed = role == Role::Measured && index == 0;
         let sample = Sample {
-            launch: launched.launch.launch,
+            // A launch without hello is known as well as it will be after its first answer.
+            launch: launched.number(journal)?,
             case,
             index,
             role,
@@ -74,18 +99,34 @@ impl Run<'_> {
             waited_ns: launched.worked.waited_ns,
             late: verify::lateness(&answer),
         };
-        self.record_sample(launched, sample)?;
+        self.record_sample(journal, launched, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
-    pub(super) async fn converse(
-        &mut self,
+    /// The ids of a prompt, and what makes a request of them.
+    pub fn prompt(
+        &self,
+        launched: &Launched,
+        workload: &Workload,
+        which: Which,
+        when: Stage,
+    ) -> Result<(&Prompts, Vec<u32>), Stop> {
+        let path = &self.plan.configurations[launched.launch.configuration].model.path;
+        let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
+        let ids = prompts.ids(workload, which);
+        let ids = ids.map_err(|error| launched.fault(when, Cause::Unsupported(format!("{error:#}"))))?;
+        Ok((prompts, ids))
+    }
+
+    /// Sends a request, holds its answer against what was asked, and notes what the answer says of the engine.
+    pub async fn converse(
+        &self,
         launched: &mut Launched,
         request: Generate,
         workload: &Workload,
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
-        let prompt_tokens = vec![request.prompt_ids.as_ref().map(|ids| ids.len() as u32)];
+        let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
         let processes = launched.processor_time();
         let before = processes.so_far();
         let answer = self.within_the_cap(launched, request).await?;
@@ -94,17 +135,7 @@ impl Run<'_> {
             // A generate before any load: its facts stand inside the answer.
             launched.launch.loaded = answer.generated.loaded.clone();
         }
-        let facts = launched.launch.loaded.as_ref().map(|loaded| &loaded.facts);
-        let expected = Expected {
-            prompt_tokens,
-            max_new_tokens: workload.max_new_tokens,
-            ignore_eos: workload.ignore_eos,
-            elapsed_ns: answer.answered_ns.saturating_sub(answer.sent_ns),
-            ..Expected::default()
-        };
-        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
-        let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
-        expected.with_engine(launched.hello(), eos_ids, vocabulary_size).verify(&answer.generated)?;
+        launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;
         verify::verify_streamed(&answer, streamed)?;
         launched.talk.unasked()?;
         Ok(answer)
@@ -112,7 +143,7 @@ impl Run<'_> {
 
     /// A request that takes longer than a case may is an answer of its own. A load in passing has its own deadline.
     async fn within_the_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
-        let longest = self.settings.deadlines.answer;
+        let longest = self.longest;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
         let loads_in_passing = launched.asked < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_in_passing);
@@ -123,29 +154,23 @@ impl Run<'_> {
         })
     }
 
-    fn record_sample(&mut self, launched: &Launched, sample: Sample) -> Result<(), Stop> {
+    fn record_sample(&self, journal: &mut Journal<'_>, launched: &Launched, sample: Sample) -> Result<()> {
         let (case, role) = (sample.case, sample.role);
-        if launched.hello().is_none()
-            && !self.recorder.record.launches.iter().any(|it| it.launch == sample.launch)
-        {
-            // A launch without hello is known as well as it will be after its first answer.
-            self.recorder.take(Entry::Launch(Box::new(launched.launch.clone())))?;
-        }
-        self.recorder.take(Entry::Sample(Box::new(sample)))?;
+        journal.take(Entry::Sample(Box::new(sample)))?;
         let planned = &self.plan.cases[case];
         let event = Event::Sampled {
             label: self.plan.configurations[planned.configuration].label.clone(),
             workload: planned.workload.label.clone(),
             warmup: role != Role::Measured,
-            estimate: self.estimate(case, launched),
+            estimate: estimate(journal, case, launched),
         };
-        (self.listener)(event);
+        journal.tell(event);
         Ok(())
     }
+}
 
-    /// The headline of a case over this launch's samples so far.
-    fn estimate(&self, case: usize, launched: &Launched) -> Option<String> {
-        let so_far = values::headline_so_far(&self.recorder.record, &launched.launch, case);
-        so_far.map(|(metric, value)| metric.unit.show(value))
-    }
+/// The headline of a case over this launch's samples so far.
+fn estimate(journal: &Journal, case: usize, launched: &Launched) -> Option<String> {
+    let so_far = values::headline_so_far(journal.record(), &launched.launch, case);
+    so_far.map(|(metric, value)| metric.unit.show(value))
 }

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::blocking::off_thread;
-use super::launch::{LAST_WORDS, Launched, Purpose};
+use super::ask::Requests;
+use super::case::Cases;
+use super::footprint::guest;
+use super::journal::Journal;
+use super::launch::{LAST_WORDS, Purpose};
+use super::launches::{Launches, end};
+use super::limits::probe_limits;
+use super::pass::{self, SampledPass};
+use super::schedule::Schedule;
 use super::seats::Seats;
 use super::sittings::{Guest, sittings};
-use super::{Run, Stop};
+use super::stop::Stop;
 use crate::machine::memory;
-use crate::plan::Mode;
-use crate::plan::dtype;
 use crate::plan::scenario::Kind;
-use crate::record::Launch;
-
-/// Where nothing is known of an engine's memory: the file, what is made of it, which without a dtype is the file widened, and its
-/// program.
-const WIDENED_TIMES: u64 = 2;
-pub(super) const PROGRAM_BYTES: u64 = 500_000_000;
+use crate::plan::{Mode, Order, Plan};
 
 /// What a rest costs an engine is refilling caches and waking threads. On two cores, with two engines in f32, the first request
 /// after one took 0.2 to 0.8 ms longer (medians; any record has both), and of requests longer than 50 ms no difference could
@@ -27,9 +27,9 @@ pub(super) const PROGRAM_BYTES: u64 = 500_000_000;
 const REST_SHOWS: Duration = Duration::from_millis(250);
 
 /// A seat in the rounds of a workload.
-pub(super) struct Turn {
-    pub at: usize,
-    pub case: usize,
+struct Turn {
+    at: usize,
+    case: usize,
     /// What a request takes; not known before the first one, where nobody wants any to warm up.
     request: Option<Duration>,
     /// Others take turns with it, so it rests.
@@ -37,7 +37,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    pub fn request(&self) -> Duration {
+    fn request(&self) -> Duration {
         self.request.unwrap_or_default()
     }
 
@@ -47,16 +47,56 @@ impl Turn {
     }
 }
 
-impl Run<'_> {
-    pub(super) async fn block(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
-        let mut order = self.plan.order_of(configurations, block);
-        order.retain(|&configuration| self.has_open_cases(configuration));
+/// Carries out what the schedule says, block by block.
+pub(super) struct Blocks<'r, 'a> {
+    pub plan: &'a Plan,
+    pub journal: &'r mut Journal<'a>,
+    pub launches: &'r mut Launches<'a>,
+    pub requests: &'r Requests<'a>,
+    pub schedule: &'r mut Schedule<'a>,
+    pub told_of_sittings: bool,
+}
+
+impl<'a> Blocks<'_, 'a> {
+    /// Every configuration of the plan, until all have been measured enough.
+    pub async fn run(&mut self) -> Result<()> {
+        let all = self.plan.measured();
+        match self.plan.order {
+            Order::Interleaved => self.blocks_of(&all).await?,
+            Order::Sequential => {
+                for configuration in all {
+                    self.schedule.begin_anew();
+                    self.blocks_of(&[configuration]).await?;
+                }
+            }
+        }
+        self.schedule.name_what_had_no_time(self.journal)
+    }
+
+    /// Blocks of these configurations, until every workload has enough of them.
+    async fn blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
+        for block in 0.. {
+            if !configurations.iter().any(|&it| self.schedule.has_open_cases(it)) {
+                return if block > 0 { probe_limits(self.plan, self.journal, block).await } else { Ok(()) };
+            }
+            self.schedule.announce(self.journal, block, configurations);
+            self.schedule.pace.block_begins();
+            probe_limits(self.plan, self.journal, block).await?;
+            self.block(block, configurations).await?;
+            self.schedule.pace.block_ends();
+            self.schedule.close_what_has_enough(self.journal, block as usize + 1)?;
+        }
+        Ok(())
+    }
+
+    async fn block(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
+        let order = self.schedule.order(configurations, block);
         if self.plan.mode == Mode::OneShot {
             return self.one_shots(block, &order).await;
         }
         let mut guests: Vec<Guest> = Vec::new();
         for &configuration in &order {
-            guests.push(self.guest(configuration).await?);
+            guests.push(guest(self.plan, self.journal.record(), configuration).await?);
         }
         let sittings = sittings(&guests, memory::available_bytes().unwrap_or(u64::MAX));
         self.tell_of_sittings(block, &sittings)?;
@@ -71,14 +111,12 @@ impl Run<'_> {
         for at in 0..seats.seats.len() {
             self.seat(&mut seats, at, block, true).await?;
         }
-        let workloads = self.open_workloads(Kind::Warm);
+        let workloads = self.schedule.open_workloads(Kind::Warm);
         for (place, workload) in workloads.iter().enumerate() {
             self.measure(&mut seats, block, workload, workloads.len() - place).await?;
         }
         for launched in seats.seats.into_iter().filter_map(|seat| seat.launched) {
-            let of = launched.of();
-            let ended = self.end(launched, true).await;
-            self.survive(of, None, ended)?;
+            end(self.journal, launched, true).await?;
         }
         Ok(())
     }
@@ -86,16 +124,16 @@ impl Run<'_> {
     /// Launches a seat's engine while the others rest. What is about launches is asked at once.
     async fn seat(&mut self, seats: &mut Seats, at: usize, block: u32, first: bool) -> Result<()> {
         let index = seats.seats[at].configuration;
-        if self.pace.is_spent() {
+        if self.schedule.pace.is_spent() {
             return Ok(());
         }
         seats.turn_to(at);
-        let launched = self.launch(index, Purpose::Block(block)).await;
-        seats.seats[at].launched = self.survive((index, self.last_launch()), None, launched)?;
-        let about_launches = self.open_cases(index, Kind::Launch);
+        let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
+        seats.seats[at].launched = self.schedule.survive(self.journal, index, None, launched)?;
+        let about_launches = self.schedule.open_cases(index, Kind::Launch);
         for case in about_launches.into_iter().filter(|_| first) {
             let Some(launched) = seats.seats[at].launched.as_mut() else { break };
-            let asked = self.ask_case_of_launch(launched, case).await;
+            let asked = self.cases().ask_case_of_launch(launched, case).await;
             self.settle(seats, at, case, asked).await?;
         }
         Ok(())
@@ -109,20 +147,20 @@ impl Run<'_> {
             turns.iter().map(|turn| turn.request() * if turn.shows_rests() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
         let (began, seated) = (Instant::now(), turns.len());
-        for round in 0..self.pace.rounds(planned, round_time, left) {
+        for round in 0..self.schedule.pace.rounds(planned, round_time, left) {
             let (later, first) = turns.split_at_mut(round as usize % seated);
             for turn in first.iter_mut().chain(later) {
-                if self.failed.contains(&turn.case) || self.pace.is_spent() {
+                if self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
                     continue;
                 }
                 let rested = seats.turn_to(turn.at) && turn.shows_rests();
                 let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
-                let asked = self.ask_round(launched, turn.case, round, rested).await;
+                let asked = self.cases().ask_round(launched, turn.case, round, rested).await;
                 let took = self.settle(seats, turn.at, turn.case, asked).await?;
                 turn.request = turn.request.or(took);
             }
         }
-        self.pace.rounds_took(began.elapsed());
+        self.schedule.pace.rounds_took(began.elapsed());
         self.passes(seats, block, &turns).await?;
         Ok(())
     }
@@ -137,18 +175,22 @@ impl Run<'_> {
         let mut turns = Vec::new();
         let seated = seats.seats.len();
         for at in 0..seated {
-            let cases = self.open_cases(seats.seats[at].configuration, Kind::Warm);
-            let Some(case) = cases.into_iter().find(|&it| self.label_of(it) == workload) else { continue };
+            let cases = self.schedule.open_cases(seats.seats[at].configuration, Kind::Warm);
+            let Some(case) = cases.into_iter().find(|&it| self.schedule.label_of(it) == workload) else {
+                continue;
+            };
             if seats.seats[at].launched.is_none() {
                 // It died in an earlier case, which is not this one's fault.
                 self.seat(seats, at, block, false).await?;
             }
             seats.turn_to(at);
-            let Some(launched) = seats.seats[at].launched.as_mut().filter(|_| !self.pace.is_spent()) else {
+            let Some(launched) = seats.seats[at].launched.as_mut().filter(|_| !self.schedule.pace.is_spent())
+            else {
                 continue;
             };
-            let limit = self.pace.warm_up(seated * left - at);
-            let warmed = self.warm_up(launched, case, limit).await;
+            let limit = self.schedule.pace.warm_up(seated * left - at);
+            let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
+            let warmed = cases.warm_up(launched, case, self.schedule, limit).await;
             if let Some(request_ns) = self.settle(seats, at, case, warmed).await? {
                 let request = request_ns.map(|ns| Duration::from_nanos(ns as u64));
                 turns.push(Turn { at, case, request, rests: true });
@@ -160,7 +202,7 @@ impl Run<'_> {
     }
 
     /// A failure becomes a row, and the engine stays seated only if it can go on.
-    pub(super) async fn settle<T>(
+    async fn settle<T>(
         &mut self,
         seats: &mut Seats,
         at: usize,
@@ -168,94 +210,96 @@ impl Run<'_> {
         asked: Result<T, Stop>,
     ) -> Result<Option<T>> {
         let seat = &mut seats.seats[at];
-        let of = seat.launched.as_ref().map_or((seat.configuration, None), Launched::of);
-        if let Err(Stop::Fault(fault)) = &asked
+        if let Err(Stop::Fault(failed)) = &asked
             && let Some(mut launched) = seat.launched.take()
         {
             // One that cannot go on says `failed` and ends; the next case is not its to lose.
-            let lives = fault.cause.engine_lives();
+            let lives = failed.fault.cause.engine_lives();
             if lives && launched.talk.process.wait(LAST_WORDS).await.is_none() {
                 seat.launched = Some(launched);
             } else {
-                let ended = self.end(launched, false).await;
-                self.survive(of, None, ended)?;
+                end(self.journal, launched, false).await?;
             }
         }
-        self.survive(of, Some(case), asked)
+        let configuration = seat.configuration;
+        self.schedule.survive(self.journal, configuration, Some(case), asked)
     }
 
-    /// A fault is recorded and gives nothing; only what is this program's own goes on as an error.
-    pub(super) fn survive<T>(
-        &mut self,
-        (index, launch): (usize, Option<u32>),
-        case: Option<usize>,
-        result: Result<T, Stop>,
-    ) -> Result<Option<T>> {
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(Stop::Fault(fault)) => self.fail(index, case, launch, fault).map(|()| None),
-            Err(Stop::Broken(error)) => Err(error),
+    /// A pass of each case of a workload, in the first block alone: memory and power differ little from launch to launch.
+    async fn passes(&mut self, seats: &mut Seats, block: u32, turns: &[Turn]) -> Result<()> {
+        for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= pass::LONGEST) {
+            let beside = self.plan.configurations[seats.seats[turn.at].configuration].beside.is_some();
+            if beside || self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
+                continue;
+            }
+            seats.turn_to(turn.at);
+            let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
+            let (plan, requests, case) = (self.plan, self.requests, turn.case);
+            let mut pass = SampledPass { plan, journal: &mut *self.journal, requests, case };
+            let passed = pass.take(launched).await;
+            self.settle(seats, turn.at, turn.case, passed).await?;
         }
+        Ok(())
     }
 
     /// One process for each request, in rounds as the others are.
     async fn one_shots(&mut self, block: u32, order: &[usize]) -> Result<()> {
         for &index in order {
-            let converted = self.convert_for_one_shots(index, block).await;
-            self.survive((index, None), None, converted)?;
+            let converted = self.launches.convert_for_one_shots(self.journal, index, block).await;
+            self.schedule.survive(self.journal, index, None, converted)?;
         }
-        for workload in [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat() {
+        for workload in
+            [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat()
+        {
             let cases = order.iter().flat_map(|&index| self.plan.cases_of(index));
-            let cases: Vec<usize> =
-                cases.filter(|&case| self.is_open(case) && self.label_of(case) == workload).collect();
+            let cases: Vec<usize> = cases
+                .filter(|&case| self.schedule.is_open(case) && self.schedule.label_of(case) == workload)
+                .collect();
             let rounds = cases.iter().map(|&case| self.plan.cases[case].workload.rounds).max().unwrap_or(0);
             for round in 0..rounds {
                 let first = round as usize % cases.len().max(1);
                 for &case in cases[first..].iter().chain(&cases[..first]) {
-                    if self.failed.contains(&case) || self.pace.is_spent() {
+                    if self.schedule.has_failed(case) || self.schedule.pace.is_spent() {
                         continue;
                     }
                     let asked = self.one_shot(block, case, round).await;
-                    let of = (self.plan.cases[case].configuration, self.last_launch());
-                    self.survive(of, Some(case), asked)?;
+                    let configuration = self.plan.cases[case].configuration;
+                    self.schedule.survive(self.journal, configuration, Some(case), asked)?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn guest(&self, configuration: usize) -> Result<Guest> {
-        let planned = &self.plan.configurations[configuration];
-        let record = &self.recorder.record;
-        let of_it =
-            record.samples.iter().filter(|it| self.plan.cases[it.case].configuration == configuration);
-        let most = of_it.filter_map(|sample| sample.peak_resident_bytes).max();
-        let guess = async || {
-            let path = planned.model.path.clone();
-            let weights = || model_files::ModelFolder::open(path).map(|it| it.weights_bytes());
-            let file = off_thread(weights).await?.unwrap_or(0);
-            let bits = planned.dtype.as_deref().and_then(dtype::bits);
-            let made = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
-            let made = made.map_or(file.saturating_mul(WIDENED_TIMES), |bytes| bytes as u64);
-            anyhow::Ok(file.saturating_add(made).saturating_add(PROGRAM_BYTES))
-        };
-        // What works for it elsewhere cannot be stopped from here.
-        let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
-        let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
-        let alone = planned.alone || launches.any(elsewhere);
-        let bytes = match most {
-            Some(most) => most,
-            None => guess().await?,
-        };
-        Ok(Guest { configuration, bytes, alone })
-    }
-
     /// A process that is asked once and ends.
     async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
-        let mut launched: Launched = self.start(index, Purpose::Once(block)).await?;
-        let asked = self.ask_cold(&mut launched, case, round).await;
-        self.end(launched, false).await?;
+        let mut launched = self.launches.start(self.journal, index, Purpose::Once(block)).await?;
+        let model = self.launches.model_path(index);
+        let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
+        let asked = cases.ask_cold(&mut launched, model, case, round).await;
+        end(self.journal, launched, false).await?;
         asked
+    }
+
+    fn cases(&mut self) -> Cases<'_, 'a> {
+        Cases { plan: self.plan, journal: self.journal, requests: self.requests }
+    }
+
+    /// Once: who sits apart is not measured in the same moments as the others.
+    fn tell_of_sittings(&mut self, block: u32, sittings: &[Vec<usize>]) -> Result<()> {
+        if sittings.len() < 2 || std::mem::replace(&mut self.told_of_sittings, true) {
+            return Ok(());
+        }
+        let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
+        let each = sittings.iter().map(|sitting| sitting.iter().map(label).collect::<Vec<_>>().join(" and "));
+        let message = format!(
+            "not all engines may fit into memory at once, so these are measured one after the other, in block {} and in later \
+             ones unless they turn out to be smaller: {}; what the machine does between them is in the ratios: a smaller \
+             model, fewer engines at a time or more `--blocks` help",
+            block + 1,
+            each.collect::<Vec<_>>().join(", then ")
+        );
+        self.journal.warn(None, message)
     }
 }

@@ -4,70 +4,78 @@ use std::time::{Duration, Instant};
 
 use protocol::{Generated, IgnoreEos};
 
+use super::ask::Requests;
+use super::journal::Journal;
 use super::launch::{Launched, load_request, stage};
+use super::schedule::Schedule;
+use super::stop::Stop;
 use super::warm_up::WarmUp;
-use super::{Run, Stop};
-use crate::plan::Workload;
 use crate::plan::prompts::PAIR;
-use crate::record::{self, Entry, Role, WarmUpEnd};
+use crate::plan::{Plan, Workload};
+use crate::record::{self, Role, WarmUpEnd};
 use crate::run::event::Event;
 use crate::run::process::{Cause, Stage};
 
-impl Run<'_> {
+/// Asks for the cases of a plan, one launch at a time.
+pub(super) struct Cases<'r, 'a> {
+    pub plan: &'a Plan,
+    pub journal: &'r mut Journal<'a>,
+    pub requests: &'r Requests<'a>,
+}
+
+impl Cases<'_, '_> {
     /// What is about the launch itself: its first request.
-    pub(super) async fn ask_case_of_launch(
-        &mut self,
-        launched: &mut Launched,
-        case: usize,
-    ) -> Result<(), Stop> {
+    pub async fn ask_case_of_launch(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         self.begin(launched, case)?;
         for round in 0..self.plan.cases[case].workload.rounds {
-            self.ask(launched, case, Role::Measured, round).await?;
+            self.requests.ask(self.journal, launched, case, Role::Measured, round).await?;
         }
         Ok(())
     }
 
     /// Requests of the case's full shape until they take equally long. Gives what one takes.
-    pub(super) async fn warm_up(
+    pub async fn warm_up(
         &mut self,
         launched: &mut Launched,
         case: usize,
+        schedule: &mut Schedule<'_>,
         limit: Duration,
     ) -> Result<Option<f64>, Stop> {
         self.begin(launched, case)?;
         let workload = self.plan.cases[case].workload.clone();
-        let before = self.warm_after.get(&case).copied();
+        let before = schedule.warm_after(case);
         let (begun, mut warm_up) = (Instant::now(), WarmUp::default());
         let mut first: Option<Generated> = None;
         let ended_by = loop {
-            if self.pace.is_spent() && warm_up.requests() > 0 {
+            if schedule.pace.is_spent() && warm_up.requests() > 0 {
                 break WarmUpEnd::Time;
             }
             if let Some(end) = warm_up.end(workload.warmup, before, begun.elapsed() < limit) {
                 break end;
             }
             let index = warm_up.requests();
-            let (answer, elapsed_ns) = self.ask(launched, case, Role::Warmup, index).await?;
+            let (answer, elapsed_ns) =
+                self.requests.ask(self.journal, launched, case, Role::Warmup, index).await?;
             warm_up.push(elapsed_ns);
             // The pair is one request, so its answers are one answer.
             let first = first.get_or_insert_with(|| answer.clone());
             if index < PAIR
                 && let Err(cause) = same_ids(launched, &workload, first, &answer)
             {
-                return Err(launched.talk.fault(stage(Role::Warmup, index), cause).into());
+                return Err(launched.fault(stage(Role::Warmup, index), cause));
             }
         };
         if ended_by == WarmUpEnd::Steady {
-            self.warm_after.insert(case, warm_up.needed());
+            schedule.was_warm_after(case, warm_up.needed());
         }
         let (launch, requests) = (launched.launch.launch, warm_up.requests());
-        self.recorder.take(Entry::WarmUp(record::WarmUp { launch, case, requests, ended_by }))?;
+        launched.warmed_up(self.journal, record::WarmUp { launch, case, requests, ended_by })?;
         Ok(warm_up.request_ns())
     }
 
     /// One round: the measured request, of which it gives the time, and where the engine has rested one before it that is thrown
     /// away.
-    pub(super) async fn ask_round(
+    pub async fn ask_round(
         &mut self,
         launched: &mut Launched,
         case: usize,
@@ -75,39 +83,39 @@ impl Run<'_> {
         rested: bool,
     ) -> Result<Duration, Stop> {
         if rested {
-            self.ask(launched, case, Role::Discarded, round).await?;
+            self.requests.ask(self.journal, launched, case, Role::Discarded, round).await?;
         }
-        let (_, ns) = self.ask(launched, case, Role::Measured, round).await?;
+        let (_, ns) = self.requests.ask(self.journal, launched, case, Role::Measured, round).await?;
         Ok(Duration::from_nanos(ns))
     }
 
     fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         let workload = &self.plan.cases[case].workload;
         let label = self.plan.configurations[launched.launch.configuration].label.clone();
-        (self.listener)(Event::CaseStarted { label, workload: workload.label.clone() });
-        supports(launched, workload).map_err(|cause| launched.talk.fault(Stage::Load, cause).into())
+        self.journal.tell(Event::CaseStarted { label, workload: workload.label.clone() });
+        supports(launched, workload).map_err(|cause| launched.fault(Stage::Load, cause))
     }
 
     /// The single request of a process: what a shell would pipe into it, and the end of stdin.
-    pub(super) async fn ask_cold(
+    pub async fn ask_cold(
         &mut self,
         launched: &mut Launched,
+        model: &str,
         case: usize,
         index: u32,
     ) -> Result<(), Stop> {
         if let Err(cause) = supports(launched, &self.plan.cases[case].workload) {
-            return Err(launched.talk.fault(Stage::Load, cause).into());
+            return Err(launched.fault(Stage::Load, cause));
         }
-        let index_of_configuration = launched.launch.configuration;
-        let configuration = &self.plan.configurations[index_of_configuration];
+        let configuration = &self.plan.configurations[launched.launch.configuration];
         // Options reach an engine through `load` alone; without any, the environment says it all.
         if !configuration.options.is_empty() {
-            let request = load_request(configuration, self.model_path(index_of_configuration));
+            let request = load_request(configuration, model);
             let loaded = launched.talk.load(request, |_| {}).await;
-            let (loaded, loaded_ns) = loaded.map_err(|cause| launched.talk.fault(Stage::Load, cause))?;
+            let (loaded, loaded_ns) = loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
             (launched.launch.loaded, launched.launch.loaded_ns) = (Some(loaded), Some(loaded_ns));
         }
-        self.ask(launched, case, Role::Measured, index).await.map(|_| ())
+        self.requests.ask(self.journal, launched, case, Role::Measured, index).await.map(|_| ())
     }
 }
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::IgnoreEos;
 
+use super::checks::{OutputChecks, is_breach, longer_budget};
 use super::doubt::{Doubt, doubts, greedy_ids, places};
+use super::footprint::has_no_room_for;
 use super::launch::Launched;
 use super::patience::Patience;
-use super::prove::is_breach;
-use super::{Run, Stop};
+use super::schedule::Schedule;
+use super::stop::Stop;
 use crate::plan::prompts::{self, Which};
 use crate::plan::{Model, Proof};
 use crate::record::{Entry, Opinion};
@@ -36,30 +38,30 @@ struct Said {
     own_logprob: Option<f64>,
 }
 
-impl Run<'_> {
-    pub(super) async fn hold_court(&mut self) -> Result<()> {
+impl OutputChecks<'_, '_> {
+    pub async fn hold_court(&mut self, schedule: &Schedule<'_>) -> Result<()> {
         if self.plan.proof == Proof::Off {
             return Ok(());
         }
         for model in self.models_asked_about() {
             // Why there is no witness, or none that answers, is said already.
             let said = |it: &crate::record::Unproved| it.model.as_ref() == Some(&model.path);
-            if !self.recorder.record.unproved.iter().any(said) {
-                self.judge(&model).await?;
+            if !self.journal.record().unproved.iter().any(said) {
+                self.judge(schedule, &model).await?;
             }
         }
         Ok(())
     }
 
     fn models_asked_about(&self) -> Vec<Model> {
-        let asked = self.recorder.record.held_out.iter();
+        let asked = self.journal.record().held_out.iter();
         let models = || self.plan.configurations.iter().map(|it| &it.model);
         asked.filter_map(|it| models().find(|model| model.path == it.model).cloned()).collect()
     }
 
-    async fn judge(&mut self, model: &Model) -> Result<()> {
+    async fn judge(&mut self, schedule: &Schedule<'_>, model: &Model) -> Result<()> {
         let witness = self.plan.witness_of(model);
-        let mut doubts = doubts(&self.recorder.record, model, witness);
+        let mut doubts = doubts(self.journal.record(), model, witness);
         self.leave_out_what_was_asked_in_text(&mut doubts)?;
         if doubts.is_empty() {
             return Ok(());
@@ -68,17 +70,18 @@ impl Run<'_> {
             return self
                 .nobody_vouches(model, "its measured tokens were shown to nobody: no witness can run here");
         };
-        if let Some(reason) = self.has_no_room_for(witness) {
+        if let Some(reason) = has_no_room_for(&self.plan.configurations[witness]) {
             return self.unproved_model(model, reason, None);
         }
-        let patience = self.patience_of_the_court();
+        let patience = self.patience_of_the_court(schedule);
         let no_time = |all: usize| format!("the budget left no time to check the tokens of {all} samples");
         if patience.budget_is_over() {
             return self.unproved_model(model, no_time(doubts.len()), longer_budget());
         }
         let label = self.plan.configurations[witness].label.clone();
-        (self.listener)(Event::Judging { label: label.clone(), samples: doubts.len() });
-        let cause = match self.launch_within(witness, patience.left_of_budget()).await {
+        self.journal.tell(Event::Judging { label: label.clone(), samples: doubts.len() });
+        let cause = match self.launches.launch_within(self.journal, witness, patience.left_of_budget()).await
+        {
             Ok(None) => return self.unproved_model(model, no_time(doubts.len()), longer_budget()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let asked = self.ask_the_witness(&mut launched, model, &doubts, patience).await?;
@@ -91,10 +94,9 @@ impl Run<'_> {
             }
             Ok(Some(mut launched)) => {
                 launched.talk.process.end(Duration::ZERO).await;
-                self.launches -= 1;
                 Some(Cause::Unsupported("knows `generate` alone".into()))
             }
-            Err(Stop::Fault(fault)) => Some(fault.cause),
+            Err(Stop::Fault(failed)) => Some(failed.fault.cause),
             Err(Stop::Broken(error)) => return Err(error),
         };
         let Some(cause) = cause else { return Ok(()) };
@@ -113,8 +115,8 @@ impl Run<'_> {
         let mut known: HashMap<(String, Vec<u32>), Vec<Said>> = HashMap::new();
         let (mut left_out, mut refused) = (0, None);
         for doubt in doubts {
-            let sample = &self.recorder.record.samples[doubt.sample];
-            let Some(output) = greedy_ids(&self.recorder.record, sample).map(<[u32]>::to_vec) else {
+            let sample = &self.journal.record().samples[doubt.sample];
+            let Some(output) = greedy_ids(self.journal.record(), sample).map(<[u32]>::to_vec) else {
                 continue;
             };
             let question = (sample.prompt_hash.clone(), output);
@@ -153,9 +155,9 @@ impl Run<'_> {
     }
 
     fn record_opinions(&mut self, launched: &Launched, doubt: &Doubt, said: &[Said]) -> Result<()> {
-        let sample = &self.recorder.record.samples[doubt.sample];
+        let sample = &self.journal.record().samples[doubt.sample];
         let (launch, case, index) = (sample.launch, sample.case, sample.index);
-        let masks = self.recorder.record.launches_of(doubt.configuration).any(|it| {
+        let masks = self.journal.record().launches_of(doubt.configuration).any(|it| {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
         });
         let facts = launched.launch.loaded.as_ref().map(|loaded| &loaded.facts);
@@ -165,7 +167,7 @@ impl Run<'_> {
             if masks && said.own != said.theirs && eos_ids.contains(&said.own) {
                 continue;
             }
-            self.recorder.take(Entry::Opinion(Opinion {
+            self.journal.take(Entry::Opinion(Opinion {
                 witness: launched.launch.configuration,
                 launch,
                 case,
@@ -182,7 +184,7 @@ impl Run<'_> {
 
     /// An engine that was sent text made ids of its own of it.
     fn leave_out_what_was_asked_in_text(&mut self, doubts: &mut Vec<Doubt>) -> Result<()> {
-        let record = &self.recorder.record;
+        let record = self.journal.record();
         let takes_ids = |configuration: usize| {
             let mut launches = record.launches_of(configuration);
             launches.any(|it| it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids))
@@ -201,18 +203,18 @@ impl Run<'_> {
 
     /// The ids that a sample's prompt had, made once more.
     fn prompt_of(&self, doubt: &Doubt) -> Option<Vec<u32>> {
-        let record = &self.recorder.record;
+        let record = self.journal.record();
         let sample = &record.samples[doubt.sample];
         let block = record.launches.iter().find(|it| it.launch == sample.launch)?.block;
         let which = Which { seed: self.plan.seed, block, role: sample.role, index: sample.index };
         let path = &self.plan.configurations[doubt.configuration].model.path;
-        let ids = self.prompts.get(path)?.ids(&self.plan.cases[sample.case].workload, which).ok()?;
+        let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, which).ok()?;
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
     }
 
-    fn patience_of_the_court(&self) -> Patience {
+    fn patience_of_the_court(&self, schedule: &Schedule) -> Patience {
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        Patience::begins(time(budget, self.began.elapsed()), self.budget_ends())
+        Patience::begins(time(budget, schedule.ran()), self.budget_ends)
     }
 }
 
@@ -283,10 +285,6 @@ async fn ask_about_one(
         false => None,
     };
     Ok(Said { place, theirs, own, theirs_logprob, own_logprob })
-}
-
-fn longer_budget() -> Option<String> {
-    Some("a longer `--budget`".into())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A model in a form that the engine reads. An engine that reads another format than the model's is given a conversion of
 //! it, made before its clock starts and kept for the next run; the record says so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,20 +10,41 @@ use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
 use protocol::HelloFacts;
 use tokio::sync::mpsc;
 
-use super::{Run, Stop};
+use super::journal::Journal;
+use super::stop::Stop;
+use crate::plan::Plan;
 use crate::record::Converted;
 use crate::run::event::Event;
-use crate::run::process::{Cause, Fault, Stage};
+use crate::run::process::{Cause, Stage};
 
-impl Run<'_> {
+/// Configurations whose engine is given another form of the model.
+pub(super) struct Conversions<'a> {
+    plan: &'a Plan,
+    converted: BTreeMap<usize, Converted>,
+}
+
+impl<'a> Conversions<'a> {
+    pub fn of(plan: &'a Plan) -> Self {
+        Self { plan, converted: BTreeMap::new() }
+    }
+
+    pub fn of_configuration(&self, configuration: usize) -> Option<&Converted> {
+        self.converted.get(&configuration)
+    }
+
     /// The model's path for a configuration: its own, or that of its conversion.
-    pub(super) fn model_path(&self, configuration: usize) -> &str {
+    pub fn model_path(&self, configuration: usize) -> &str {
         let own = &self.plan.configurations[configuration].model.path;
-        self.converted.get(&configuration).map_or(own, |converted| &converted.path)
+        self.of_configuration(configuration).map_or(own, |converted| &converted.path)
     }
 
     /// Converts the model when the engine reads no format that it is in. True when it was converted just now.
-    pub(super) async fn convert_for(&mut self, index: usize, hello: &HelloFacts) -> Result<bool, Stop> {
+    pub async fn convert_for(
+        &mut self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        hello: &HelloFacts,
+    ) -> Result<bool, Stop> {
         let configuration = &self.plan.configurations[index];
         let formats = &hello.capabilities.formats;
         let read = |format: &str| formats.iter().any(|it| it == format);
@@ -31,57 +53,53 @@ impl Run<'_> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| read(format.as_str()));
-        let refused = |why: String| {
-            let cause = Cause::Unsupported(why);
-            Stop::Fault(Fault { when: Stage::Load, cause, stderr: Vec::new() })
-        };
+        let refused = |why: String| Stop::refused(Stage::Load, Cause::Unsupported(why));
         let Some(to) = to else {
             let formats = formats.join("`, `");
             return Err(refused(format!("reads `{formats}`, and the model is `{has}`")));
         };
-        let (path, label) = (configuration.model.path.clone(), configuration.label.clone());
-        let asked = configuration.dtype.clone();
-        let converted = self.convert(&label, path, to, asked).await;
+        let (path, dtype) = (configuration.model.path.clone(), configuration.dtype.clone());
+        let converted = convert(journal, &configuration.label, path, to, dtype).await;
         let converted = converted.map_err(|error| {
             refused(format!("reads `{}`, and the model cannot be converted to it: {error:#}", to.as_str()))
         })?;
         self.converted.insert(index, converted);
         Ok(true)
     }
+}
 
-    async fn convert(
-        &mut self,
-        label: &str,
-        path: String,
-        to: Format,
-        asked: Option<String>,
-    ) -> Result<Converted> {
-        let stop = Stopping(Arc::new(AtomicBool::new(false)));
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let stopping = Arc::clone(&stop.0);
-        let work = tokio::task::spawn_blocking(move || {
-            let model = ModelFolder::open(&path)?;
-            let dtype = dtype(&model, to, asked.as_deref())?;
-            let path = conversions::converted(&model, to, dtype, &|done, total| {
-                if stopping.load(Ordering::Relaxed) {
-                    bail!("interrupted");
-                }
-                // Nobody listens any more when the run was interrupted.
-                let _ = tell.send(done as f64 / total as f64);
-                Ok(())
-            })?;
-            anyhow::Ok(Converted {
-                format: to.as_str().into(),
-                dtype: dtype.as_str().to_ascii_lowercase(),
-                path: path.to_string_lossy().into_owned(),
-            })
-        });
-        while let Some(fraction) = told.recv().await {
-            let phase = format!("converting the model to {}", to.as_str());
-            (self.listener)(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
-        }
-        work.await?
+async fn convert(
+    journal: &mut Journal<'_>,
+    label: &str,
+    path: String,
+    to: Format,
+    asked: Option<String>,
+) -> Result<Converted> {
+    let stop = Stopping(Arc::new(AtomicBool::new(false)));
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let stopping = Arc::clone(&stop.0);
+    let work = tokio::task::spawn_blocking(move || {
+        let model = ModelFolder::open(&path)?;
+        let dtype = dtype(&model, to, asked.as_deref())?;
+        let path = conversions::converted(&model, to, dtype, &|done, total| {
+            if stopping.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+            // Nobody listens any more when the run was interrupted.
+            let _ = tell.send(done as f64 / total as f64);
+            Ok(())
+        })?;
+        anyhow::Ok(Converted {
+            format: to.as_str().into(),
+            dtype: dtype.as_str().to_ascii_lowercase(),
+            path: path.to_string_lossy().into_owned(),
+        })
+    });
+    while let Some(fraction) = told.recv().await {
+        let phase = format!("converting the model to {}", to.as_str());
+        journal.tell(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
     }
+    work.await?
 }
 
 /// What the conversion is written in: what was asked for where the format holds it, else what the model has, else the one

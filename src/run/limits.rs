@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Result;
 use machine_limits::{Asked, buffer_bytes, probe};
 
-use super::Run;
 use super::blocking::off_thread;
+use super::journal::Journal;
 use crate::analysis::metric::share::{cached_below, weight_bytes};
 use crate::machine::cpu::last_level_cache_bytes;
 use crate::machine::{Cpu, gpu_limits, memory};
@@ -21,26 +21,24 @@ use crate::record::{Entry, Limits};
 /// memory, and every setting still has ten passes or so.
 const TIME: Duration = Duration::from_millis(300);
 
-impl Run<'_> {
-    pub(super) async fn probe_limits(&mut self, block: u32) -> Result<()> {
-        let record = &self.recorder.record;
-        let asked = asked(&self.plan, &record.header.machine.cpu, memory::available_bytes());
-        let mut probed = match asked {
-            Some(asked) => Some(off_thread(move || probe(&asked)).await?),
-            None => None,
-        };
-        let is_answer = |it: &machine_limits::Limits| !it.gpus.is_empty() || !it.absent.is_empty();
-        let gpus = gpus_asked(&self.plan);
-        if !gpus.is_empty() && !record.limits.iter().any(|limits| is_answer(&limits.probed)) {
-            let run = record.header.id.clone();
-            let found = off_thread(move || gpu_limits::ask(&gpus, Some(&run))).await?;
-            let probed = probed.get_or_insert_default();
-            (probed.gpus, probed.absent) = (found.gpus, found.absent);
-        }
-        match probed {
-            Some(probed) => self.recorder.take(Entry::Limits(Limits { block, probed })),
-            None => Ok(()),
-        }
+pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: u32) -> Result<()> {
+    let record = journal.record();
+    let asked = asked(plan, &record.header.machine.cpu, memory::available_bytes());
+    let mut probed = match asked {
+        Some(asked) => Some(off_thread(move || probe(&asked)).await?),
+        None => None,
+    };
+    let is_answer = |it: &machine_limits::Limits| !it.gpus.is_empty() || !it.absent.is_empty();
+    let gpus = gpus_asked(plan);
+    if !gpus.is_empty() && !record.limits.iter().any(|limits| is_answer(&limits.probed)) {
+        let run = record.header.id.clone();
+        let found = off_thread(move || gpu_limits::ask(&gpus, Some(&run))).await?;
+        let probed = probed.get_or_insert_default();
+        (probed.gpus, probed.absent) = (found.gpus, found.absent);
+    }
+    match probed {
+        Some(probed) => journal.take(Entry::Limits(Limits { block, probed })),
+        None => Ok(()),
     }
 }
 

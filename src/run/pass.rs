@@ -5,22 +5,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::block::Turn;
+use super::ask::Requests;
 use super::blocking::off_thread;
+use super::journal::Journal;
 use super::launch::Launched;
-use super::seats::Seats;
-use super::{Run, Stop};
+use super::stop::Stop;
 use crate::analysis::metric::{gpus_of, output_tokens};
 use crate::machine::Device;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
+use crate::plan::Plan;
 use crate::plan::prompts::Which;
 use crate::record::{Entry, Idle, Pass, Role};
-use crate::run::process::{Cause, Stage};
+use crate::run::process::Stage;
 
 /// A request that takes longer is not asked once more: its memory is known from the samples themselves.
-const LONGEST: Duration = Duration::from_secs(20);
+pub(super) const LONGEST: Duration = Duration::from_secs(20);
 /// Counters of energy and a GPU's utilisation are means over some time.
 const SPAN: Duration = Duration::from_millis(3000);
 /// Of a run that has a budget, each pass takes so much at most.
@@ -32,40 +33,33 @@ const SHORT: usize = 3;
 /// Beyond the number of any sample: no request of a pass is one that was asked before.
 const FIRST_INDEX: u32 = 1 << 24;
 
-impl Run<'_> {
-    /// What counters of energy count while nothing of this run runs. Where there are none nobody waits.
-    pub(super) async fn look_at_idle(&mut self) -> Result<()> {
-        let before = Reading::take();
-        if before.is_empty() {
-            return Ok(());
-        }
-        // Nothing is to happen for that long: the time is what is measured.
-        let _ = tokio::time::timeout(IDLE, std::future::pending::<()>()).await;
-        let energy = Reading::take().since(&before);
-        self.recorder.take(Entry::Idle(Idle { energy }))
+/// What counters of energy count while nothing of this run runs. Where there are none nobody waits.
+pub(super) async fn look_at_idle(journal: &mut Journal<'_>) -> Result<()> {
+    let before = Reading::take();
+    if before.is_empty() {
+        return Ok(());
     }
+    // Nothing is to happen for that long: the time is what is measured.
+    let _ = tokio::time::timeout(IDLE, std::future::pending::<()>()).await;
+    let energy = Reading::take().since(&before);
+    journal.take(Entry::Idle(Idle { energy }))
+}
 
-    /// A pass of each case of a workload, in the first block alone: memory and power differ little from launch to launch.
-    pub(super) async fn passes(&mut self, seats: &mut Seats, block: u32, turns: &[Turn]) -> Result<()> {
-        for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= LONGEST) {
-            let beside = self.plan.configurations[seats.seats[turn.at].configuration].beside.is_some();
-            if beside || self.failed.contains(&turn.case) || self.pace.is_spent() {
-                continue;
-            }
-            seats.turn_to(turn.at);
-            let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
-            let passed = self.pass(launched, turn.case).await;
-            self.settle(seats, turn.at, turn.case, passed).await?;
-        }
-        Ok(())
-    }
+/// The pass of one case in one launch.
+pub(super) struct SampledPass<'r, 'a> {
+    pub plan: &'a Plan,
+    pub journal: &'r mut Journal<'a>,
+    pub requests: &'r Requests<'a>,
+    pub case: usize,
+}
 
+impl SampledPass<'_, '_> {
     /// One request in which memory is looked at; then, where something counts energy or the device is a GPU, as many as fill
     /// the span, with nobody walking page tables.
-    async fn pass(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
+    pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
         let roots: Vec<u32> = std::iter::once(launched.talk.process.pid).chain(elsewhere).collect();
-        let of = Pass { launch: launched.launch.launch, case, ..Pass::default() };
+        let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
         self.ask_for(launched, &mut pass, Duration::ZERO).await?;
@@ -84,9 +78,9 @@ impl Run<'_> {
         }
         (pass.held, pass.one_token_ns) = (held, one_token_ns);
         for message in self.slowed(launched, &pass) {
-            self.warn(launched.launch.configuration, message)?;
+            self.journal.warn(Some(launched.launch.configuration), message)?;
         }
-        Ok(self.recorder.take(Entry::Pass(pass))?)
+        Ok(self.journal.take(Entry::Pass(pass))?)
     }
 
     /// What slowed down the GPUs that it computed on: of others it is nobody's business here.
@@ -97,8 +91,8 @@ impl Run<'_> {
         if device.is_cpu() {
             return Vec::new();
         }
-        let machine = &self.recorder.record.header.machine;
-        let probed = self.recorder.record.limits.iter().map(|limits| &limits.probed);
+        let machine = &self.journal.record().header.machine;
+        let probed = self.journal.record().limits.iter().map(|limits| &limits.probed);
         let limits = machine_limits::Limits::best(probed);
         let index = device.cuda_index_stated(&configuration.device);
         let own = gpus_of(pass, index, Some(machine), limits.as_ref()).unwrap_or_default();
@@ -108,12 +102,7 @@ impl Run<'_> {
     }
 
     /// One request at least.
-    async fn ask_for(
-        &mut self,
-        launched: &mut Launched,
-        pass: &mut Pass,
-        span: Duration,
-    ) -> Result<(), Stop> {
+    async fn ask_for(&self, launched: &mut Launched, pass: &mut Pass, span: Duration) -> Result<(), Stop> {
         let begun = Instant::now();
         loop {
             self.ask_sampled(launched, pass, u32::MAX).await?;
@@ -126,7 +115,7 @@ impl Run<'_> {
 
     /// What the same prompt takes for one token, on the orchestrator's clock: all the others together take what is left of a
     /// request, whatever their stamps say.
-    async fn one_token(&mut self, launched: &mut Launched, of: &Pass) -> Result<Option<u64>, Stop> {
+    async fn one_token(&self, launched: &mut Launched, of: &Pass) -> Result<Option<u64>, Stop> {
         if self.plan.cases[of.case].workload.max_new_tokens < 2 {
             return Ok(None);
         }
@@ -145,33 +134,18 @@ impl Run<'_> {
 
     /// One request of the case's shape, for no more tokens than that, with a prompt of its own, verified as every other. Gives
     /// what it took on the orchestrator's clock.
-    async fn ask_sampled(
-        &mut self,
-        launched: &mut Launched,
-        pass: &mut Pass,
-        most: u32,
-    ) -> Result<u64, Stop> {
+    async fn ask_sampled(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
         let mut workload = self.plan.cases[pass.case].workload.clone();
         workload.max_new_tokens = workload.max_new_tokens.min(most);
-        let configuration = &self.plan.configurations[launched.launch.configuration];
         // Of a launch no two are one.
         let index = FIRST_INDEX + launched.asked as u32;
         let which = Which { seed: self.plan.seed, block: launched.launch.block, role: Role::Measured, index };
-        let Some(prompts) = self.prompts.get(&configuration.model.path) else {
-            return Err(Stop::Broken(anyhow::anyhow!("no prompts for `{}`", configuration.model.path)));
-        };
-        let ids = match prompts.ids(&workload, which) {
-            Ok(ids) => ids,
-            Err(error) => {
-                let cause = Cause::Unsupported(format!("{error:#}"));
-                return Err(launched.talk.fault(Stage::Pass, cause).into());
-            }
-        };
+        let (prompts, ids) = self.requests.prompt(launched, &workload, which, Stage::Pass)?;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = prompts.request(&workload, &ids, capabilities, launched.asked);
         launched.asked += 1;
-        let answer = self.converse(launched, request, &workload).await;
-        let answer = answer.map_err(|cause| launched.talk.fault(Stage::Pass, cause))?;
+        let answer = self.requests.converse(launched, request, &workload).await;
+        let answer = answer.map_err(|cause| launched.fault(Stage::Pass, cause))?;
         let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
         for sequence in sequences {
             pass.prompt_tokens += u64::from(sequence.prompt_tokens);

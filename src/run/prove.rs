@@ -5,41 +5,38 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use model_files::size;
 use protocol::Output;
 
-use super::block::PROGRAM_BYTES;
+use super::checks::{OutputChecks, is_breach, longer_budget};
+use super::footprint::has_no_room_for;
 use super::launch::{LAST_WORDS, Launched};
+use super::launches::end;
 use super::patience::Patience;
 use super::question::Scoring;
-use super::{Run, Stop};
-use crate::engines::manifest;
-use crate::machine::memory;
+use super::schedule::Schedule;
+use super::stop::{Failed, Stop};
 use crate::plan::{Beside, Mode, Model, Proof};
-use crate::record::{Continued, Entry, HeldOut, Scored, Unproved};
+use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::event::Event;
-use crate::run::process::{Cause, Fault, Stage};
+use crate::run::process::{Cause, Stage};
 use crate::run::witness;
-use crate::shell::this_program;
 
-const F32_BYTES: u64 = 4;
-
-impl Run<'_> {
-    pub(super) async fn prove(&mut self) -> Result<()> {
+impl OutputChecks<'_, '_> {
+    pub async fn prove(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
         if self.plan.proof == Proof::Off {
             return Ok(());
         }
-        for model in self.models_to_prove() {
-            self.prove_on(&model).await?;
+        for model in self.models_to_prove(schedule) {
+            self.prove_on(schedule, &model).await?;
         }
-        self.pace.measuring_begins(&self.plan);
+        schedule.pace.measuring_begins(self.plan);
         Ok(())
     }
 
     /// Each model that an engine can be asked about, once.
-    fn models_to_prove(&self) -> Vec<Model> {
+    fn models_to_prove(&self, schedule: &Schedule) -> Vec<Model> {
         let mut models: Vec<Model> = Vec::new();
-        for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(index)) {
+        for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(schedule, index)) {
             let model = &self.plan.configurations[index].model;
             if !models.iter().any(|it| it.path == model.path) {
                 models.push(model.clone());
@@ -49,33 +46,31 @@ impl Run<'_> {
     }
 
     /// Rows and the programs of baselines; a twin is its row once more.
-    fn is_to_prove(&self, index: usize) -> bool {
+    fn is_to_prove(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
         let beside = matches!(configuration.beside, None | Some(Beside::Baseline { .. }));
-        let has_failed = || !self.plan.cases_of(index).is_empty() && !self.has_open_cases(index);
+        let has_failed = || !self.plan.cases_of(index).is_empty() && !schedule.has_open_cases(index);
         beside
             && configuration.unavailable.is_none()
-            && self.prompts.contains_key(&configuration.model.path)
+            && self.requests.prompts(&configuration.model.path).is_some()
             && !has_failed()
     }
 
-    async fn prove_on(&mut self, model: &Model) -> Result<()> {
-        let Some(held_out) = self.prompts.get(&model.path).map(|prompts| prompts.held_out(&model.path))
-        else {
-            return Ok(());
-        };
-        self.recorder.take(Entry::HeldOut(held_out.clone()))?;
+    async fn prove_on(&mut self, schedule: &mut Schedule<'_>, model: &Model) -> Result<()> {
+        let Some(prompts) = self.requests.prompts(&model.path) else { return Ok(()) };
+        let held_out = prompts.held_out(&model.path);
+        self.journal.take(Entry::HeldOut(held_out.clone()))?;
         let on_it = |&index: &usize| self.plan.configurations[index].model.path == model.path;
         let configurations = 0..self.plan.configurations.len();
         let mut asked: Vec<usize> =
-            configurations.filter(on_it).filter(|&index| self.is_to_prove(index)).collect();
+            configurations.filter(on_it).filter(|&index| self.is_to_prove(schedule, index)).collect();
         let kept = match self.plan.proof {
             Proof::Usual => witness::kept(model, &held_out),
             // Whoever names a witness wants to hear that one.
             Proof::Named | Proof::Off => None,
         };
         match (kept, self.plan.witness_of(model)) {
-            (Some(kept), _) => self.recorder.take(Entry::Kept(kept))?,
+            (Some(kept), _) => self.journal.take(Entry::Kept(kept))?,
             (None, Some(witness)) if !asked.contains(&witness) => asked.push(witness),
             (None, Some(_)) => {}
             (None, None) => {
@@ -84,76 +79,46 @@ impl Run<'_> {
                 self.nobody_vouches(model, why)?;
             }
         }
-        let patience = self.pace.proof(asked.len());
+        let patience = schedule.pace.proof(asked.len());
         for index in asked {
-            if let Some(reason) = self.has_no_room_for(index) {
+            if let Some(reason) = has_no_room_for(&self.plan.configurations[index]) {
                 self.unproved_model(model, reason, None)?;
                 continue;
             }
-            if self.pace.has_proved_enough() {
+            if schedule.pace.has_proved_enough() {
                 let reason = "the budget leaves no time to ask for proof".into();
-                self.unproved(index, reason, Some("a longer `--budget`".into()))?;
+                self.unproved(index, reason, longer_budget())?;
                 continue;
             }
             // Without its word nothing that the others say is proof.
             let patience = if self.plan.witness_of(model) == Some(index) { patience * 2 } else { patience };
-            self.prove_one(index, &held_out, patience).await?;
+            let proved = self.prove_one(index, &held_out, patience).await;
+            if let Err(failed) = Stop::survive(proved)? {
+                self.fails_to_prove(schedule, index, failed)?;
+            }
         }
         Ok(())
     }
 
-    /// Why a witness that nobody asked to be measured is not started: in f32 it may be many times as large as what is measured.
-    pub(super) fn has_no_room_for(&self, index: usize) -> Option<String> {
-        let configuration = &self.plan.configurations[index];
-        let parameters =
-            configuration.model.sizes.filter(|_| configuration.beside == Some(Beside::Witness))?.parameters;
-        let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
-        let available = memory::available_bytes().filter(|&available| needs > available)?;
-        let label = &configuration.label;
-        Some(format!(
-            "{label}: in f32 it needs about {}, and {} of memory are free",
-            size(needs),
-            size(available)
-        ))
-    }
-
-    async fn prove_one(&mut self, index: usize, held_out: &HeldOut, patience: Duration) -> Result<()> {
+    async fn prove_one(&mut self, index: usize, held_out: &HeldOut, patience: Duration) -> Result<(), Stop> {
         let label = self.plan.configurations[index].label.clone();
-        (self.listener)(Event::Proving { label });
-        let budget_ends = self.budget_ends();
-        let left = Patience::begins(patience, budget_ends).left_of_budget();
-        let mut launched = match self.launch_within(index, left).await {
-            Ok(Some(launched)) => launched,
-            Ok(None) => {
-                let reason = "the budget was used up while it was loaded for an output check".into();
-                return self.unproved(index, reason, Some("a longer `--budget`".into()));
-            }
-            Err(Stop::Fault(fault)) => return self.fails_to_prove(index, self.last_launch(), fault),
-            Err(Stop::Broken(error)) => return Err(error),
+        self.journal.tell(Event::Proving { label });
+        let left = Patience::begins(patience, self.budget_ends).left_of_budget();
+        let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
+            let reason = "the budget was used up while it was loaded for an output check".into();
+            return Ok(self.unproved(index, reason, longer_budget())?);
         };
-        let launch = launched.launch.launch;
         if launched.hello().is_none() {
             launched.talk.process.end(Duration::ZERO).await;
-            // No record refers to it.
-            self.launches -= 1;
-            return self.unproved(index, "knows `generate` alone, and no `score`".into(), None);
+            return Ok(self.unproved(index, "knows `generate` alone, and no `score`".into(), None)?);
         }
-        let patience = Patience::begins(patience, budget_ends);
+        let patience = Patience::begins(patience, self.budget_ends);
         let asked = self.ask_for_proof(&mut launched, held_out, patience).await;
         let usual = launched.talk.deadlines.shutdown;
-        let asked = match asked {
-            // Where a budget is short of the time that a shutdown may take, it is ended at once.
-            Ok(()) => self.end(launched, patience.for_an_end(usual) == usual).await,
-            Err(stop) => {
-                self.end(launched, false).await.ok();
-                Err(stop)
-            }
-        };
-        match asked {
-            Ok(()) => Ok(()),
-            Err(Stop::Fault(fault)) => self.fails_to_prove(index, Some(launch), fault),
-            Err(Stop::Broken(error)) => Err(error),
-        }
+        // Where a budget is short of the time that a shutdown may take, it is ended at once.
+        let alive = asked.is_ok() && patience.for_an_end(usual) == usual;
+        let ended = end(self.journal, launched, alive).await;
+        asked.and(ended.map_err(Stop::from))
     }
 
     /// Windows in growing order: the first ones say how long the others will take. What nothing says that of comes last.
@@ -187,7 +152,7 @@ impl Run<'_> {
                     scoring.took(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
                     let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
-                    self.recorder.take(Entry::Scored(scored))?;
+                    self.journal.take(Entry::Scored(scored))?;
                 }
                 Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
                     let tokens = ids.len();
@@ -195,7 +160,7 @@ impl Run<'_> {
                     self.unproved(configuration, reason, cause.hint())?;
                     return self.let_it_end(launched).await;
                 }
-                Err(cause) => return Err(launched.talk.fault(Stage::Proof, cause).into()),
+                Err(cause) => return Err(launched.fault(Stage::Proof, cause)),
             }
         }
         Ok(())
@@ -221,12 +186,12 @@ impl Run<'_> {
             return Ok(self.unproved(configuration, reason.into(), None)?);
         }
         match launched.go_on(&held_out.prompt, held_out.max_new_tokens, patience.for_what_is_left()).await {
-            Ok(ids) => Ok(self.recorder.take(Entry::Continued(Continued { configuration, launch, ids }))?),
+            Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
             Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
                 self.unproved(configuration, format!("`generate`: {cause}"), cause.hint())?;
                 self.let_it_end(launched).await
             }
-            Err(cause) => Err(launched.talk.fault(Stage::Proof, cause).into()),
+            Err(cause) => Err(launched.fault(Stage::Proof, cause)),
         }
     }
 
@@ -235,7 +200,7 @@ impl Run<'_> {
         match launched.talk.process.wait(LAST_WORDS).await {
             Some(_) => {
                 let cause = Cause::Exited("its process after it had said `failed`".into());
-                Err(launched.talk.fault(Stage::Proof, cause).into())
+                Err(launched.fault(Stage::Proof, cause))
             }
             None => Ok(()),
         }
@@ -243,17 +208,18 @@ impl Run<'_> {
 
     /// What breaks the protocol, and what cannot even be loaded, is the row's failure, as it would be in a block. Whatever else
     /// happens is no reason to lose what can still be measured.
-    fn fails_to_prove(&mut self, index: usize, launch: Option<u32>, fault: Fault) -> Result<()> {
+    fn fails_to_prove(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_witness = configuration.beside == Some(Beside::Witness);
         // One-shots speak no protocol but `generate`.
-        let in_a_block_too = self.plan.mode == Mode::Warm && fault.when != Stage::Proof;
-        if !is_witness && (in_a_block_too || is_breach(&fault.cause)) {
+        let in_a_block_too = self.plan.mode == Mode::Warm && failed.fault.when != Stage::Proof;
+        if !is_witness && (in_a_block_too || is_breach(&failed.fault.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {
-                self.failed.extend(self.plan.cases_of(twin));
+                schedule.close_cases_of(twin);
             }
-            return self.fail(index, None, launch, fault);
+            return schedule.fail(self.journal, index, None, failed);
         }
+        let fault = failed.fault;
         let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
         match is_witness {
             true => {
@@ -263,34 +229,4 @@ impl Run<'_> {
             false => self.unproved(index, reason, fault.cause.hint()),
         }
     }
-
-    pub(super) fn unproved(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
-        let unproved = Unproved { configuration: Some(index), model: None, reason, hint };
-        self.recorder.take(Entry::Unproved(unproved))
-    }
-
-    /// Of the engine that says what a model's output should be, with how one comes to run here.
-    pub(super) fn nobody_vouches(&mut self, model: &Model, why: &str) -> Result<()> {
-        let reference = manifest::embedded().ok().and_then(|all| {
-            let found = all.iter().find(|it| it.manifest.reference);
-            found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
-        });
-        let hint = reference.filter(|_| self.plan.proof == Proof::Usual);
-        self.unproved_model(model, why.into(), Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
-    }
-
-    pub(super) fn unproved_model(
-        &mut self,
-        model: &Model,
-        reason: String,
-        hint: Option<String>,
-    ) -> Result<()> {
-        let unproved = Unproved { configuration: None, model: Some(model.path.clone()), reason, hint };
-        self.recorder.take(Entry::Unproved(unproved))
-    }
-}
-
-/// It answered, and the answer is none.
-pub(super) fn is_breach(cause: &Cause) -> bool {
-    matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
 }

@@ -8,7 +8,7 @@ use super::launch::Launched;
 use super::patience::Patience;
 use crate::analysis::agreement::words::counted;
 use crate::run::process::Cause;
-use crate::run::verify::{Expected, verify_scores};
+use crate::run::verify::verify_scores;
 
 /// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
 const GROWTH: f64 = 1.5;
@@ -45,17 +45,7 @@ impl Launched {
         let answer = self.talk.generate(request).await;
         self.talk.deadlines.answer = was;
         let mut answer = answer?;
-        let facts = self.launch.loaded.as_ref().map(|loaded| &loaded.facts);
-        let expected = Expected {
-            prompt_tokens: vec![Some(prompt.len() as u32)],
-            max_new_tokens,
-            ignore_eos,
-            elapsed_ns: answer.answered_ns.saturating_sub(answer.sent_ns),
-            ..Expected::default()
-        };
-        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
-        let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
-        expected.with_engine(self.hello(), eos_ids, vocabulary_size).verify(&answer.generated)?;
+        self.verify(&answer, Some(prompt.len() as u32), max_new_tokens, ignore_eos)?;
         self.talk.unasked()?;
         let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
         let ids = sequences.next().and_then(|sequence| sequence.output_ids);

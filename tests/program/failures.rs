@@ -90,6 +90,18 @@ fn engine_that_knows_generate_alone_is_measured() {
     measured("says_bad_request_to_hello", &[]).without_warning();
 }
 
+#[test]
+fn engine_that_knows_generate_alone_has_its_launch_recorded_before_what_refers_to_it() {
+    let run = run("says_bad_request_to_hello", &[], &["--warmup", "0"]);
+    assert_eq!(run.outcome.code, Some(0), "{}", run.outcome.stderr);
+    run.kept(2).without_warning();
+    // A warm-up without a request waits for the first answer, with which the launch is recorded.
+    let label = "says_bad_request_to_hello";
+    let [launch] = run.record.launches_of(label)[..] else { panic!("{:?}", run.record) };
+    let of_it = |it: &&serde_json::Value| it["launch"] == launch["launch"];
+    assert_eq!(run.record.entries("warm_up").into_iter().filter(of_it).count(), 1, "{:?}", run.record);
+}
+
 // In load.
 
 #[test]

@@ -77,6 +77,7 @@ impl Run {
         let run = Self { report, record, label: label.into(), outcome };
         assert!(!run.outcome.stderr.contains("panicked"), "{}", run.outcome.stderr);
         assert_eq!(run.record.end(), Some("finished"));
+        run.record.assert_launches_hold();
         // Whatever befell the other one, this engine was measured in full.
         assert_eq!(run.case_of(HEALTHY)["samples"], 2, "{}", run.report);
         assert_eq!(run.case_of(HEALTHY)["failure"], Value::Null, "{}", run.report);

@@ -25,6 +25,19 @@ impl Record {
         Self::read(file)
     }
 
+    /// Launches are numbered as they are recorded, and no line refers to one that is not recorded before it.
+    pub fn assert_launches_hold(&self) {
+        let mut recorded = 0;
+        for line in &self.0 {
+            if line["entry"] == "launch" {
+                assert_eq!(line["launch"], recorded, "{line}");
+                recorded += 1;
+            } else if let Some(launch) = line["launch"].as_u64() {
+                assert!(launch < recorded, "no launch {launch} is recorded before this line: {line}");
+            }
+        }
+    }
+
     /// Every line of it sound.
     pub fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap();

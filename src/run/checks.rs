@@ -1,0 +1,55 @@
+//! What both output checks share: the one before the first block (`prove`) and the one after the last (`court`). What could not be
+//! checked is in the record with its reason, and is no reason to lose a result.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::ask::Requests;
+use super::journal::Journal;
+use super::launches::Launches;
+use crate::engines::manifest;
+use crate::plan::{Model, Plan, Proof};
+use crate::record::{Entry, Unproved};
+use crate::run::process::Cause;
+use crate::shell::this_program;
+
+pub(super) struct OutputChecks<'r, 'a> {
+    pub plan: &'a Plan,
+    pub journal: &'r mut Journal<'a>,
+    pub launches: &'r mut Launches<'a>,
+    pub requests: &'r Requests<'a>,
+    /// The end of the run's budget, where it has one.
+    pub budget_ends: Option<Instant>,
+}
+
+impl OutputChecks<'_, '_> {
+    pub fn unproved(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
+        let unproved = Unproved { configuration: Some(index), model: None, reason, hint };
+        self.journal.take(Entry::Unproved(unproved))
+    }
+
+    /// Of the engine that says what a model's output should be, with how one comes to run here.
+    pub fn nobody_vouches(&mut self, model: &Model, why: &str) -> Result<()> {
+        let reference = manifest::embedded().ok().and_then(|all| {
+            let found = all.iter().find(|it| it.manifest.reference);
+            found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
+        });
+        let hint = reference.filter(|_| self.plan.proof == Proof::Usual);
+        self.unproved_model(model, why.into(), Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
+    }
+
+    pub fn unproved_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
+        let unproved = Unproved { configuration: None, model: Some(model.path.clone()), reason, hint };
+        self.journal.take(Entry::Unproved(unproved))
+    }
+}
+
+/// It answered, and the answer is none.
+pub(super) fn is_breach(cause: &Cause) -> bool {
+    matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
+}
+
+pub(super) fn longer_budget() -> Option<String> {
+    Some("a longer `--budget`".into())
+}

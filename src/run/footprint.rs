@@ -1,0 +1,53 @@
+//! What an engine is expected to hold in memory, before it is started.
+
+use anyhow::Result;
+use model_files::size;
+
+use super::blocking::off_thread;
+use super::sittings::Guest;
+use crate::machine::memory;
+use crate::plan::dtype;
+use crate::plan::{Beside, Configuration, Plan};
+use crate::record::{Launch, RunRecord};
+
+/// Where nothing is known of an engine's memory: the file, what is made of it, which without a dtype is the file widened, and its
+/// program.
+const WIDENED_TIMES: u64 = 2;
+const PROGRAM_BYTES: u64 = 500_000_000;
+const F32_BYTES: u64 = 4;
+
+/// What is known of a configuration before a block.
+pub(super) async fn guest(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Guest> {
+    let planned = &plan.configurations[configuration];
+    let of_it = record.samples.iter().filter(|it| plan.cases[it.case].configuration == configuration);
+    let bytes = match of_it.filter_map(|sample| sample.peak_resident_bytes).max() {
+        Some(most) => most,
+        None => guess(planned).await?,
+    };
+    // What works for it elsewhere cannot be stopped from here.
+    let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
+    let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
+    let alone = planned.alone || launches.any(elsewhere);
+    Ok(Guest { configuration, bytes, alone })
+}
+
+async fn guess(planned: &Configuration) -> Result<u64> {
+    let path = planned.model.path.clone();
+    let weights = || model_files::ModelFolder::open(path).map(|it| it.weights_bytes());
+    let file = off_thread(weights).await?.unwrap_or(0);
+    let bits = planned.dtype.as_deref().and_then(dtype::bits);
+    let made = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
+    let made = made.map_or(file.saturating_mul(WIDENED_TIMES), |bytes| bytes as u64);
+    Ok(file.saturating_add(made).saturating_add(PROGRAM_BYTES))
+}
+
+/// Why a witness that nobody asked to be measured is not started: in f32 it may be many times as large as what is measured.
+pub(super) fn has_no_room_for(configuration: &Configuration) -> Option<String> {
+    let is_witness = configuration.beside == Some(Beside::Witness);
+    let parameters = configuration.model.sizes.filter(|_| is_witness)?.parameters;
+    let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
+    let available = memory::available_bytes().filter(|&available| needs > available)?;
+    let label = &configuration.label;
+    let (needs, available) = (size(needs), size(available));
+    Some(format!("{label}: in f32 it needs about {needs}, and {available} of memory are free"))
+}

@@ -1,0 +1,224 @@
+//! Starts engines: the plan's configurations become launches, which say hello, load, and end. A launch gets its number when it
+//! is recorded, so that a process that only said what it can do leaves no gap.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use protocol::HelloFacts;
+
+use super::Settings;
+use super::blocking::off_thread;
+use super::form::Conversions;
+use super::journal::Journal;
+use super::launch::{LAST_WORDS, Launched, Purpose, launching, load_request};
+use super::stop::Stop;
+use crate::machine::gpu;
+use crate::plan::Plan;
+use crate::record::Launch;
+use crate::run::event::Event;
+use crate::run::process::{Cause, Conversation, Hello, Stage};
+
+pub(super) struct Launches<'a> {
+    plan: &'a Plan,
+    settings: Settings,
+    /// The run's name, which every process carries.
+    run: String,
+    conversions: Conversions<'a>,
+    /// Configurations that answer no `hello`.
+    minimal: BTreeSet<usize>,
+    /// Configurations that were silent at `hello` once, which a cold disk may explain.
+    silent_once: BTreeSet<usize>,
+    /// Every process has a mark of its own, by which what it leaves is ended: also those that no record refers to.
+    marks: u32,
+}
+
+/// What an engine said to `hello`, and what follows from it.
+enum Greeted {
+    Known(Box<HelloFacts>),
+    /// Its process has ended, and another one starts with what was learnt.
+    Again,
+}
+
+impl<'a> Launches<'a> {
+    pub fn of(plan: &'a Plan, run: &str, settings: Settings) -> Self {
+        Self {
+            plan,
+            settings,
+            run: run.into(),
+            conversions: Conversions::of(plan),
+            minimal: BTreeSet::new(),
+            silent_once: BTreeSet::new(),
+            marks: 0,
+        }
+    }
+
+    /// Starts an engine and, where it speaks the whole protocol, has it load and records its launch.
+    pub async fn launch(
+        &mut self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        purpose: Purpose,
+    ) -> Result<Launched, Stop> {
+        let (mut launched, facts) = loop {
+            let mut launched = self.start(journal, index, purpose).await?;
+            if self.minimal.contains(&index) {
+                // Its launch is recorded with its first answer, which says what was loaded.
+                return Ok(launched);
+            }
+            match self.greet(journal, &mut launched).await? {
+                Greeted::Known(facts) => break (launched, facts),
+                Greeted::Again => launched.talk.process.end(Duration::ZERO).await,
+            };
+        };
+        launched.launch.hello_ns = Some(launched.talk.since_start(Instant::now()));
+        launched.launch.hello = Some(*facts);
+        let loaded = self.load(journal, &mut launched).await;
+        // The launch is recorded either way: a failure refers to it.
+        launched.number(journal)?;
+        loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
+        Ok(launched)
+    }
+
+    async fn greet(&mut self, journal: &mut Journal<'_>, launched: &mut Launched) -> Result<Greeted, Stop> {
+        let index = launched.launch.configuration;
+        let hello = launched.talk.hello().await.map_err(|cause| launched.fault(Stage::Hello, cause))?;
+        let is_silent = match hello {
+            // Started anew after a conversion, so that no clock counts it.
+            Hello::Known(facts) => match self.conversions.convert_for(journal, index, &facts).await? {
+                true => return Ok(Greeted::Again),
+                false => return Ok(Greeted::Known(facts)),
+            },
+            Hello::Minimal => false,
+            Hello::Silent => true,
+        };
+        let seconds = self.settings.deadlines.hello.as_secs_f64();
+        if is_silent && self.silent_once.insert(index) {
+            let message =
+                format!("no answer to `hello` within {seconds} s: it is started once more and asked again");
+            journal.warn(Some(index), message)?;
+            return Ok(Greeted::Again);
+        }
+        if !self.plan.configurations[index].options.is_empty() {
+            let cause = match is_silent {
+                true => Cause::Timeout(self.settings.deadlines.hello),
+                false => Cause::Unsupported("knows no `load`, so that no option can be set".into()),
+            };
+            return Err(launched.fault(Stage::Hello, cause));
+        }
+        if is_silent {
+            let message = format!(
+                "no answer to `hello` within {seconds} s in two launches: it is driven with `generate` alone"
+            );
+            journal.warn(Some(index), message)?;
+        }
+        self.minimal.insert(index);
+        Ok(Greeted::Again)
+    }
+
+    /// A launch for an output check, which no budget waits for: `None` where it had used up what was left of it.
+    pub async fn launch_within(
+        &mut self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        left: Option<Duration>,
+    ) -> Result<Option<Launched>, Stop> {
+        let launch = self.launch(journal, index, Purpose::Proof);
+        match left {
+            None => launch.await.map(Some),
+            Some(left) => tokio::time::timeout(left, launch).await.map_or(Ok(None), |it| it.map(Some)),
+        }
+    }
+
+    async fn load(&mut self, journal: &mut Journal<'_>, launched: &mut Launched) -> Result<(), Cause> {
+        let configuration = &self.plan.configurations[launched.launch.configuration];
+        let label = &configuration.label;
+        let request = load_request(configuration, self.model_path(launched.launch.configuration));
+        let loaded = launched.talk.load(request, |said| {
+            let (phase, fraction) = (said.phase, said.fraction);
+            journal.tell(Event::Loading { label: label.clone(), phase, fraction });
+        });
+        let (loaded, loaded_ns) = loaded.await?;
+        journal.tell(Event::Loaded { label: label.clone(), load_ns: loaded_ns });
+        launched.launch.loaded = Some(loaded);
+        launched.launch.loaded_ns = Some(loaded_ns);
+        Ok(())
+    }
+
+    /// A process, to which nothing is said yet.
+    pub async fn start(
+        &mut self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        purpose: Purpose,
+    ) -> Result<Launched, Stop> {
+        let configuration = &self.plan.configurations[index];
+        if let Purpose::Block(_) = purpose {
+            journal.tell(Event::LaunchStarted { label: configuration.label.clone() });
+        }
+        let (model, debug) = (self.model_path(index), self.settings.debug);
+        let launching = launching(configuration, model, &self.run, self.marks, debug);
+        self.marks += 1;
+        // Before it is started, so that no clock of its counts it.
+        let gpus_before =
+            if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::held).await? };
+        let talk = Conversation::start(&launching, self.settings.deadlines)?;
+        let launch = Launch {
+            configuration: index,
+            block: match purpose {
+                Purpose::Block(block) | Purpose::Once(block) => block,
+                Purpose::Proof => 0,
+            },
+            proves: purpose == Purpose::Proof,
+            pid: talk.process.pid,
+            converted: self.conversions.of_configuration(index).cloned(),
+            gpus_before,
+            ..Launch::default()
+        };
+        Ok(Launched::of(talk, launch))
+    }
+
+    /// One-shots are asked nothing but their request, so one process more says what the engine reads.
+    pub async fn convert_for_one_shots(
+        &mut self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        block: u32,
+    ) -> Result<(), Stop> {
+        if block > 0 || self.plan.configurations[index].model.format.is_none() {
+            return Ok(());
+        }
+        let mut launched = self.start(journal, index, Purpose::Once(block)).await?;
+        let hello = launched.talk.hello().await;
+        launched.talk.process.end(Duration::ZERO).await;
+        match hello {
+            Ok(Hello::Known(facts)) => self.conversions.convert_for(journal, index, &facts).await.map(|_| ()),
+            // What is wrong with it shows in its requests.
+            _ => Ok(()),
+        }
+    }
+
+    /// The model's path for a configuration: its own, or that of its conversion.
+    pub fn model_path(&self, configuration: usize) -> &str {
+        self.conversions.model_path(configuration)
+    }
+}
+
+/// Ends a launch. One that is alive is asked to end first, and how it does is noted.
+pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive: bool) -> Result<()> {
+    let index = launched.launch.configuration;
+    launched.talk.process.wake();
+    if alive
+        && launched.hello().is_some()
+        && let Err(cause) = launched.talk.shutdown().await
+    {
+        let message = format!("did not shut down as the protocol asks: {cause}; it was ended");
+        journal.warn(Some(index), message)?;
+    }
+    let grace = if alive { launched.talk.deadlines.shutdown } else { LAST_WORDS };
+    let left = launched.talk.process.end(grace).await;
+    if left > 0 && alive {
+        journal.warn(Some(index), format!("left processes behind ({left}); they were ended"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! What is still to be measured and how much of it: cases that failed, workloads that have blocks enough, the time that is left.
+//! It starts and asks nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::journal::Journal;
+use super::pace::Pace;
+use super::stop::{Failed, Stop};
+use crate::plan::scenario::Kind;
+use crate::plan::{Mode, Order, Plan};
+use crate::record::{Closed, Entry, Failure, Role, RunRecord, Sample};
+use crate::run::event::Event;
+use stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
+
+pub(super) struct Schedule<'a> {
+    plan: &'a Plan,
+    began: Instant,
+    pub pace: Pace,
+    /// Cases that failed: they are not asked again.
+    failed: BTreeSet<usize>,
+    /// Workloads that have blocks enough, by label.
+    closed: BTreeSet<String>,
+    /// Requests after which a case was warm in an earlier launch.
+    warm_after: BTreeMap<usize, u32>,
+}
+
+impl<'a> Schedule<'a> {
+    /// The run begins now.
+    pub fn of(plan: &'a Plan) -> Self {
+        Self {
+            plan,
+            began: Instant::now(),
+            pace: Pace::of(plan),
+            failed: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            warm_after: BTreeMap::new(),
+        }
+    }
+
+    /// Blocks begin anew with other configurations, where those are measured one after the other.
+    pub fn begin_anew(&mut self) {
+        self.closed.clear();
+        self.pace = self.pace.anew(self.plan);
+    }
+
+    pub fn ran(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The end of the run's budget, where it has one.
+    pub fn budget_ends(&self) -> Option<Instant> {
+        self.plan.extent.budget_ns.map(|ns| self.began + Duration::from_nanos(ns))
+    }
+
+    /// Those that a block launches, in its order.
+    pub fn order(&self, configurations: &[usize], block: u32) -> Vec<usize> {
+        let mut order = self.plan.order_of(configurations, block);
+        order.retain(|&configuration| self.has_open_cases(configuration));
+        order
+    }
+
+    /// Ends the measuring of workloads that have blocks enough.
+    pub fn close_what_has_enough(&mut self, journal: &mut Journal, blocks: usize) -> Result<()> {
+        for workload in [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat() {
+            let in_time = (!self.pace.is_over()).then_some(());
+            let enough = match (self.plan.extent.blocks, self.plan.order) {
+                (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Asked),
+                (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Asked),
+                (None, Order::Interleaved) => self.look(journal.record(), &workload, blocks),
+            };
+            // A block that the budget cut short is no look.
+            let enough = enough.filter(|by| *by == StoppedBy::Asked || !self.pace.is_spent());
+            if let Some(by) = enough.or_else(|| in_time.is_none().then_some(StoppedBy::Time)) {
+                self.closed.insert(workload.clone());
+                journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Only after the blocks of `LOOKS` is anything looked at.
+    fn look(&self, record: &RunRecord, workload: &str, blocks: usize) -> Option<StoppedBy> {
+        let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
+        let look = || crate::analysis::compare::look(record, workload, blocks, rule);
+        match LOOKS.contains(&blocks).then(look)? {
+            Look::Stop(by) => Some(by),
+            Look::GoOn { .. } => None,
+        }
+    }
+
+    /// Tells the displays where the run stands. Requests are counted up to the next look.
+    pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
+        let next = LOOKS.into_iter().find(|&look| look > block as usize).unwrap_or(block as usize + 1) as u32;
+        let until = self.plan.extent.blocks.unwrap_or(next);
+        let cases =
+            configurations.iter().flat_map(|&it| self.plan.cases_of(it)).filter(|&it| self.is_open(it));
+        let in_a_block: u64 = cases.map(|case| self.requests_of(case, configurations.len() > 1)).sum();
+        let to_come = in_a_block * u64::from(until.saturating_sub(block));
+        let requests = journal.record().samples.len() as u64 + to_come;
+        journal.tell(Event::BlockStarted { block, until, requests });
+    }
+
+    fn requests_of(&self, case: usize, interleaved: bool) -> u64 {
+        let workload = &self.plan.cases[case].workload;
+        if self.plan.mode == Mode::OneShot || workload.kind == Kind::Launch {
+            return u64::from(workload.rounds);
+        }
+        let warm_up = workload.warmup.or(self.warm_after(case)).unwrap_or(9);
+        u64::from(warm_up) + u64::from(workload.rounds) * if interleaved { 2 } else { 1 }
+    }
+
+    pub fn warm_after(&self, case: usize) -> Option<u32> {
+        self.warm_after.get(&case).copied()
+    }
+
+    pub fn was_warm_after(&mut self, case: usize, requests: u32) {
+        self.warm_after.insert(case, requests);
+    }
+
+    /// A fault becomes a row and gives nothing; only what is this program's own goes on as an error.
+    pub fn survive<T>(
+        &mut self,
+        journal: &mut Journal,
+        configuration: usize,
+        case: Option<usize>,
+        result: Result<T, Stop>,
+    ) -> Result<Option<T>> {
+        match Stop::survive(result)? {
+            Ok(value) => Ok(Some(value)),
+            Err(failed) => self.fail(journal, configuration, case, failed).map(|()| None),
+        }
+    }
+
+    pub fn fail(
+        &mut self,
+        journal: &mut Journal,
+        configuration: usize,
+        case: Option<usize>,
+        failed: Failed,
+    ) -> Result<()> {
+        self.give_up(journal, failed.row(configuration, case))
+    }
+
+    /// Records a failure, after which its cases are not asked again.
+    pub fn give_up(&mut self, journal: &mut Journal, failure: Failure) -> Result<()> {
+        match failure.case {
+            Some(case) => {
+                self.failed.insert(case);
+            }
+            None => self.close_cases_of(failure.configuration),
+        }
+        journal.fail(failure)
+    }
+
+    /// All cases of a configuration, for which the failure of another one speaks.
+    pub fn close_cases_of(&mut self, configuration: usize) {
+        self.failed.extend(self.plan.cases_of(configuration));
+    }
+
+    /// A case that the budget left nothing for is a row all the same.
+    pub fn name_what_had_no_time(&mut self, journal: &mut Journal) -> Result<()> {
+        let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
+        let budget = Duration::from_nanos(budget_ns);
+        for case in 0..self.plan.cases.len() {
+            let measured = |it: &Sample| it.case == case && it.role == Role::Measured;
+            if self.failed.contains(&case) || journal.record().samples.iter().any(measured) {
+                continue;
+            }
+            let spent = humantime::format_duration(budget);
+            let failure = Failure {
+                configuration: self.plan.cases[case].configuration,
+                case: Some(case),
+                kind: "no_time".into(),
+                message: format!("the budget of {spent} was used up before it was measured"),
+                hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
+                ..Failure::default()
+            };
+            self.give_up(journal, failure)?;
+        }
+        Ok(())
+    }
+
+    pub fn has_failed(&self, case: usize) -> bool {
+        self.failed.contains(&case)
+    }
+
+    pub fn is_open(&self, case: usize) -> bool {
+        !self.has_failed(case) && !self.closed.contains(self.label_of(case))
+    }
+
+    pub fn has_open_cases(&self, configuration: usize) -> bool {
+        self.plan.cases_of(configuration).into_iter().any(|case| self.is_open(case))
+    }
+
+    /// Those of a configuration.
+    pub fn open_cases(&self, configuration: usize, kind: Kind) -> Vec<usize> {
+        let cases = self.plan.cases_of(configuration).into_iter();
+        cases.filter(|&case| self.is_open(case) && self.plan.cases[case].workload.kind == kind).collect()
+    }
+
+    /// Labels in the plan's order.
+    pub fn open_workloads(&self, kind: Kind) -> Vec<String> {
+        let mut labels: Vec<String> = Vec::new();
+        for case in (0..self.plan.cases.len()).filter(|&case| self.is_open(case)) {
+            let workload = &self.plan.cases[case].workload;
+            if workload.kind == kind && !labels.contains(&workload.label) {
+                labels.push(workload.label.clone());
+            }
+        }
+        labels
+    }
+
+    pub fn label_of(&self, case: usize) -> &str {
+        &self.plan.cases[case].workload.label
+    }
+}

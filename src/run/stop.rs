@@ -1,0 +1,65 @@
+//! What ends a launch early, and what becomes of it.
+
+use anyhow::Result;
+
+use crate::record::Failure;
+use crate::run::process::{Cause, Fault, Stage};
+
+pub(super) enum Stop {
+    /// The engine's doing: a row.
+    Fault(Failed),
+    /// This program's: the run ends.
+    Broken(anyhow::Error),
+}
+
+/// How an engine failed, and in which launch.
+pub(super) struct Failed {
+    pub fault: Fault,
+    /// The number of its launch, where that is in the record.
+    pub launch: Option<u32>,
+}
+
+impl Stop {
+    /// Of what there is no process to ask for its last lines any more.
+    pub fn refused(when: Stage, cause: Cause) -> Self {
+        Fault { when, cause, stderr: Vec::new() }.into()
+    }
+
+    /// Separates the engine's doing from this program's, which goes on as an error.
+    pub fn survive<T>(result: Result<T, Self>) -> Result<Result<T, Failed>> {
+        match result {
+            Ok(value) => Ok(Ok(value)),
+            Err(Self::Fault(failed)) => Ok(Err(failed)),
+            Err(Self::Broken(error)) => Err(error),
+        }
+    }
+}
+
+impl Failed {
+    pub fn row(self, configuration: usize, case: Option<usize>) -> Failure {
+        let Self { fault, launch } = self;
+        Failure {
+            configuration,
+            case,
+            launch,
+            kind: fault.cause.kind().into(),
+            when: fault.when.to_string(),
+            message: fault.cause.to_string(),
+            hint: fault.cause.hint(),
+            stderr: fault.stderr,
+        }
+    }
+}
+
+/// A fault before anything of a launch is in the record.
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(Failed { fault, launch: None })
+    }
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Broken(error)
+    }
+}
