@@ -50,7 +50,7 @@ pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
 
 impl Unit {
     fn rounds(&self) -> u64 {
-        (PASS_OPERATIONS / self.each).max(PASS_ROUNDS)
+        PASS_OPERATIONS.div_ceil(self.each).max(PASS_ROUNDS)
     }
 
     #[expect(unsafe_code, reason = "kernels need instructions that not every machine has")]
