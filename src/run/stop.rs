@@ -42,7 +42,7 @@ impl Failed {
             configuration,
             case,
             launch,
-            kind: fault.cause.kind().into(),
+            kind: fault.cause.kind(),
             when: fault.when.to_string(),
             message: fault.cause.to_string(),
             hint: fault.cause.hint(),
