@@ -48,7 +48,9 @@ impl Known {
         match entry {
             Entry::Launch(it) => {
                 self.configuration("configuration", it.configuration)?;
-                self.launches.insert(it.launch);
+                if !self.launches.insert(it.launch) {
+                    return Err(format!("`launch` is {}, and an earlier launch has that number", it.launch));
+                }
             }
             Entry::Sample(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
             Entry::WarmUp(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,

@@ -110,6 +110,8 @@ fn an_index_of_nothing_is_an_error_with_its_line_and_field() {
     let sample = |launch, case| Entry::Sample(Box::new(Sample { launch, case, ..Sample::default() }));
     assert_eq!(refused(sample(4, 9)), "line 3: `case` is 9, and there are 1 cases in the plan");
     assert_eq!(refused(sample(5, 0)), "line 3: `launch` is 5, and no launch before it has that number");
+    let again = Entry::Launch(Box::new(Launch { launch: 4, ..Launch::default() }));
+    assert_eq!(refused(again), "line 3: `launch` is 4, and an earlier launch has that number");
     let launch = Launch { configuration: 1, ..Launch::default() };
     let of_configuration = "line 3: `configuration` is 1, and there are 1 configurations in the plan";
     assert_eq!(refused(Entry::Launch(Box::new(launch))), of_configuration);

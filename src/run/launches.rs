@@ -27,7 +27,9 @@ pub(super) struct Launches<'a> {
     conversions: Conversions<'a>,
     /// Configurations that answer no `hello`.
     minimal: BTreeSet<usize>,
-    /// Configurations that were silent at `hello` once, which a cold disk may explain.
+    /// Configurations that have answered `hello` in this run.
+    greeted: BTreeSet<usize>,
+    /// Configurations whose last launch was silent at `hello`, which a cold disk may explain.
     silent_once: BTreeSet<usize>,
     /// Every process has a mark of its own, by which what it leaves is ended: also those that no record refers to.
     marks: u32,
@@ -48,6 +50,7 @@ impl<'a> Launches<'a> {
             run: run.into(),
             conversions: Conversions::of(plan),
             minimal: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             silent_once: BTreeSet::new(),
             marks: 0,
         }
@@ -84,11 +87,13 @@ impl<'a> Launches<'a> {
         let index = launched.launch.configuration;
         let hello = launched.talk.hello().await.map_err(|cause| launched.fault(Stage::Hello, cause))?;
         let is_silent = match hello {
-            // Started anew after a conversion, so that no clock counts it.
-            Hello::Known(facts) => match self.conversions.convert_for(journal, index, &facts).await? {
-                true => return Ok(Greeted::Again),
-                false => return Ok(Greeted::Known(facts)),
-            },
+            Hello::Known(facts) => {
+                self.silent_once.remove(&index);
+                self.greeted.insert(index);
+                // Started anew after a conversion, so that no clock counts it.
+                let converted = self.conversions.convert_for(journal, index, &facts).await?;
+                return Ok(if converted { Greeted::Again } else { Greeted::Known(facts) });
+            }
             Hello::Minimal => false,
             Hello::Silent => true,
         };
@@ -99,9 +104,14 @@ impl<'a> Launches<'a> {
             journal.warn(Some(index), message)?;
             return Ok(Greeted::Again);
         }
-        if !self.plan.configurations[index].options.is_empty() {
+        // An engine that answered before knows `hello`: driven otherwise, its launches could not be compared.
+        let knows_hello = self.greeted.contains(&index);
+        if knows_hello || !self.plan.configurations[index].options.is_empty() {
             let cause = match is_silent {
                 true => Cause::Timeout(self.settings.deadlines.hello),
+                false if knows_hello => {
+                    Cause::Unsupported("answered `hello` in an earlier launch, and refuses it now".into())
+                }
                 false => Cause::Unsupported("knows no `load`, so that no option can be set".into()),
             };
             return Err(launched.fault(Stage::Hello, cause));

@@ -154,6 +154,11 @@ impl OutputChecks<'_, '_> {
                     let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
                     self.journal.take(Entry::Scored(scored))?;
                 }
+                // The request was cut off by the budget, not by the engine.
+                Err(Cause::Timeout(_)) if patience.budget_is_over() => {
+                    let reason = format!("the budget was used up while it scored{}", scoring.so_far());
+                    return Ok(self.unproved(configuration, reason, longer_budget())?);
+                }
                 Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
                     let tokens = ids.len();
                     let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
@@ -187,6 +192,10 @@ impl OutputChecks<'_, '_> {
         }
         match launched.go_on(&held_out.prompt, held_out.max_new_tokens, patience.for_what_is_left()).await {
             Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
+            Err(Cause::Timeout(_)) if patience.budget_is_over() => {
+                let reason = "the budget was used up while it went on with a prompt".into();
+                Ok(self.unproved(configuration, reason, longer_budget())?)
+            }
             Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
                 self.unproved(configuration, format!("`generate`: {cause}"), cause.hint())?;
                 self.let_it_end(launched).await

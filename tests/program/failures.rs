@@ -3,7 +3,8 @@
 //! Here are programs that break off, hang, make noise or never were any; answers that are wrong are in `failures_answers.rs`.
 
 use crate::support::failures::{Run, SECOND_SAMPLE, fails, measured, run, start};
-use crate::support::{Scratch, command, fake_engine, finish};
+use crate::support::record::Record;
+use crate::support::{Outcome, Scratch, command, fake_engine, finish};
 
 #[test]
 fn every_fault_of_the_fake_engine_is_in_this_matrix() {
@@ -82,6 +83,41 @@ fn engine_that_is_silent_at_hello_once_is_asked_again_and_driven_in_full() {
     let run = Run::of(scratch, "silent-once", outcome);
     run.kept(2).with_warning("it is started once more and asked again");
     let launches = run.record.launches_of("silent-once");
+    assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
+}
+
+/// Blocks of an engine that is silent at `hello` in those launches, counted from 1, for which the shell's test is true.
+fn silent_when(test: &str, blocks: &str) -> (Outcome, Record) {
+    let scratch = Scratch::new();
+    let (fake, counted) = (fake_engine().display(), scratch.join("counted"));
+    let counted = counted.display();
+    let count = format!("echo >> '{counted}'; n=$(wc -l < '{counted}')");
+    let silent = format!("if {test}; then exec '{fake}' --fault hangs_in_hello; fi");
+    let engine = scratch.script("silent", &format!("{count}\n{silent}\nexec '{fake}'"));
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(engine).args(["-s", "decode", "--iterations", "2", "--warmup", "1"]);
+    command.args(["--blocks", blocks, "--timeout", "5"]).arg("--results").arg(scratch.results());
+    let outcome = finish(&mut command);
+    (outcome, Record::only_one_in(&scratch.results()))
+}
+
+#[test]
+fn engine_that_is_silent_at_hello_now_and_then_is_driven_in_full_every_time() {
+    let (outcome, record) = silent_when("[ $n = 2 ] || [ $n = 4 ]", "3");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let launches = record.launches_of("silent");
+    assert!(launches.len() >= 3, "{launches:?}");
+    assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
+}
+
+#[test]
+fn engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
+    let (outcome, record) = silent_when("[ $n -gt 2 ]", "4");
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let failures = record.failures_of("silent");
+    let [failure] = failures[..] else { panic!("{failures:?}") };
+    assert_eq!((&failure["kind"], &failure["when"]), (&"timeout".into(), &"hello".into()), "{failure}");
+    let launches = record.launches_of("silent");
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
 
