@@ -1,5 +1,5 @@
-//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add its name to `MetricId` and an entry:
-//! every report and `orchestrate metrics` go through this table.
+//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add an entry: every
+//! report and `orchestrate metrics` go through this table.
 //!
 //! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
 //! (an empty vector, `n/a` in a table): never zero, never infinite.

@@ -48,6 +48,13 @@ fn warm(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
 }
 
 #[test]
+fn every_scenario_is_compared_by_a_metric_of_the_table() {
+    for scenario in crate::plan::scenario::SCENARIOS {
+        assert_eq!(of(scenario.headline).id, scenario.headline, "{}", scenario.name);
+    }
+}
+
+#[test]
 fn every_metric_that_code_names_is_in_the_table_and_no_name_is_there_twice() {
     for &id in MetricId::NAMED {
         assert_eq!(of(id).id, id);
