@@ -319,8 +319,6 @@ fn the_cpu_by_an_index_is_the_cpu_all_the_same() {
     for launch in record.entries("launch") {
         assert_eq!(launch["gpus_before"], Value::Null, "{launch}");
     }
-    let passes = record.entries("pass");
-    assert!(!passes.is_empty() && passes.iter().all(|pass| pass["gpus"].is_null()), "{passes:?}");
 }
 
 #[test]
