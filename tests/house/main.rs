@@ -5,5 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod modules;
 mod rooms;
 mod tidy;

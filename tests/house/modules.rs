@@ -1,0 +1,232 @@
+//! The module graph of a crate, from its source files: which module needs which other one. The graph resolves each path as the
+//! compiler does, through `use`, renames, globs and re-exports. It cannot see what no path names, such as a method's type.
+
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::Visit;
+
+use reader::Reader;
+
+/// The names from the crate's root to the module.
+pub type Module = Vec<String>;
+/// A path as it is written.
+type Path = Vec<String>;
+pub type Edges = BTreeMap<Module, BTreeSet<Module>>;
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Scope {
+    Program,
+    ProgramAndTests,
+}
+
+pub struct Graph<'a> {
+    read: &'a dyn Fn(&str) -> Option<String>,
+    scope: Scope,
+    modules: BTreeMap<Module, Contents>,
+}
+
+#[derive(Default)]
+struct Contents {
+    file: String,
+    children: BTreeSet<String>,
+    types: BTreeSet<String>,
+    /// Functions, constants and macros.
+    values: BTreeSet<String>,
+    imports: Vec<(String, Path)>,
+    globs: Vec<Path>,
+    /// Paths of expressions, types and macros.
+    paths: Vec<Path>,
+}
+
+/// The end of a path.
+enum Found {
+    Module(Module),
+    ItemOf(Module),
+}
+
+impl<'a> Graph<'a> {
+    /// `read` gives the text of a file below the crate's root folder, or `None` where there is none.
+    pub fn new(scope: Scope, read: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        let mut graph = Self { read, scope, modules: BTreeMap::new() };
+        graph.add(Vec::new(), "main.rs");
+        graph
+    }
+
+    /// Each module with its file. An inline module has the file of its parent.
+    pub fn files(&self) -> impl Iterator<Item = (&Module, &str)> {
+        self.modules.iter().map(|(module, contents)| (module, contents.file.as_str()))
+    }
+
+    fn add(&mut self, module: Module, file: &str) {
+        let source = (self.read)(file).unwrap_or_else(|| panic!("no file `{file}`"));
+        let parsed = syn::parse_file(&source).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let mut reader = Reader::new(self.scope, module.clone());
+        reader.add_items(&parsed.items);
+        reader.visit_file(&parsed);
+        for (inner, mut contents) in reader.modules {
+            contents.file = file.to_string();
+            self.modules.insert(inner, contents);
+        }
+        let folder = match file.strip_suffix("mod.rs") {
+            Some(folder) => folder.to_string(),
+            None if file == "main.rs" => String::new(),
+            None => format!("{}/", file.trim_end_matches(".rs")),
+        };
+        for child in reader.in_own_files {
+            let name = child[module.len()..].join("/");
+            let candidates = [format!("{folder}{name}.rs"), format!("{folder}{name}/mod.rs")];
+            let file = candidates.iter().find(|file| (self.read)(file).is_some());
+            let file = file.unwrap_or_else(|| panic!("no file for the module `{name}`: {candidates:?}"));
+            self.add(child, file);
+        }
+    }
+
+    /// For each module: the other modules that it needs.
+    pub fn edges(&self) -> Edges {
+        self.modules.keys().map(|module| (module.clone(), self.needed(module))).collect()
+    }
+
+    fn needed(&self, module: &Module) -> BTreeSet<Module> {
+        let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
+        let mut needed = BTreeSet::new();
+        let contents = &self.modules[module];
+        for path in contents.imports.iter().map(|(_, path)| path).chain(&contents.globs) {
+            needed.extend(walk.find(module, path).into_iter().map(Found::home));
+        }
+        for path in &contents.paths {
+            // A single name outside of `use` is an item or a local variable, never a module.
+            let is_item = |found: &Found| path.len() > 1 || matches!(found, Found::ItemOf(_));
+            needed.extend(walk.find(module, path).into_iter().filter(is_item).map(Found::home));
+        }
+        needed.extend(walk.through);
+        needed.remove(module);
+        needed
+    }
+
+    /// For each module: which of its children need which others of them. A child stands for all that is inside it.
+    pub fn side_by_side(&self) -> BTreeMap<Module, Edges> {
+        let mut levels: BTreeMap<Module, Edges> = BTreeMap::new();
+        for (module, needed) in self.edges() {
+            for other in needed {
+                let common = module.iter().zip(&other).take_while(|(one, other)| one == other).count();
+                // One of the two is inside the other.
+                if common == module.len() || common == other.len() {
+                    continue;
+                }
+                let level = levels.entry(module[..common].to_vec()).or_default();
+                let (one, other) = (module[..=common].to_vec(), other[..=common].to_vec());
+                level.entry(one).or_default().insert(other);
+            }
+        }
+        levels
+    }
+}
+
+impl Found {
+    fn home(self) -> Module {
+        match self {
+            Self::Module(module) | Self::ItemOf(module) => module,
+        }
+    }
+}
+
+/// Resolves paths and notes the modules whose `use` it went through.
+struct Walk<'a> {
+    graph: &'a Graph<'a>,
+    through: BTreeSet<Module>,
+    /// The lookups in progress: `use time::time` would ask for itself.
+    pending: Vec<(Module, String)>,
+}
+
+impl Walk<'_> {
+    /// Nothing for a path of another crate. Several where a name is both a module and an item.
+    fn find(&mut self, from: &Module, path: &[String]) -> Vec<Found> {
+        let (mut base, mut rest) = (from.clone(), path);
+        while let Some((first, after)) = rest.split_first() {
+            match first.as_str() {
+                "crate" => base.clear(),
+                "super" => drop(base.pop()),
+                "self" => {}
+                _ => break,
+            }
+            rest = after;
+        }
+        let is_rooted = rest.len() < path.len();
+        let Some((name, mut rest)) = rest.split_first() else { return vec![Found::Module(base)] };
+        let mut found = self.look(&base, name, rest.is_empty());
+        if found.is_empty() && is_rooted {
+            found.push(Found::ItemOf(base));
+        }
+        while let Some((name, after)) = rest.split_first() {
+            let step = |it| match it {
+                Found::Module(module) => {
+                    let inside = self.look(&module, name, after.is_empty());
+                    if inside.is_empty() { vec![Found::ItemOf(module)] } else { inside }
+                }
+                item => vec![item],
+            };
+            found = found.into_iter().flat_map(step).collect();
+            rest = after;
+        }
+        found
+    }
+
+    fn look(&mut self, module: &Module, name: &str, is_last: bool) -> Vec<Found> {
+        let key = (module.clone(), name.to_string());
+        let Some(contents) = self.graph.modules.get(module).filter(|_| !self.pending.contains(&key)) else {
+            return Vec::new();
+        };
+        self.pending.push(key);
+        let mut found = Vec::new();
+        if contents.children.contains(name) {
+            found.push(Found::Module([&module[..], &[name.to_string()]].concat()));
+        }
+        if contents.types.contains(name) || (is_last && contents.values.contains(name)) {
+            found.push(Found::ItemOf(module.clone()));
+        }
+        let imports: Vec<_> = contents.imports.iter().filter(|(known_as, _)| known_as == name).collect();
+        // A name that the module itself has hides that of a glob.
+        let is_named = !found.is_empty() || !imports.is_empty();
+        let own = found.len();
+        for (_, path) in imports {
+            found.extend(self.find(module, path));
+        }
+        for path in contents.globs.iter().filter(|_| !is_named) {
+            for target in self.find(module, path) {
+                if let Found::Module(target) = target {
+                    found.extend(self.look(&target, name, is_last));
+                }
+            }
+        }
+        if found.len() > own {
+            self.through.insert(module.clone());
+        }
+        self.pending.pop();
+        found
+    }
+}
+
+/// Sets of modules in which each needs, by way of others, every other one.
+pub fn circles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
+    let reached = |from: &Module| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = next.pop() {
+            for other in edges.get(module).into_iter().flatten() {
+                if seen.insert(other.clone()) {
+                    next.push(other);
+                }
+            }
+        }
+        seen
+    };
+    let all: BTreeMap<&Module, BTreeSet<Module>> = edges.keys().map(|it| (it, reached(it))).collect();
+    let with = |module: &Module| {
+        let back = |other: &&Module| all.get(other).is_some_and(|reached| reached.contains(module));
+        all[module].iter().filter(back).cloned().collect::<BTreeSet<_>>()
+    };
+    all.keys().map(|module| with(module)).filter(|circle| circle.len() > 1).collect()
+}

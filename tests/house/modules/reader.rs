@@ -1,0 +1,227 @@
+//! What a source file declares and names, before any path is resolved.
+
+use std::collections::BTreeMap;
+
+use syn::buffer::{Cursor, TokenBuffer};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, Meta, UseTree};
+
+use super::{Contents, Module, Path, Scope};
+
+/// Reads one file: its module and the inline ones inside it.
+pub struct Reader {
+    scope: Scope,
+    at: Module,
+    pub modules: BTreeMap<Module, Contents>,
+    /// Modules that are declared here and have a file of their own.
+    pub in_own_files: Vec<Module>,
+}
+
+impl Reader {
+    pub fn new(scope: Scope, at: Module) -> Self {
+        Self { scope, at, modules: BTreeMap::new(), in_own_files: Vec::new() }
+    }
+
+    pub fn add_items(&mut self, items: &[Item]) {
+        let read = items.iter().filter(|item| !self.leaves_out(attributes(item)));
+        let (types, values): (Vec<_>, Vec<_>) = read.filter_map(name_of).partition(|(_, is_type)| *is_type);
+        let here = self.here();
+        here.types.extend(types.into_iter().map(|(name, _)| name));
+        here.values.extend(values.into_iter().map(|(name, _)| name));
+    }
+
+    fn here(&mut self) -> &mut Contents {
+        self.modules.entry(self.at.clone()).or_default()
+    }
+
+    fn leaves_out(&self, attributes: &[Attribute]) -> bool {
+        let is_of_tests = |it: &Attribute| {
+            it.path().is_ident("cfg") && it.parse_args::<Meta>().is_ok_and(|meta| needs_test(&meta))
+        };
+        self.scope == Scope::Program && attributes.iter().any(is_of_tests)
+    }
+
+    fn leaves(&mut self, tree: &UseTree, before: &[String]) {
+        let with = |name: &syn::Ident| [before, &[plain(name)]].concat();
+        let (path, known_as) = match tree {
+            UseTree::Path(path) => return self.leaves(&path.tree, &with(&path.ident)),
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|item| self.leaves(item, before));
+            }
+            UseTree::Name(name) if name.ident == "self" => (before.to_vec(), before.last().cloned()),
+            UseTree::Name(name) => (with(&name.ident), Some(plain(&name.ident))),
+            UseTree::Rename(rename) if rename.ident == "self" && !before.is_empty() => {
+                (before.to_vec(), Some(plain(&rename.rename)))
+            }
+            UseTree::Rename(rename) => (with(&rename.ident), Some(plain(&rename.rename))),
+            UseTree::Glob(_) => (before.to_vec(), None),
+        };
+        match known_as {
+            Some(name) => self.here().imports.push((name, path)),
+            None => self.here().globs.push(path),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !self.leaves_out(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        let name = plain(&item.ident);
+        self.here().children.insert(name.clone());
+        for unread in ["path", "macro_use"] {
+            let has_it = item.attrs.iter().any(|it| it.path().is_ident(unread));
+            assert!(
+                !has_it,
+                "module `{name}`: the module graph does not follow `#[{unread}]`; do without it"
+            );
+        }
+        self.at.push(name);
+        match &item.content {
+            Some((_, items)) => {
+                self.add_items(items);
+                visit::visit_item_mod(self, item);
+            }
+            None => self.in_own_files.push(self.at.clone()),
+        }
+        self.at.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if item.leading_colon.is_none() {
+            self.leaves(&item.tree, &[]);
+        }
+    }
+
+    fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
+        assert!(item.ident != "self", "the module graph does not follow `extern crate self`; write `crate`");
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.leading_colon.is_none() {
+            let path = path.segments.iter().map(|it| plain(&it.ident)).collect();
+            self.here().paths.push(path);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let tokens = TokenBuffer::new2(call.tokens.clone());
+        paths_in(tokens.begin(), &mut self.here().paths);
+        visit::visit_macro(self, call);
+    }
+
+    fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
+        let tokens = TokenBuffer::new2(list.tokens.clone());
+        paths_in(tokens.begin(), &mut self.here().paths);
+        // serde takes paths in strings.
+        for path in strings_in(tokens.begin()).iter().filter_map(|it| it.parse::<syn::Path>().ok()) {
+            self.visit_path(&path.clone());
+        }
+    }
+}
+
+fn plain(name: &syn::Ident) -> String {
+    name.to_string().trim_start_matches("r#").to_string()
+}
+
+/// Whether the condition of a `cfg` holds in tests alone.
+fn needs_test(condition: &Meta) -> bool {
+    let Meta::List(list) = condition else { return condition.path().is_ident("test") };
+    let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
+    let Ok(parts) = syn::parse::Parser::parse2(comma, list.tokens.clone()) else { return false };
+    match list.path.get_ident().map(plain).as_deref() {
+        Some("all") => parts.iter().any(needs_test),
+        Some("any") => !parts.is_empty() && parts.iter().all(needs_test),
+        _ => false,
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(it) => &it.attrs,
+        Item::Enum(it) => &it.attrs,
+        Item::Fn(it) => &it.attrs,
+        Item::Impl(it) => &it.attrs,
+        Item::Macro(it) => &it.attrs,
+        Item::Mod(it) => &it.attrs,
+        Item::Static(it) => &it.attrs,
+        Item::Struct(it) => &it.attrs,
+        Item::Trait(it) => &it.attrs,
+        Item::Type(it) => &it.attrs,
+        Item::Use(it) => &it.attrs,
+        _ => &[],
+    }
+}
+
+/// With whether it is a type, which may stand before `::`.
+fn name_of(item: &Item) -> Option<(String, bool)> {
+    let (name, is_type) = match item {
+        Item::Const(it) => (&it.ident, false),
+        Item::Enum(it) => (&it.ident, true),
+        Item::Fn(it) => (&it.sig.ident, false),
+        Item::Macro(it) => (it.ident.as_ref()?, false),
+        Item::Static(it) => (&it.ident, false),
+        Item::Struct(it) => (&it.ident, true),
+        Item::Trait(it) => (&it.ident, true),
+        Item::Type(it) => (&it.ident, true),
+        Item::Union(it) => (&it.ident, true),
+        _ => return None,
+    };
+    Some((plain(name), is_type))
+}
+
+/// The paths among the tokens of a macro.
+fn paths_in(mut at: Cursor, paths: &mut Vec<Path>) {
+    let mut before = ' ';
+    while !at.eof() {
+        let mut punct = ' ';
+        if let Some((name, after)) = at.ident() {
+            let mut path = vec![plain(&name)];
+            at = after;
+            while let Some((name, after)) = segment(at) {
+                path.push(plain(&name));
+                at = after;
+            }
+            // A single name after a dot is a field or a method.
+            if path.len() > 1 || before != '.' {
+                paths.push(path);
+            }
+        } else if let Some((inside, _, _, after)) = at.any_group() {
+            paths_in(inside, paths);
+            at = after;
+        } else {
+            punct = at.punct().map_or(' ', |(punct, _)| punct.as_char());
+            let Some((_, after)) = at.token_tree() else { break };
+            at = after;
+        }
+        before = punct;
+    }
+}
+
+/// `::name`.
+fn segment(at: Cursor) -> Option<(syn::Ident, Cursor)> {
+    colon(colon(at)?)?.ident()
+}
+
+fn colon(at: Cursor) -> Option<Cursor> {
+    let (punct, after) = at.punct()?;
+    (punct.as_char() == ':').then_some(after)
+}
+
+fn strings_in(mut at: Cursor) -> Vec<syn::LitStr> {
+    let mut strings = Vec::new();
+    while let Some((token, after)) = at.token_tree() {
+        if let Some((inside, ..)) = at.any_group() {
+            strings.extend(strings_in(inside));
+        } else {
+            strings.extend(syn::parse_str(&token.to_string()));
+        }
+        at = after;
+    }
+    strings
+}

@@ -1,0 +1,101 @@
+use std::collections::BTreeSet;
+
+use super::{Graph, Module, Scope, circles};
+
+const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
+const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
+const C: (&str, &str) = ("c.rs", "pub struct U; pub fn h() {}");
+
+/// The edges of a crate of these files, as `one -> other`.
+fn needs_of(scope: Scope, files: &[(&str, &str)]) -> Vec<String> {
+    let read = |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
+    let edges = Graph::new(scope, &read).edges();
+    let shown = |module: &Module| if module.is_empty() { "crate".into() } else { module.join("::") };
+    let all = edges.iter().flat_map(|(one, others)| others.iter().map(move |other| (one, other)));
+    // A parent and its own child are one subject.
+    let apart = all.filter(|(one, other)| !one.starts_with(other) && !other.starts_with(one));
+    apart.map(|(one, other)| format!("{} -> {}", shown(one), shown(other))).collect()
+}
+
+fn needs(files: &[(&str, &str)]) -> Vec<String> {
+    needs_of(Scope::Program, files)
+}
+
+#[test]
+fn the_reader_follows_groups_renames_and_plain_paths() {
+    assert_eq!(needs(&[ROOT, ("a.rs", "use crate::{b::{self, T}, c::U as V};"), B, C]), ["a -> b", "a -> c"]);
+    assert_eq!(
+        needs(&[ROOT, ("a.rs", "fn f() -> crate::b::T { super::c::h() }"), B, C]),
+        ["a -> b", "a -> c"]
+    );
+    assert!(needs(&[ROOT, ("a.rs", "use std::fs; fn f(b: u8) -> u8 { fs::read(b); b }"), B, C]).is_empty());
+}
+
+#[test]
+fn the_reader_follows_paths_in_macros_and_attributes() {
+    let of = |source| needs(&[ROOT, ("a.rs", source), B, C]);
+    assert_eq!(of("fn f() { format!(\"{:?}\", (1, crate::b::f())); }"), ["a -> b"]);
+    assert_eq!(of("macro_rules! m { () => { $crate::b::f() } }"), ["a -> b"]);
+    assert_eq!(of("use crate::b as other; fn f() { assert!(x.other && other::f()); }"), ["a -> b"]);
+    assert_eq!(of("struct S { #[serde(default = \"crate::b::f\")] s: u8 }"), ["a -> b"]);
+    assert!(of("fn f() { format!(\"crate::b::f() {}\", std::b::f()); }").is_empty());
+}
+
+#[test]
+fn the_reader_counts_a_re_export_as_a_need_and_follows_it_to_the_source() {
+    let re_export = ("b.rs", "pub use crate::c::h as seen; fn g() { seen() }");
+    assert_eq!(needs(&[ROOT, ("a.rs", ""), re_export, C]), ["b -> c"]);
+    let named = ("a.rs", "fn f() { crate::b::seen() }");
+    assert_eq!(needs(&[ROOT, named, re_export, C]), ["a -> b", "a -> c", "b -> c"]);
+    let own_child = ("b.rs", "mod d; pub use d::D;");
+    assert!(needs(&[ROOT, ("a.rs", ""), own_child, ("b/d.rs", "pub struct D;"), C]).is_empty());
+}
+
+#[test]
+fn the_reader_counts_super_from_the_inline_module() {
+    let inline = ("a.rs", "pub mod inner { pub mod deep { fn f() { super::super::super::b::f() } } }");
+    assert_eq!(needs(&[ROOT, inline, B, C]), ["a::inner::deep -> b"]);
+    let child = ("a.rs", "mod inner { mod d; }");
+    assert_eq!(
+        needs(&[ROOT, child, ("a/inner/d.rs", "use super::super::super::c::U;"), B, C]),
+        ["a::inner::d -> c"]
+    );
+}
+
+#[test]
+fn the_reader_follows_names_that_use_and_globs_bring() {
+    let through_parent = ("a.rs", "use crate::b; fn f() { b::f() } mod d; mod e;");
+    let pace = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
+    let seats = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
+    let all = needs(&[ROOT, through_parent, pace, seats, B, C]);
+    assert_eq!(all, ["a -> b", "a::d -> a::e", "a::e -> a::d", "a::e -> b"]);
+    let item = ("a.rs", "use crate::b::*; struct U; fn g() {} fn h() { f(); }");
+    assert_eq!(
+        needs(&[ROOT, item, ("b.rs", "pub use crate::c::h as f;"), C]),
+        ["a -> b", "a -> c", "b -> c"]
+    );
+    let local = ("a.rs", "use crate::b::*; fn f() {} fn h() { f(); }");
+    assert_eq!(needs(&[ROOT, local, ("b.rs", "pub use crate::c::h as f;"), C]), ["a -> b", "b -> c"]);
+    let same_name = ("a/e.rs", "use super::*; fn d() { d::up() }");
+    let parent = ("a.rs", "mod d; mod e;");
+    assert_eq!(needs(&[ROOT, parent, ("a/d.rs", "pub fn up() {}"), same_name, B, C]), ["a::e -> a::d"]);
+    // No name of these leads anywhere.
+    assert!(needs(&[ROOT, ("a.rs", "use time::time; use self::x as y; use self::y as x;"), B, C]).is_empty());
+}
+
+#[test]
+fn the_reader_leaves_tests_out_of_the_program_and_follows_them_where_it_should() {
+    let source = "#[cfg(test)] mod tests; #[cfg(all(test, unix))] mod more { use crate::c::U; }";
+    let files = [ROOT, ("a.rs", source), ("a/tests.rs", "use crate::b::T;"), B, C];
+    assert!(needs(&files).is_empty());
+    assert_eq!(needs_of(Scope::ProgramAndTests, &files), ["a::more -> c", "a::tests -> b"]);
+}
+
+#[test]
+fn modules_that_reach_each_other_are_a_circle() {
+    let module = |name: &str| vec![name.to_string()];
+    let needs = |names: &[&str]| names.iter().map(|name| module(name)).collect::<BTreeSet<_>>();
+    let edges = [("a", needs(&["b"])), ("b", needs(&["a", "c"])), ("c", needs(&[]))];
+    let edges = edges.into_iter().map(|(name, needs)| (module(name), needs)).collect();
+    assert_eq!(circles(&edges), BTreeSet::from([needs(&["a", "b"])]));
+}
