@@ -13,7 +13,7 @@ use crate::report::document::{
 use crate::run::overhead::{Figure, Overhead};
 
 pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
-    output::show(&Overhead::measure()?, &arguments.format)?;
+    output::show(&Overhead::measure()?, arguments.format)?;
     Ok(DONE)
 }
 

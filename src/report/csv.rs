@@ -1,17 +1,12 @@
 //! Tidy CSV, in the metric's own unit.
 
-use super::Format;
-use super::document::{Content, Field};
+use super::document::{Field, Lines};
+use super::{Format, Shape};
 
-pub const FORMAT: Format = Format {
-    name: "csv",
-    about: "one line for each case and metric",
-    for_people: false,
-    render: |content, _| render(content),
-};
+pub const FORMAT: Format =
+    Format { name: "csv", about: "one line for each case and metric", shape: Shape::Lines(render) };
 
-fn render(content: &dyn Content) -> Option<Vec<u8>> {
-    let lines = content.lines()?;
+fn render(lines: &Lines) -> Vec<u8> {
     let mut out = String::new();
     write(lines.columns, &mut out);
     for line in &lines.lines {
@@ -22,7 +17,7 @@ fn render(content: &dyn Content) -> Option<Vec<u8>> {
         debug_assert!(line.iter().all(|(name, _)| lines.columns.contains(name)), "{line:?}");
         write(&fields, &mut out);
     }
-    Some(out.into_bytes())
+    out.into_bytes()
 }
 
 fn write(fields: &[&str], out: &mut String) {

@@ -9,7 +9,7 @@ use super::Fault;
 pub trait Content {
     fn document(&self, fit: Fit) -> Document;
 
-    /// `None` for what is no list of values: its command refuses the format.
+    /// `None` for what is no list of values: its command refuses formats that need lines.
     fn lines(&self) -> Option<Lines>;
 
     /// As `json_bytes` writes it. The names in it are stable: add, never rename.
