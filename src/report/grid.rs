@@ -94,9 +94,7 @@ impl Grid {
     fn figure_columns(&mut self, report: &Report, view: &View) {
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
-                Shown::AsHeadline => {
-                    row.case.headline.is_some_and(|headline| headline.name() == metric.name())
-                }
+                Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
                 Shown::Estimate | Shown::Percentiles => true,
                 // They have a column together.
                 Shown::OfLimit(_) => false,

@@ -70,7 +70,7 @@ impl Floors<'_> {
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
         let headline = case.and_then(|case| metric::headline(plan, &case.workload));
         let metric = metric::named(&key.metric)?;
-        if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.name() != metric.name()) {
+        if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.id != metric.id) {
             return None;
         }
         Some(Line::of(vec![
