@@ -129,7 +129,7 @@ pub const METRICS: &[Metric] = &[
         of: decode_rate,
     },
     Metric {
-        id: MetricId::new("bandwidth_share"),
+        id: MetricId::BANDWIDTH_SHARE,
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,

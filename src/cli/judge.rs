@@ -109,7 +109,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub judge: JudgeArgs,
     #[arg(long, value_name = "FORMAT", default_value = crate::report::FORMATS[0].name, value_parser = super::formats())]
-    pub format: String,
+    pub format: &'static crate::report::Format,
 }
 
 /// 0.02 is 2 %.

@@ -8,14 +8,14 @@ pub mod model;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::machine::{CPU, Device};
 use crate::plan::Mode;
 use crate::plan::asked::Selection;
 use crate::plan::scenario;
-use crate::report;
+use crate::report::{self, Format};
 use crate::shell::Usage;
 pub use judge::{BaselineArgs, BaselineCommand, CompareArgs, ExtentArgs, JudgeArgs};
 
@@ -230,7 +230,7 @@ pub struct ReportArgs {
 pub struct OverheadArgs {
     /// How the table is printed
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
-    pub format: String,
+    pub format: &'static Format,
 }
 
 /// How a report is printed, and what of it.
@@ -238,7 +238,7 @@ pub struct OverheadArgs {
 pub struct ViewArgs {
     /// How the table is printed
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
-    pub format: String,
+    pub format: &'static Format,
     /// Verdicts on every pair of engines, not on each against the reference alone
     #[arg(long)]
     pub pairs: bool,
@@ -302,22 +302,35 @@ impl ValueEnum for Mode {
 impl ViewArgs {
     /// Refuses what its format could not show, before anything is measured.
     pub fn check(&self) -> Result<(), Usage> {
-        if self.pairs && self.format == "csv" {
-            let why = "a line of csv has no place for a comparison with several engines";
-            return Err(Usage(format!("--pairs: {why}\nhint: --format table, markdown or json has it")));
+        if self.pairs && self.format.has_lines() {
+            let why =
+                format!("a line of {} has no place for a comparison with several engines", self.format.name);
+            let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);
+            let others = any_of(&others.collect::<Vec<_>>());
+            return Err(Usage(format!("--pairs: {why}\nhint: --format {others} has it")));
         }
         Ok(())
     }
 }
 
-pub fn formats() -> PossibleValuesParser {
-    formats_but(&[])
+pub fn formats() -> impl TypedValueParser<Value = &'static Format> {
+    formats_where(|_| true)
 }
 
-/// Without those that a command cannot give.
-pub fn formats_but(without: &[&str]) -> PossibleValuesParser {
-    let given = report::FORMATS.iter().filter(|format| !without.contains(&format.name));
-    given.map(|format| PossibleValue::new(format.name).help(format.about)).collect::<Vec<_>>().into()
+/// Those that a command can give.
+pub fn formats_where(given: fn(&Format) -> bool) -> impl TypedValueParser<Value = &'static Format> {
+    let given = report::FORMATS.iter().filter(|format| given(format));
+    let values = given.map(|format| PossibleValue::new(format.name).help(format.about));
+    PossibleValuesParser::from(values.collect::<Vec<_>>())
+        .try_map(|name| report::named(&name).ok_or("no such format"))
+}
+
+/// `a, b or c`.
+fn any_of(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        names => names.concat(),
+    }
 }
 
 fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {
@@ -331,5 +344,40 @@ fn temperature(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
         _ => Err("expected 0 or more".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::report::{FORMATS, Shape};
+
+    #[test]
+    fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {
+        static OF_LINES: Format = Format { name: "records", about: "", shape: Shape::Lines(|_| Vec::new()) };
+        let view = |format| ViewArgs { pairs: true, format, ..ViewArgs::default() };
+        let refused = view(&OF_LINES).check().unwrap_err().to_string();
+        assert!(refused.contains("a line of records") && refused.ends_with(" has it"), "{refused}");
+        for format in FORMATS {
+            assert_eq!(view(format).check().is_err(), format.has_lines(), "{}", format.name);
+            assert_eq!(refused.contains(&format!(" {}", format.name)), !format.has_lines(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_command_takes_the_formats_that_it_can_give_and_no_others() {
+        let (command, parser) = (clap::Command::new("x"), formats_where(|it| !it.has_lines()));
+        for format in FORMATS {
+            let taken = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
+            assert_eq!(taken.map(|it| it.name), (!format.has_lines()).then_some(format.name));
+        }
+    }
+
+    #[test]
+    fn names_are_joined_as_a_sentence_has_them() {
+        let joined = [any_of(&["a"]), any_of(&["a", "b"]), any_of(&["a", "b", "c"])];
+        assert_eq!(joined, ["a", "a or b", "a, b or c"]);
     }
 }

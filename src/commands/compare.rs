@@ -21,7 +21,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.base.name = arguments.base.clone();
     judgement.new.name = arguments.new.clone();
     judgement.notices.splice(0..0, of_base.into_iter().chain(of_new));
-    output::show(&judgement, &arguments.format)?;
+    output::show(&judgement, arguments.format)?;
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }
 

@@ -19,7 +19,7 @@ use crate::report::machine_page::Page;
 const PROBE: Duration = Duration::from_secs(4);
 
 pub fn machine(arguments: &MachineArgs) -> Result<u8> {
-    output::show(&gather(arguments), &arguments.format)?;
+    output::show(&gather(arguments), arguments.format)?;
     Ok(DONE)
 }
 

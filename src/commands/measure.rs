@@ -12,7 +12,8 @@ use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Plan};
 use crate::record::{End, Recorder, Warning};
-use crate::report::{self, Report};
+use crate::report::document::{Document, Fit, Lines};
+use crate::report::{Content, Report, Viewed, entries};
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
@@ -47,22 +48,41 @@ fn planned(asked: &Asked, against: Option<&Against>, judge: &JudgeArgs) -> Resul
     Ok((plan, warnings.unwrap_or_default()))
 }
 
-/// `judged` is part of the document for programs; people read it below the report.
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let json = || match judged {
-        Some(judged) => report::entries::with_judgement(&report, &baseline::document(judged)),
-        None => report::entries::json(&report),
-    };
+    let shown = Shown { viewed: output::viewed(&report, &arguments.view), judged };
     if arguments.json.as_deref() != Some(Path::new("-")) {
-        let view = &arguments.view;
-        match view.format.as_str() {
-            "json" => output::print(&json())?,
-            format => output::show(&output::viewed(&report, view), format)?,
-        }
+        output::show(&shown, arguments.view.format)?;
     }
     match &arguments.json {
-        Some(path) => output::write(&json(), path),
+        Some(path) => output::write(&shown.json(), path),
         None => Ok(()),
+    }
+}
+
+/// A report of this run, with its judgement in the JSON.
+struct Shown<'a> {
+    viewed: Viewed<'a>,
+    judged: Option<&'a Result<Judgement>>,
+}
+
+impl Content for Shown<'_> {
+    fn document(&self, fit: Fit) -> Document {
+        self.viewed.document(fit)
+    }
+
+    fn lines(&self) -> Option<Lines> {
+        self.viewed.lines()
+    }
+
+    fn json(&self) -> Vec<u8> {
+        match self.judged {
+            Some(judged) => entries::with_judgement(self.viewed.report, &baseline::document(judged)),
+            None => self.viewed.json(),
+        }
+    }
+
+    fn width(&self, reader: Option<usize>) -> usize {
+        self.viewed.width(reader)
     }
 }

@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 use crate::cli::exit_code::DONE;
 use crate::cli::{ReportArgs, ViewArgs};
 use crate::record::RunRecord;
-use crate::report::{self, Content, Report, View, Viewed};
+use crate::report::{Content, Format, Report, View, Viewed};
 
 /// Writes to stdout. A reader that has gone away, as `head` does, is no error.
 pub fn print(bytes: &[u8]) -> Result<()> {
@@ -33,13 +33,13 @@ pub fn complain(error: &anyhow::Error) {
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
-/// In the format of that name, for a terminal of its width or for a file.
-pub fn rendered(content: &dyn Content, format: &str) -> Result<Vec<u8>> {
-    let bytes = report::named(format).and_then(|format| (format.render)(content, width()));
-    bytes.with_context(|| format!("cannot show this as `{format}`"))
+/// For a terminal of its width or for a file.
+pub fn rendered(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
+    let bytes = format.render(content, width());
+    bytes.with_context(|| format!("cannot show this as `{}`", format.name))
 }
 
-pub fn show(content: &dyn Content, format: &str) -> Result<()> {
+pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
     print(&rendered(content, format)?)
 }
 
@@ -52,7 +52,7 @@ pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
 pub fn report_again(arguments: &ReportArgs) -> Result<u8> {
     arguments.view.check()?;
     let report = Report::of(&RunRecord::read(&arguments.record)?);
-    show(&viewed(&report, &arguments.view), &arguments.view.format)?;
+    show(&viewed(&report, &arguments.view), arguments.view.format)?;
     Ok(DONE)
 }
 

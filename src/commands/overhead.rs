@@ -8,12 +8,15 @@ use crate::cli::OverheadArgs;
 use crate::cli::exit_code::DONE;
 use crate::report::Content;
 use crate::report::document::{
-    Column, Document, Field, Fit, Item, Line, Lines, List, Named, Part, Table, json_bytes,
+    Column, Document, Field, Fit, Item, Line, Lines, List, Named, Part, Table, column, json_bytes,
 };
 use crate::run::overhead::{Figure, Overhead};
 
+/// Of a spreadsheet.
+const COLUMNS: [&str; 6] = ["cost", "unit", "n", "median", "p95", "about"];
+
 pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
-    output::show(&Overhead::measure()?, &arguments.format)?;
+    output::show(&Overhead::measure()?, arguments.format)?;
     Ok(DONE)
 }
 
@@ -40,16 +43,15 @@ impl Content for Overhead {
     fn lines(&self) -> Option<Lines> {
         let line = |it: &Figure| -> Vec<Named> {
             vec![
-                ("cost", Field(it.name.into())),
-                ("unit", "ns".into()),
-                ("n", it.n.into()),
-                ("median", it.median_ns.into()),
-                ("p95", it.p95_ns.into()),
-                ("about", it.about.into()),
+                (column!("cost"), Field(it.name.into())),
+                (column!("unit"), "ns".into()),
+                (column!("n"), it.n.into()),
+                (column!("median"), it.median_ns.into()),
+                (column!("p95"), it.p95_ns.into()),
+                (column!("about"), it.about.into()),
             ]
         };
-        let columns = &["cost", "unit", "n", "median", "p95", "about"];
-        Some(Lines { columns, lines: self.figures.iter().map(line).collect() })
+        Some(Lines { columns: &COLUMNS, lines: self.figures.iter().map(line).collect() })
     }
 
     fn json(&self) -> Vec<u8> {

@@ -19,6 +19,7 @@ impl MetricId {
     pub const MEMORY_OVERHEAD: Self = Self("memory_overhead");
     pub const DEVICE_MEMORY: Self = Self("device_memory");
     pub const JOULES_PER_TOKEN: Self = Self("joules_per_token");
+    pub const BANDWIDTH_SHARE: Self = Self("bandwidth_share");
 
     /// Every constant above; a test finds each in METRICS.
     #[cfg(test)]
@@ -36,6 +37,7 @@ impl MetricId {
         Self::MEMORY_OVERHEAD,
         Self::DEVICE_MEMORY,
         Self::JOULES_PER_TOKEN,
+        Self::BANDWIDTH_SHARE,
     ];
 
     /// For an entry of METRICS.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::document::Room;
-use super::factors::{FACTORS, varies};
+use super::factors::{FACTORS, FactorId, varies};
 use super::outputs;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;
@@ -30,12 +30,12 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
         }
         for factor in FACTORS {
             let Some(value) = factor.common(report) else { continue };
-            match factor.title {
-                "model" => parts.push(format!("model {}", shorten(&value, LONGEST_MODEL))),
-                "version" if !several => {}
-                "version" => parts.push(format!("version {}", version(&value))),
-                "threads" => parts.push(counted(value.parse().unwrap_or(0), "thread")),
-                _ => parts.push(shorten(&value, LONGEST_WORD)),
+            match factor.id {
+                FactorId::Model => parts.push(format!("model {}", shorten(&value, LONGEST_MODEL))),
+                FactorId::Version if !several => {}
+                FactorId::Version => parts.push(format!("version {}", version(&value))),
+                FactorId::Threads => parts.push(counted(value.parse().unwrap_or(0), "thread")),
+                FactorId::Device | FactorId::Dtype => parts.push(shorten(&value, LONGEST_WORD)),
             }
         }
         parts.extend(outputs::common(report));

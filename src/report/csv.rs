@@ -1,28 +1,20 @@
 //! Tidy CSV, in the metric's own unit.
 
-use super::Format;
-use super::document::{Content, Field};
+use super::document::{ColumnIndex, Field, Lines};
+use super::{Format, Shape};
 
-pub const FORMAT: Format = Format {
-    name: "csv",
-    about: "one line for each case and metric",
-    for_people: false,
-    render: |content, _| render(content),
-};
+pub const FORMAT: Format =
+    Format { name: "csv", about: "one line for each case and metric", shape: Shape::Lines(render) };
 
-fn render(content: &dyn Content) -> Option<Vec<u8>> {
-    let lines = content.lines()?;
+fn render(lines: &Lines) -> Vec<u8> {
     let mut out = String::new();
     write(lines.columns, &mut out);
     for line in &lines.lines {
-        let field =
-            |column| line.iter().find(|(name, _)| *name == column).map(|(_, Field(text))| text.as_str());
-        let fields: Vec<&str> =
-            lines.columns.iter().map(|&column| field(column).unwrap_or_default()).collect();
-        debug_assert!(line.iter().all(|(name, _)| lines.columns.contains(name)), "{line:?}");
+        let mut fields = vec![""; lines.columns.len()];
+        line.iter().for_each(|(ColumnIndex(column), Field(text))| fields[*column] = text);
         write(&fields, &mut out);
     }
-    Some(out.into_bytes())
+    out.into_bytes()
 }
 
 fn write(fields: &[&str], out: &mut String) {
@@ -37,6 +29,15 @@ fn write(fields: &[&str], out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::document::column_index;
+
+    #[test]
+    #[should_panic(expected = "no column has this name")]
+    fn a_column_that_is_not_there_has_no_index() {
+        let columns = ["p", "p50", "p_welch"];
+        assert_eq!(columns.map(|name| column_index(&columns, name).0), [0, 1, 2]);
+        column_index(&columns, "p5");
+    }
 
     #[test]
     fn fields_with_commas_and_quotes_are_quoted_and_formulas_are_text() {

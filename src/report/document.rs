@@ -9,7 +9,7 @@ use super::Fault;
 pub trait Content {
     fn document(&self, fit: Fit) -> Document;
 
-    /// `None` for what is no list of values: its command refuses the format.
+    /// `None` for what is no list of values: its command refuses formats that need lines.
     fn lines(&self) -> Option<Lines>;
 
     /// As `json_bytes` writes it. The names in it are stable: add, never rename.
@@ -160,14 +160,48 @@ impl List {
     }
 }
 
-/// Tidy lines: values under the names of their columns. A line has nothing in a column that it does not name.
+/// Tidy lines: values with their columns. A line has nothing in a column that it does not name.
 #[derive(Debug)]
 pub struct Lines {
     pub columns: &'static [&'static str],
     pub lines: Vec<Vec<Named>>,
 }
 
-pub type Named = (&'static str, Field);
+/// A value and its column. `column!` finds the column by its name.
+pub type Named = (ColumnIndex, Field);
+
+/// The index of a column in `Lines::columns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnIndex(pub(super) usize);
+
+/// The index of that name in `COLUMNS` of the calling module. A misspelt name does not compile.
+macro_rules! column {
+    ($name:literal) => {
+        const { $crate::report::document::column_index(&COLUMNS, $name) }
+    };
+}
+pub(crate) use column;
+
+/// Panics on a name that is not there; in a constant, the compiler reports that.
+pub const fn column_index(columns: &[&str], name: &str) -> ColumnIndex {
+    let mut index = 0;
+    while index < columns.len() {
+        if same(columns[index].as_bytes(), name.as_bytes()) {
+            return ColumnIndex(index);
+        }
+        index += 1;
+    }
+    panic!("no column has this name")
+}
+
+/// As `==`, which constants cannot use.
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
 
 /// A value as a spreadsheet takes it; empty where there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

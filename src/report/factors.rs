@@ -6,6 +6,7 @@ use super::{Engine, Report, Row};
 use crate::text::shorten;
 
 pub struct Factor {
+    pub id: FactorId,
     pub title: &'static str,
     /// As the engine stated it.
     pub stated: fn(&Engine) -> Option<String>,
@@ -15,32 +16,46 @@ pub struct Factor {
     same: fn(&str, &str) -> bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactorId {
+    Model,
+    Version,
+    Device,
+    Dtype,
+    Threads,
+}
+
 pub const FACTORS: [Factor; 5] = [
     Factor {
+        id: FactorId::Model,
         title: "model",
         stated: |engine| Some(engine.model.clone()),
         asked: |engine| Some(engine.model.clone()),
         same: |asked, stated| asked == stated,
     },
     Factor {
+        id: FactorId::Version,
         title: "version",
         stated: |engine| engine.version.clone(),
         asked: |_| None,
         same: |asked, stated| asked == stated,
     },
     Factor {
+        id: FactorId::Device,
         title: "device",
         stated: |engine| engine.device.clone(),
         asked: |engine| engine.asked.device.clone(),
         same: same_device,
     },
     Factor {
+        id: FactorId::Dtype,
         title: "dtype",
         stated: |engine| engine.dtype.clone(),
         asked: |engine| engine.asked.dtype.clone(),
         same: |asked, stated| stated.split('/').any(|dtype| dtype == asked),
     },
     Factor {
+        id: FactorId::Threads,
         title: "threads",
         stated: |engine| engine.threads.map(|threads| threads.to_string()),
         asked: |engine| engine.asked.threads.map(|threads| threads.to_string()),

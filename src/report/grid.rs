@@ -3,7 +3,7 @@
 
 use super::caption::{falls_short, headlines, several_engines};
 use super::document::{Column, Explained, Line, Place, Room, Table};
-use super::factors::{FACTORS, varies};
+use super::factors::{FACTORS, Factor, FactorId, varies};
 use super::labels::Labels;
 use super::limits;
 use super::outputs;
@@ -60,26 +60,26 @@ impl Grid {
             self.column(report, "engine", Place::Name, |row| of(&row.engine), |failed| of(&failed.engine));
         }
         for factor in FACTORS.iter().filter(|factor| room.factors && factor.is_swept(report)) {
-            let of_row = |row: &Row| match (factor.title, &row.fault) {
-                ("model", _) => labels.short(&row.engine.model),
+            let of_row = |row: &Row| match (factor.id, &row.fault) {
+                (FactorId::Model, _) => labels.short(&row.engine.model),
                 (_, Some(_)) => factor.failed(&row.engine, room.word),
                 (_, None) => factor.measured(&row.engine, room.word),
             };
-            let of_failed = |failed: &Failed| match factor.title {
-                "model" => labels.short(&failed.engine.model),
+            let of_failed = |failed: &Failed| match factor.id {
+                FactorId::Model => labels.short(&failed.engine.model),
                 _ => factor.failed(&failed.engine, room.word),
             };
-            self.column(report, factor.title, Place::Name, of_row, of_failed);
+            self.factor_column(report, factor, Place::Name, of_row, of_failed);
         }
     }
 
     fn fact_columns(&mut self, report: &Report, room: Room) {
-        for factor in FACTORS.iter().filter(|factor| room.versions || factor.title != "version") {
+        for factor in FACTORS.iter().filter(|factor| room.versions || factor.id != FactorId::Version) {
             let named = room.factors && factor.is_swept(report);
             if factor.differs(report) && !named {
                 let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
                 let cell = |row: &Row| shorten(&stated(row), room.word);
-                self.column(report, factor.title, Place::Fact, cell, |_| String::new());
+                self.factor_column(report, factor, Place::Fact, cell, |_| String::new());
             }
         }
         if outputs::vary(report) {
@@ -88,15 +88,33 @@ impl Grid {
         }
         if falls_short(report) {
             self.column(report, "n", Place::Fact, |row| row.samples.to_string(), |_| String::new());
+            self.align_as_numbers();
         }
+    }
+
+    fn factor_column(
+        &mut self,
+        report: &Report,
+        factor: &Factor,
+        place: Place,
+        of_row: impl Fn(&Row) -> String,
+        of_failed: impl Fn(&Failed) -> String,
+    ) {
+        self.column(report, factor.title, place, of_row, of_failed);
+        if factor.id == FactorId::Threads {
+            self.align_as_numbers();
+        }
+    }
+
+    /// Right-aligns the last column.
+    fn align_as_numbers(&mut self) {
+        self.0.columns.last_mut().into_iter().for_each(|column| column.text = false);
     }
 
     fn figure_columns(&mut self, report: &Report, view: &View) {
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
-                Shown::AsHeadline => {
-                    row.case.headline.is_some_and(|headline| headline.name() == metric.name())
-                }
+                Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
                 Shown::Estimate | Shown::Percentiles => true,
                 // They have a column together.
                 Shown::OfLimit(_) => false,
@@ -194,7 +212,7 @@ impl Grid {
         of_row: impl Fn(&Row) -> String,
         of_failed: impl Fn(&Failed) -> String,
     ) {
-        let text = place != Place::Figure && !matches!(title, "threads" | "n");
+        let text = place != Place::Figure;
         self.0.columns.push(Column { place, text, ..Column::named(title) });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
         for (line, cell) in self.0.lines.iter_mut().zip(cells) {

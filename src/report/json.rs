@@ -1,10 +1,6 @@
 //! JSON for programs: everything, in the metric's own unit.
 
-use super::Format;
+use super::{Format, Shape};
 
-pub const FORMAT: Format = Format {
-    name: "json",
-    about: "every summary in full",
-    for_people: false,
-    render: |content, _| Some(content.json()),
-};
+pub const FORMAT: Format =
+    Format { name: "json", about: "every summary in full", shape: Shape::Json(|json| json) };

@@ -1,6 +1,6 @@
 //! A report for spreadsheets: one line for each case and metric, in the metric's own unit; and one for each failure.
 
-use super::document::{Lines, Named};
+use super::document::{Lines, Named, column};
 use super::resources::facts;
 use super::verdicts::evidence;
 use super::{Engine, Fault, Figure, Report, Row};
@@ -54,6 +54,7 @@ const COLUMNS: [&str; 42] = [
     "failure",
     "message",
 ];
+
 pub fn lines(report: &Report) -> Lines {
     let mut lines = Vec::new();
     for row in &report.rows {
@@ -65,14 +66,18 @@ pub fn lines(report: &Report) -> Lines {
         for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
             let launches = row.wall_time.as_ref().map(|it| it.launches);
             let mut fields = value(&format!("wall_time.{name}"), "ns", count);
-            fields.extend([("launches", launches.into()), ("estimate", ns.into()), ("mean", ns.into())]);
+            fields.extend([
+                (column!("launches"), launches.into()),
+                (column!("estimate"), ns.into()),
+                (column!("mean"), ns.into()),
+            ]);
             push(fields);
         }
         // What nobody knows has no line.
         for (name, unit, known) in row.resources.iter().flat_map(facts::lines) {
             let Some(known) = known else { continue };
             let mut fields = value(&format!("resources.{name}"), unit, row.samples);
-            fields.extend([("launches", row.launches.into()), ("estimate", known.into())]);
+            fields.extend([(column!("launches"), row.launches.into()), (column!("estimate"), known.into())]);
             push(fields);
         }
         row.fault.iter().for_each(|it| push(fault(it)));
@@ -90,22 +95,22 @@ fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Na
         Mode::OneShot => "one_shot",
     };
     vec![
-        ("record", (&report.record).into()),
-        ("case", case.into()),
-        ("scenario", scenario.into()),
-        ("engine", (&engine.label).into()),
-        ("version", engine.version.as_deref().into()),
-        ("model", (&engine.model).into()),
-        ("device", engine.device.as_deref().into()),
-        ("dtype", engine.dtype.as_deref().into()),
-        ("threads", engine.threads.into()),
-        ("mode", mode.into()),
+        (column!("record"), (&report.record).into()),
+        (column!("case"), case.into()),
+        (column!("scenario"), scenario.into()),
+        (column!("engine"), (&engine.label).into()),
+        (column!("version"), engine.version.as_deref().into()),
+        (column!("model"), (&engine.model).into()),
+        (column!("device"), engine.device.as_deref().into()),
+        (column!("dtype"), engine.dtype.as_deref().into()),
+        (column!("threads"), engine.threads.into()),
+        (column!("mode"), mode.into()),
     ]
 }
 
 /// What a line is of, and how many values that rests on.
 fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
-    vec![("metric", metric.into()), ("unit", unit.into()), ("n", n.into())]
+    vec![(column!("metric"), metric.into()), (column!("unit"), unit.into()), (column!("n"), n.into())]
 }
 
 fn numbers(figure: &Figure) -> Vec<Named> {
@@ -113,16 +118,16 @@ fn numbers(figure: &Figure) -> Vec<Named> {
     let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
     let mut fields = value(metric.name(), metric.unit.symbol(), summary.n);
     fields.extend([
-        ("launches", summary.launches.into()),
-        ("estimate", (*estimate).into()),
-        ("p50", (*p50).into()),
-        ("p90", (*p90).into()),
-        ("p95", (*p95).into()),
-        ("p99", (*p99).into()),
-        ("min", (*min).into()),
-        ("max", (*max).into()),
-        ("mean", (*mean).into()),
-        ("std", (*std).into()),
+        (column!("launches"), summary.launches.into()),
+        (column!("estimate"), (*estimate).into()),
+        (column!("p50"), (*p50).into()),
+        (column!("p90"), (*p90).into()),
+        (column!("p95"), (*p95).into()),
+        (column!("p99"), (*p99).into()),
+        (column!("min"), (*min).into()),
+        (column!("max"), (*max).into()),
+        (column!("mean"), (*mean).into()),
+        (column!("std"), (*std).into()),
     ]);
     fields
 }
@@ -138,24 +143,24 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     {
         let (low, high) = judged.bounds().unzip();
         return vec![
-            ("reference", reference.into()),
-            ("times_reference", judged.times().into()),
-            ("low", low.into()),
-            ("high", high.into()),
-            ("evidence", evidence(&found.evidence).into()),
-            ("verdict", found.verdict.map(word).as_deref().into()),
-            ("blocks", found.blocks.into()),
-            ("epsilon", found.epsilon.difference().exp_m1().into()),
-            ("stopped_by", word(found.stopped_by).as_str().into()),
-            ("p", found.p.paired.into()),
-            ("p_adjusted", found.p.adjusted.into()),
-            ("p_welch", found.p.welch.into()),
-            ("p_mann_whitney", found.p.mann_whitney.into()),
+            (column!("reference"), reference.into()),
+            (column!("times_reference"), judged.times().into()),
+            (column!("low"), low.into()),
+            (column!("high"), high.into()),
+            (column!("evidence"), evidence(&found.evidence).into()),
+            (column!("verdict"), found.verdict.map(word).as_deref().into()),
+            (column!("blocks"), found.blocks.into()),
+            (column!("epsilon"), found.epsilon.difference().exp_m1().into()),
+            (column!("stopped_by"), word(found.stopped_by).as_str().into()),
+            (column!("p"), found.p.paired.into()),
+            (column!("p_adjusted"), found.p.adjusted.into()),
+            (column!("p_welch"), found.p.welch.into()),
+            (column!("p_mann_whitney"), found.p.mann_whitney.into()),
         ];
     }
     let own = row.is_reference() && row.fault.is_none() && !wrong;
     if own {
-        vec![("reference", (&row.engine.label).into()), ("times_reference", 1.0.into())]
+        vec![(column!("reference"), (&row.engine.label).into()), (column!("times_reference"), 1.0.into())]
     } else {
         Vec::new()
     }
@@ -166,10 +171,10 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
 fn output(report: &Report, row: &Row) -> Vec<Named> {
     let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };
     vec![
-        ("output", agreement.standing.name().into()),
-        ("output_rms", agreement.rms().into()),
-        ("output_tokens", agreement.scores.as_ref().map(|scores| scores.tokens).into()),
-        ("output_first_difference", agreement.first_difference().into()),
+        (column!("output"), agreement.standing.name().into()),
+        (column!("output_rms"), agreement.rms().into()),
+        (column!("output_tokens"), agreement.scores.as_ref().map(|scores| scores.tokens).into()),
+        (column!("output_first_difference"), agreement.first_difference().into()),
     ]
 }
 
@@ -180,7 +185,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
     let line = |(name, ns): (&str, u64)| {
         let mut fields =
             [own_names(report, None, None), value(name, "ns", overhead.requests as usize)].concat();
-        fields.extend([("launches", 1u32.into()), ("estimate", ns.into())]);
+        fields.extend([(column!("launches"), 1u32.into()), (column!("estimate"), ns.into())]);
         fields
     };
     figures.map(line).to_vec()
@@ -192,7 +197,11 @@ fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
     let name = format!("limit.{}", limit.key.name());
     let mut fields = [named, value(&name, limit.key.unit(), limit.probes.len())].concat();
     let best = limit.best();
-    fields.extend([("estimate", best.into()), ("min", limit.least().into()), ("max", best.into())]);
+    fields.extend([
+        (column!("estimate"), best.into()),
+        (column!("min"), limit.least().into()),
+        (column!("max"), best.into()),
+    ]);
     fields
 }
 
@@ -204,7 +213,7 @@ fn own_names(report: &Report, device: Option<String>, threads: Option<u32>) -> V
 }
 
 fn fault(fault: &Fault) -> Vec<Named> {
-    vec![("failure", fault.kind.as_str().into()), ("message", fault.line().as_str().into())]
+    vec![(column!("failure"), fault.kind.as_str().into()), (column!("message"), fault.line().as_str().into())]
 }
 
 /// As JSON names it.

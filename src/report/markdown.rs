@@ -1,14 +1,13 @@
 //! For README files and comments: GitHub's Markdown.
 
-use super::Format;
 use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Table};
 use super::verdicts::said::loosened;
+use super::{Format, Shape};
 
 pub const FORMAT: Format = Format {
     name: "markdown",
     about: "for a README or a comment",
-    for_people: true,
-    render: |content, _| Some(render(content)),
+    shape: Shape::Document(|content, _| render(content)),
 };
 
 const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24, gap: 0 };

@@ -40,6 +40,7 @@ use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{FailureKind, Overhead, WarmUp};
 pub use document::Content;
+use document::Lines;
 pub use extent::Extent;
 pub use outputs::Output;
 pub use resources::Resources;
@@ -52,14 +53,23 @@ pub use wall_time::WallTime;
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
 /// One way to render whatever there is to show.
+#[derive(Debug)]
 pub struct Format {
     /// What `--format` takes; also how a file of it ends.
     pub name: &'static str,
     pub about: &'static str,
-    /// Else for programs.
-    pub for_people: bool,
-    /// For a reader of so many columns, where that is known. `None` where it cannot show that.
-    pub render: fn(&dyn Content, Option<usize>) -> Option<Vec<u8>>,
+    pub shape: Shape,
+}
+
+/// What a format renders, and how. Commands decide by this, never by a format's name.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// For people. The second argument is the number of columns that the reader has, where that is known.
+    Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
+    /// For spreadsheets. Not all content has lines, and a line has no place for several comparisons.
+    Lines(fn(&Lines) -> Vec<u8>),
+    /// For programs: everything that the content has, from its JSON.
+    Json(fn(Vec<u8>) -> Vec<u8>),
 }
 
 /// What of a report its reader wants to see. Formats for programs have everything always.
@@ -75,6 +85,31 @@ pub struct View {
 
 /// Launches that differ by more times than this say more about the machine than about the engine.
 const WIDE_SPREAD: f64 = 2.0;
+
+impl Format {
+    /// `None` where this format needs lines and the content has none.
+    pub fn render(&self, content: &dyn Content, reader: Option<usize>) -> Option<Vec<u8>> {
+        match self.shape {
+            Shape::Document(render) => Some(render(content, reader)),
+            Shape::Lines(render) => content.lines().map(|lines| render(&lines)),
+            Shape::Json(render) => Some(render(content.json())),
+        }
+    }
+
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.shape, Shape::Document(_))
+    }
+
+    pub fn has_lines(&self) -> bool {
+        matches!(self.shape, Shape::Lines(_))
+    }
+}
+
+impl Default for &'static Format {
+    fn default() -> Self {
+        &FORMATS[0]
+    }
+}
 
 /// The format of that name.
 pub fn named(name: &str) -> Option<&'static Format> {
@@ -241,7 +276,7 @@ impl Fault {
 /// As a reader of so many columns sees it.
 #[cfg(test)]
 pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
-    String::from_utf8((named(format).unwrap().render)(content, width).unwrap()).unwrap()
+    String::from_utf8(named(format).unwrap().render(content, width).unwrap()).unwrap()
 }
 
 #[cfg(test)]

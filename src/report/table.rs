@@ -8,16 +8,15 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use super::Format;
 use super::document::{Column, Content, Explained, Item, Line, List, Long, Part, Place, Room, Table};
 use super::verdicts::said::loosened;
+use super::{Format, Shape};
 use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {
     name: "table",
     about: "for a terminal",
-    for_people: true,
-    render: |content, reader| Some(render(content, content.width(reader))),
+    shape: Shape::Document(|content, reader| render(content, content.width(reader))),
 };
 
 /// Lines of stderr that are shown under the table; the record has more.

@@ -129,7 +129,7 @@ impl Verdicts {
         let reference = row.reference.as_ref()?;
         let of_it = |judged: &&Judged| {
             judged.case == row.case.label
-                && judged.metric.name() == metric.name()
+                && judged.metric.id == metric.id
                 && (&judged.engine, &judged.against) == (&row.engine.label, reference)
         };
         self.asked(pairs).iter().find(of_it)
@@ -222,8 +222,7 @@ impl Report {
         let times = judged.times()?;
         let mut sides = self.sides(judged);
         let base = sides.find(|row| row.engine.label == judged.against)?;
-        let figure =
-            base.figures.iter().find(|it| it.metric.name() == judged.metric.name())?.summary.estimate;
+        let figure = base.figures.iter().find(|it| it.metric.id == judged.metric.id)?.summary.estimate;
         let base_ns = match judged.metric.unit {
             Unit::Nanoseconds => figure,
             Unit::TokensPerSecond => 1e9 / figure,

@@ -128,6 +128,7 @@ fn values_that_make_no_sense_are_refused_before_anything_starts() {
     snapshot("bad-threads", &["-e", "sh", "--threads", "0"]);
     snapshot("bad-temperature", &["-e", "sh", "--temperature", "-1"]);
     snapshot("bad-format", &["-e", "sh", "--format", "html"]);
+    snapshot("bad-compare-format", &["compare", "no-base", "no-new", "--format", "yaml"]);
 }
 
 #[test]

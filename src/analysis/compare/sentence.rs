@@ -39,7 +39,7 @@ pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
     let all = workloads(plan);
     let by_it: Vec<&str> = all
         .iter()
-        .filter(|it| metric::headline(plan, it).is_some_and(|headline| headline.name() == metric.name()))
+        .filter(|it| metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id))
         .map(|it| it.label.as_str())
         .collect();
     let clear = all.len() == 1 || by_it == [workload];

@@ -76,8 +76,7 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Look {
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
-        it.label == workload
-            && metric::headline(plan, it).is_some_and(|headline| headline.name() == metric.name())
+        it.label == workload && metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id)
     });
     let (experiment, _) = experiment(record, &measured);
     let wrong = agreement::wrong(record);
@@ -114,7 +113,7 @@ fn experiment<'a>(
                 |configuration| floors.get(&(configuration, workload.label.as_str(), metric.name())).copied();
             all.push(Series {
                 better: metric.better,
-                gating: headline.is_some_and(|it| it.name() == metric.name()),
+                gating: headline.is_some_and(|it| it.id == metric.id),
                 stopped_by: stopped_by(record, &workload.label),
                 floors: (0..plan.configurations.len())
                     .map(|it| floor(it).or_else(|| floor(itself(plan, it))))

@@ -12,13 +12,11 @@
 use super::{About, Doubt, Subject, elapsed_ns};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::analysis::metric::share::bandwidth_limit;
-use crate::analysis::metric::{self, Observation, Surroundings};
+use crate::analysis::metric::{self, MetricId, Observation, Surroundings};
 use crate::record::{RunRecord, Sample};
 use crate::text::three_digits;
 use stats::median;
 
-/// The metric that says which share of the machine's bandwidth a request used; absent where no share means anything.
-const SHARE: &str = "bandwidth_share";
 /// Two plateaus differ by 1.75.
 const IMPOSSIBLE: f64 = 2.0;
 /// Fewer probes than this may all have met the same bad moment.
@@ -27,10 +25,11 @@ const PROBES: usize = 3;
 const CROWDED: f64 = 0.1;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
-    let Some(metric) = metric::named(SHARE) else { return Vec::new() };
     if is_busy(subject.record) {
         return Vec::new();
     }
+    // Absent where no share means anything.
+    let metric = metric::of(MetricId::BANDWIDTH_SHARE);
     let around = Surroundings::of(subject.record);
     let limits = limits(subject.record);
     let worst = subject.cases().into_iter().filter_map(|(case, samples)| {

@@ -71,12 +71,11 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
         }
     };
     // What a program reads on stdout is one document, which for JSON has the judgement in it.
-    let format = &arguments.view.format;
-    let for_people = report::named(format).is_some_and(|format| format.for_people);
-    if for_people && arguments.json.as_deref() != Some(Path::new("-")) {
+    let format = arguments.view.format;
+    if format.is_for_people() && arguments.json.as_deref() != Some(Path::new("-")) {
         output::print(&[b"\n".to_vec(), output::rendered(&judgement, format)?].concat())?;
     } else {
-        let shown = (report::FORMATS[0].render)(&judgement, None).unwrap_or_default();
+        let shown = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
         say(String::from_utf8_lossy(&shown).trim_end());
     }
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))

@@ -50,7 +50,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     let floors = Floors { record, floors: &floors, kept: kept.as_deref().ok() };
     if !to_stdout {
-        output::show(&floors, &arguments.view.format)?;
+        output::show(&floors, arguments.view.format)?;
     }
     if let Some(path) = &arguments.json {
         output::write(&floors.json(), path)?;

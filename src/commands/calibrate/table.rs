@@ -4,12 +4,17 @@ use crate::analysis::floors::{KEPT_FROM, Known};
 use crate::analysis::metric::{self, Shown};
 use crate::record::RunRecord;
 use crate::report::Content;
-use crate::report::document::{Column, Document, Fit, Line, Lines, List, Named, Part, Table, json_bytes};
+use crate::report::document::{
+    Column, Document, Fit, Line, Lines, List, Named, Part, Table, column, json_bytes,
+};
 use crate::text::{line, shorten_start};
 use stats::Floor;
 
 /// What the other columns leave of eighty at their widest.
 const LONGEST_ENGINE: usize = 26;
+
+/// Of a spreadsheet.
+const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "between", "blocks"];
 
 pub struct Floors<'a> {
     pub record: &'a RunRecord,
@@ -40,17 +45,16 @@ impl Content for Floors<'_> {
         let share = |floor: Floor| floor.log_ratio().exp_m1();
         let line = |known: &Known| -> Vec<Named> {
             vec![
-                ("record", (&known.record).into()),
-                ("engine", self.label(known).as_str().into()),
-                ("case", line(&known.key.workload).as_str().into()),
-                ("metric", (&known.key.metric).into()),
-                ("paired", share(known.paired).into()),
-                ("between", known.between.map(share).into()),
-                ("blocks", known.paired.blocks().into()),
+                (column!("record"), (&known.record).into()),
+                (column!("engine"), self.label(known).as_str().into()),
+                (column!("case"), line(&known.key.workload).as_str().into()),
+                (column!("metric"), (&known.key.metric).into()),
+                (column!("paired"), share(known.paired).into()),
+                (column!("between"), known.between.map(share).into()),
+                (column!("blocks"), known.paired.blocks().into()),
             ]
         };
-        let columns = &["record", "engine", "case", "metric", "paired", "between", "blocks"];
-        Some(Lines { columns, lines: self.floors.iter().map(line).collect() })
+        Some(Lines { columns: &COLUMNS, lines: self.floors.iter().map(line).collect() })
     }
 
     fn json(&self) -> Vec<u8> {
@@ -70,7 +74,7 @@ impl Floors<'_> {
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
         let headline = case.and_then(|case| metric::headline(plan, &case.workload));
         let metric = metric::named(&key.metric)?;
-        if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.name() != metric.name()) {
+        if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.id != metric.id) {
             return None;
         }
         Some(Line::of(vec![

@@ -2,7 +2,7 @@
 
 use crate::analysis::compare::between::Found;
 use crate::analysis::compare::judgement::{Change, Judgement, class_name, verdict_name};
-use crate::report::document::{Lines, Named};
+use crate::report::document::{Lines, Named, column};
 use crate::report::verdicts::evidence;
 
 const COLUMNS: [&str; 25] = [
@@ -41,36 +41,36 @@ pub fn lines(judgement: &Judgement) -> Lines {
 
 fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
     vec![
-        ("base", (&judgement.base.name).into()),
-        ("new", (&judgement.new.name).into()),
-        ("forced", (!judgement.forced.is_empty()).into()),
-        ("case", (&change.workload).into()),
-        ("configuration", (&change.configuration).into()),
-        ("before", (&change.before).into()),
-        ("metric", change.metric.name().into()),
-        ("unit", change.metric.unit.symbol().into()),
-        ("gating", change.gating.into()),
-        ("base_value", change.base.into()),
-        ("new_value", change.new.into()),
-        ("verdict", verdict_name(&change.outcome).into()),
-        ("class", class_name(change.class).into()),
-        ("said", (&change.sentence).into()),
+        (column!("base"), (&judgement.base.name).into()),
+        (column!("new"), (&judgement.new.name).into()),
+        (column!("forced"), (!judgement.forced.is_empty()).into()),
+        (column!("case"), (&change.workload).into()),
+        (column!("configuration"), (&change.configuration).into()),
+        (column!("before"), (&change.before).into()),
+        (column!("metric"), change.metric.name().into()),
+        (column!("unit"), change.metric.unit.symbol().into()),
+        (column!("gating"), change.gating.into()),
+        (column!("base_value"), change.base.into()),
+        (column!("new_value"), change.new.into()),
+        (column!("verdict"), verdict_name(&change.outcome).into()),
+        (column!("class"), class_name(change.class).into()),
+        (column!("said"), (&change.sentence).into()),
     ]
 }
 
 fn found(found: &Found) -> Vec<Named> {
     let (low, high) = found.evidence.ends();
     vec![
-        ("blocks_base", found.blocks.0.into()),
-        ("blocks_new", found.blocks.1.into()),
-        ("evidence", evidence(&found.evidence).into()),
-        ("times_as_good", found.evidence.estimate().exp().into()),
-        ("low", low.exp().into()),
-        ("high", high.exp().into()),
-        ("counts_from", found.epsilon.difference().exp_m1().into()),
-        ("counts_because", found.counts_because.into()),
-        ("p", found.p.into()),
-        ("p_adjusted", found.p_adjusted.into()),
-        ("p_mann_whitney", found.p_mann_whitney.into()),
+        (column!("blocks_base"), found.blocks.0.into()),
+        (column!("blocks_new"), found.blocks.1.into()),
+        (column!("evidence"), evidence(&found.evidence).into()),
+        (column!("times_as_good"), found.evidence.estimate().exp().into()),
+        (column!("low"), low.exp().into()),
+        (column!("high"), high.exp().into()),
+        (column!("counts_from"), found.epsilon.difference().exp_m1().into()),
+        (column!("counts_because"), found.counts_because.into()),
+        (column!("p"), found.p.into()),
+        (column!("p_adjusted"), found.p_adjusted.into()),
+        (column!("p_mann_whitney"), found.p_mann_whitney.into()),
     ]
 }

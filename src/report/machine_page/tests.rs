@@ -1,6 +1,6 @@
 use super::*;
 use crate::machine::gpu::{Cuda, GpuProcess};
-use crate::report::{named, shown};
+use crate::report::{FORMATS, shown};
 use crate::text::width;
 
 /// A machine that says all that one can say.
@@ -191,7 +191,7 @@ fn a_machine_of_which_nothing_is_known_has_a_page_that_says_so() {
 }
 
 #[test]
-fn the_page_is_a_document_in_every_format_but_csv() {
+fn the_page_is_shown_in_every_format_but_those_of_lines() {
     let markdown = shown(&page(), "markdown", None);
     assert!(
         markdown.contains("- machine: a1b2c3\n") && markdown.contains("- warning: machine: "),
@@ -200,5 +200,7 @@ fn the_page_is_a_document_in_every_format_but_csv() {
     assert!(!markdown.contains('\u{1b}'), "{markdown}");
     let json: serde_json::Value = serde_json::from_str(&shown(&page(), "json", None)).unwrap();
     assert_eq!((&json["fingerprint"], &json["limits"]), (&"a1b2c3".into(), &serde_json::Value::Null));
-    assert!((named("csv").unwrap().render)(&page(), None).is_none());
+    for format in FORMATS {
+        assert_eq!(format.render(&page(), None).is_none(), format.has_lines(), "{}", format.name);
+    }
 }

@@ -24,8 +24,7 @@ pub struct Mean {
 
 /// What a comparison within a record found, in the terms of a judgement.
 pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
-    let place =
-        METRICS.iter().position(|metric| metric.name() == compared.metric.name()).unwrap_or(METRICS.len());
+    let place = METRICS.iter().position(|metric| metric.id == compared.metric.id).unwrap_or(METRICS.len());
     let key = (compared.workload, place, (compared.against, compared.configuration));
     let found = compared.result.map(|it| Found {
         evidence: it.evidence,
