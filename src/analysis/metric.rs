@@ -310,7 +310,7 @@ impl Metric {
         METRICS.iter().position(|other| other.id == self.id).unwrap_or_default()
     }
 
-    /// What records, reports for programs and command lines call it.
+    /// Its name in records, reports for programs and command lines.
     pub fn name(&self) -> &'static str {
         self.id.as_str()
     }

@@ -40,7 +40,7 @@ pub struct Requests<'a> {
     pub measured: Vec<&'a Sample>,
 }
 
-/// What the measured requests of a case gave by one metric, by launch.
+/// The values of one metric over a case's measured requests, by launch.
 #[derive(Debug, Clone)]
 pub struct CaseValues {
     per: Per,

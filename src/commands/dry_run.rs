@@ -18,7 +18,7 @@ const RECORDS: usize = 30;
 /// A warm-up is at least three windows of three; in later launches usually one.
 const WARM_UP: f64 = 3.0;
 
-/// What a run of this plan would do, on stdout.
+/// Prints the steps that a run of this plan would take.
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
     output::print(describe(plan, &history(results)).as_bytes())?;
     Ok(DONE)

@@ -233,7 +233,7 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, selection: &Selection) ->
         }
     };
     let failed = record.failures.iter().any(|it| !excused(it));
-    // What computes something else was not measured either.
+    // An engine whose output is wrong was not measured either.
     let rows = agreement::wrong(record).into_iter().zip(&record.header.plan.configurations);
     let wrong = rows.filter(|(_, it)| it.beside.is_none()).any(|(wrong, _)| wrong);
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }

@@ -27,7 +27,7 @@ const LAST_LINES: usize = 6;
 /// What pip, uv and cargo say when they reach nothing.
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
 
-/// What set-up tells the displays.
+/// Events of set-up, for the displays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SetUpEvent {
     /// Something is built or installed, or a large model is read; `note` says how large it is.

@@ -1,4 +1,4 @@
-//! What samplers, counters and drivers saw of the machine and its processes: the values that a record keeps.
+//! Observations of samplers, counters and drivers of the machine and its processes: the values that a record keeps.
 
 use serde::{Deserialize, Serialize};
 

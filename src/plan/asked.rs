@@ -16,7 +16,7 @@ use crate::plan::{Asked, Extent, Mode, Model, Order, Plan, Proof, Sizes};
 use crate::shell::Usage;
 use serde_json::Value;
 
-/// What the command line names, before any of it is looked for.
+/// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Every engine in the tree.

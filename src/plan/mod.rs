@@ -216,7 +216,7 @@ pub enum Prompt {
     Text(String),
 }
 
-/// What a request is made for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -1,4 +1,4 @@
-//! What a record says of a case, or a whole configuration, that could not be measured.
+//! A case, or a whole configuration, that could not be measured.
 
 use std::fmt;
 
@@ -70,9 +70,9 @@ kinds! {
     NoTime = "no_time",
     /// It speaks another version of the protocol.
     Version = "version",
-    /// What it wrote breaks the protocol.
+    /// A line of its breaks the protocol.
     Protocol = "protocol",
-    /// What it computed is not what was asked for.
+    /// Its answer is not the answer to the request.
     WrongOutput = "wrong_output",
     // From here on an engine may say so itself.
     /// It cannot do what the scenario needs.

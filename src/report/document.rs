@@ -109,7 +109,7 @@ pub struct Column {
     pub long: Long,
 }
 
-/// What a column is for.
+/// The purpose of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Says which row it is: repeated where a wide table is broken up.

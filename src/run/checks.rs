@@ -1,4 +1,4 @@
-//! What both output checks share: the one before the first block (`prove`) and the one after the last (`court`). What could not be
+//! The parts that both output checks share: the one before the first block (`prove`) and the one after the last (`court`). What could not be
 //! checked is in the record with its reason, and is no reason to lose a result.
 
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What is known before anything runs: rows of what cannot run, and a warning of prompts that are all the same.
+//! Known before anything runs: rows of engines that cannot run, and a warning of prompts that are all the same.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What an engine is expected to hold in memory, before it is started.
+//! The memory that an engine is expected to hold, estimated before it is started.
 
 use anyhow::Result;
 use model_files::size;

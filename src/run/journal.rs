@@ -1,4 +1,4 @@
-//! What is written into the record of a run and told to the displays. Knows no engine and no schedule.
+//! Writes the record of a run and tells the displays. Knows no engine and no schedule.
 
 use anyhow::Result;
 

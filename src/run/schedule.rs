@@ -1,4 +1,4 @@
-//! What is still to be measured and how much of it: cases that failed, workloads that have blocks enough, the time that is left.
+//! The open work of a run: cases that failed, workloads that have blocks enough, the time that is left.
 //! It starts and asks nothing.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What ends a launch early, and what becomes of it.
+//! The end of a launch before its time: a fault of the engine, which becomes a row, or an error of this program.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What a stretch of positions comes to, for the queries of a few tokens that share its attention.
+//! Partial sums of a stretch of positions, for the queries of a few tokens that share its attention.
 
 use std::ops::Range;
 

@@ -11,8 +11,8 @@
 //! a line:  64 bytes, four of each output
 //! ```
 //!
-//! What scales a line stands before it, so that whoever multiplies goes through memory without a step ahead or back: that is
-//! how memory is read fastest. (Measured: `MEASURED.md`.) Outputs are filled up to whole panels, and inputs to whole groups, with
+//! The scales of a line stand before it, so that a product reads memory in one direction: that is how memory is read fastest.
+//! (Measured: `MEASURED.md`.) Outputs are filled up to whole panels, and inputs to whole groups, with
 //! numbers whose scale is 0.
 
 pub mod bf16z;
@@ -40,7 +40,7 @@ pub static FORMATS: [&Format; 8] =
 pub struct Format {
     /// As the protocol spells the dtype.
     pub name: &'static str,
-    /// What rows are encoded in, as files have them, before they are packed.
+    /// The encoding of rows in files, before they are packed.
     pub dtype: Dtype,
     /// Whether a load can ask for it by name. Else it is what a file has.
     pub by_name: bool,
@@ -77,7 +77,7 @@ type Pack = fn(usize, &[u8], &mut [u8]) -> Result<(), Unfit>;
 pub struct Unfit;
 
 impl Format {
-    /// What holds the numbers of a file in this dtype as they are. `None` for blocks that are widened when they are loaded,
+    /// The format that holds the numbers of a file in this dtype unchanged. `None` for blocks that are widened when they are loaded,
     /// because no kernel here reads them.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
         let is_own = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();
@@ -139,7 +139,7 @@ impl Format {
     }
 
     /// Whole rows, as files have them in the format's dtype, into the memory of so many. Panics where either has not its size:
-    /// whoever calls has checked what a file says of itself.
+    /// the caller has checked the file's own figures.
     pub fn pack(&self, inputs: usize, rows: &[u8], into: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
         let (own, packed) = (self.together() * row_bytes, self.bytes(self.together(), inputs));

@@ -207,7 +207,7 @@ impl Network {
 /// Logits that are held at once while a text is scored: 32 rows of 128,256 are 16 MB.
 const LOGIT_ROWS: usize = 32;
 
-/// What a layer's matrices make of the hidden state before attention.
+/// A layer's queries, keys and values of the hidden state.
 struct Projected<'a> {
     queries: &'a mut Rows,
     keys: &'a mut Rows,

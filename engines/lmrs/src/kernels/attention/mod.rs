@@ -47,7 +47,7 @@ pub struct Left<'a> {
     pub rows: usize,
 }
 
-/// What products are added to: rows of f32 that lie so far apart.
+/// The sums that products are added to: rows of f32 with a stride.
 #[derive(Debug)]
 pub struct Sums<'a> {
     pub numbers: &'a mut [f32],

@@ -26,7 +26,7 @@ pub fn multiply<N: Numbers>(
 ) {
     match level.instructions() {
         Instructions::Portable => portable::multiply::<N>(matrix, panels, input, out),
-        // SAFETY: whoever holds a level is on a machine that has it; all else is the caller's promise.
+        // SAFETY: a level exists only on a machine that has it; all else is the caller's promise.
         Instructions::Neon => unsafe { neon::multiply::<N>(matrix, panels, input, out) },
     }
 }

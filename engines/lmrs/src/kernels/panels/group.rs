@@ -26,7 +26,7 @@ impl Scales {
     }
 }
 
-/// What 32 inputs share, for each 16 of them.
+/// The values of two blocks of 32 inputs, repeated for each run of 16 inputs.
 #[inline(always)]
 pub fn twice([first, second]: [[f32; PANEL]; 2]) -> [[f32; PANEL]; RUNS] {
     [first, first, second, second]

@@ -89,7 +89,7 @@ impl PanelKernels {
     }
 
     /// Up to 16 rows of `inputs` numbers, as files have them, into one panel. Rows that are missing, and inputs after the last,
-    /// get the scale 0. Panics where a row or the panel has not its size: whoever calls has checked what a file says of itself.
+    /// get the scale 0. Panics where a row or the panel has not its size: the caller has checked the file's own figures.
     pub fn pack(&self, inputs: usize, rows: &[&[u8]], panel: &mut [u8]) {
         assert!(rows.len() <= PANEL, "a panel has 16 rows");
         assert_eq!(panel.len(), self.bytes(inputs), "the bytes of a panel");

@@ -1,4 +1,4 @@
-//! What a format that lies in panels must say of itself. Each is a file in `crate::formats`.
+//! The trait of a format that is stored in panels. Each format is a file in `crate::formats`.
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
 use super::group::{Bytes, Scales};
@@ -30,7 +30,7 @@ pub trait Numbers {
 
     /// The weight before it is scaled.
     fn number(stretch: &[u8], output: usize, input: usize) -> i32;
-    /// What it is multiplied by, and what is taken off then.
+    /// The scale of a number, and the minimum that is subtracted after it.
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
 
     /// A line of run `RUN`: four numbers of each output.

@@ -98,7 +98,7 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
     SCRATCH.set(Scratch { weights, sums });
 }
 
-/// What tiles are filled from.
+/// The source of tiles.
 pub trait Source {
     /// Rows that are read together.
     const TOGETHER: usize;
