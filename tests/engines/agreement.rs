@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
 use serde_json::Value;
 
-use crate::support::engine::{alone, assert_is_ready, at_home, binary};
+use crate::support::engine::{assert_is_ready, at_home, binary, room};
 use crate::support::mistaken::{Copy, loads_another};
 use crate::support::{Outcome, Scratch, finish, root};
 
@@ -80,7 +80,7 @@ fn wrong_engine(scratch: &Scratch, model: &Path) -> String {
 
 #[test]
 fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
-    let _alone = alone();
+    let _room = room();
     let scratch = Scratch::new();
     let model = embedded::folder().unwrap();
     let f32 = measured(&scratch, ENGINE, &model, Some("f32"));
@@ -93,7 +93,7 @@ fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
 
 #[test]
 fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
-    let _alone = alone();
+    let _room = room();
     let scratch = Scratch::new();
     for dtype in ["q8_0", "q4_0", "q4_k"] {
         let model = quantised(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
@@ -103,7 +103,7 @@ fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
 
 #[test]
 fn presets_that_choose_f32_are_exact_and_those_that_choose_fewer_bits_are_never_called_wrong() {
-    let _alone = alone();
+    let _room = room();
     ["lmrs", "llama-cpp"].into_iter().for_each(assert_is_ready);
     let exact = ["lmrs:exact", "llama-cpp:f32"];
     let lmrs = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
@@ -123,7 +123,7 @@ fn presets_that_choose_f32_are_exact_and_those_that_choose_fewer_bits_are_never_
 
 #[test]
 fn a_model_with_one_layer_permuted_is_called_wrong() {
-    let _alone = alone();
+    let _room = room();
     let scratch = Scratch::new();
     let model = embedded::folder().unwrap();
     for layer in 0..4 {
@@ -141,7 +141,7 @@ fn a_model_with_one_layer_permuted_is_called_wrong() {
 
 #[test]
 fn an_engine_that_ignores_rope_scaling_is_called_wrong_at_a_thousand_tokens() {
-    let _alone = alone();
+    let _room = room();
     let scratch = Scratch::new();
     let ignorant = embedded::folder().unwrap();
     for original in [256, 1024] {

@@ -9,7 +9,7 @@ use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
 use crate::support::agreement::{assert_agree, least_precise, of_floats};
-use crate::support::engine::{Engine, alone, assert_is_ready, at_home, binary, in_tree, needs_driver};
+use crate::support::engine::{Engine, assert_is_ready, at_home, binary, in_tree, needs_driver, room};
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
 
@@ -22,7 +22,7 @@ const TOLERANCE: f64 = 1e-3;
 
 #[test]
 fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_and_reads_its_text() {
-    let _alone = alone();
+    let _room = room();
     let prompts = [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)];
     let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
     let passage = heldout(20_000, 300);
@@ -56,7 +56,7 @@ fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_
 
 #[test]
 fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
-    let _alone = alone();
+    let _room = room();
     [CANDLE, PYTORCH].into_iter().for_each(assert_is_ready);
     let arguments =
         "-s decode --blocks 1 --iterations 1 --warmup 1 --max-new-tokens 2 --dtype f32 --no-setup";
@@ -93,7 +93,7 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
 
 #[test]
 fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summary() {
-    let _alone = alone();
+    let _room = room();
     for name in on_processors() {
         let scratch = Scratch::new();
         let lines = scratch.join("lines");
@@ -114,7 +114,7 @@ fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summ
 
 #[test]
 fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
-    let _alone = alone();
+    let _room = room();
     let a = vec![b'a'; 20_000_000];
     let noise: Vec<u8> = (0..4096_u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -151,7 +151,7 @@ fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
 
 #[test]
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
-    let _alone = alone();
+    let _room = room();
     for engine in on_processors().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
@@ -180,7 +180,7 @@ fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
 
 #[test]
 fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
-    let _alone = alone();
+    let _room = room();
     let names = on_processors();
     names.iter().for_each(|name| assert_is_ready(name));
     let (outcome, record) = measure(&["--all", "--no-setup", "--blocks", "1", "--iterations", "2"], |_| {});
@@ -196,7 +196,7 @@ fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
 
 #[test]
 fn the_baseline_is_what_others_are_measured_against() {
-    let _alone = alone();
+    let _room = room();
     let (outcome, _) = measure(
         &["-e", CANDLE, "-e", PYTORCH, "-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"],
         |_| {},
@@ -207,18 +207,20 @@ fn the_baseline_is_what_others_are_measured_against() {
 
 #[test]
 fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes() {
-    let _alone = alone();
+    let (_room, empty) = (room(), Scratch::new());
     let (outcome, record) =
-        measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], nowhere);
+        measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
+            nowhere(command, &empty);
+        });
     assert_explained(&outcome, &record);
 }
 
 #[test]
 fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
-    let _alone = alone();
+    let (_room, empty) = (room(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
-            nowhere(command);
+            nowhere(command, &empty);
             let cache = root().join("target/tmp/no-such-cache");
             // Whatever uv or pip could reach, and whatever they have kept.
             command
@@ -244,7 +246,7 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
 
 #[test]
 fn the_baseline_can_be_measured_one_process_for_each_request() {
-    let _alone = alone();
+    let _room = room();
     let (outcome, record) = measure(
         &["-e", PYTORCH, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
         |_| {},
@@ -256,7 +258,7 @@ fn the_baseline_can_be_measured_one_process_for_each_request() {
 
 #[test]
 fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
-    let _alone = alone();
+    let _room = room();
     let (outcome, record) = measure(
         &["-e", "tests/smallest-engine.py", "-e", CANDLE, "--blocks", "1", "--iterations", "2"],
         |_| {},
@@ -289,11 +291,8 @@ fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, R
 }
 
 /// A data directory with nothing in it.
-fn nowhere(command: &mut Command) {
-    let folder = root().join("target/tmp").join(format!("empty-home-{}", std::process::id()));
-    // What an earlier test has half made there.
-    let _ = std::fs::remove_dir_all(&folder);
-    command.env("ORCHESTRATE_HOME", folder);
+fn nowhere(command: &mut Command, scratch: &Scratch) {
+    command.env("ORCHESTRATE_HOME", scratch.join("empty-home"));
 }
 
 fn assert_explained(outcome: &Outcome, record: &Record) {

@@ -13,7 +13,7 @@ use model_files::{ARCHITECTURES, Dtype, Format, Shape};
 use protocol::{Failed, FailureKind, Generate};
 
 use crate::support::agreement::{Difference, QUANTISED, assert_agree, least_precise, of_floats};
-use crate::support::engine::{Engine, alone, at_home};
+use crate::support::engine::{Engine, at_home, room};
 use crate::support::forms::{Forms, architecture_of, tiny};
 use crate::support::record::Record;
 use crate::support::{Scratch, finish, root};
@@ -22,7 +22,7 @@ use crate::support::{Scratch, finish, root};
 
 #[test]
 fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
-    let _alone = alone();
+    let _room = room();
     let engines = Engine::all();
     for name in ARCHITECTURES.iter().map(|architecture| architecture.name) {
         assert!(tiny().iter().any(|shape| architecture_of(shape).name == name), "no `tiny-*` is a `{name}`");
@@ -32,7 +32,7 @@ fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
 
 #[test]
 fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_ids() {
-    let _alone = alone();
+    let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors));
     for shape in tiny() {
@@ -77,7 +77,7 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
 
 #[test]
 fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
-    let _alone = alone();
+    let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
     // One that does not tell which architectures it computes is held to its own library by its own tests.
@@ -134,7 +134,7 @@ fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
 
 #[test]
 fn an_engine_in_narrower_floats_scores_nearly_as_it_does_in_f32() {
-    let _alone = alone();
+    let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors) && engine.scores());
     for shape in tiny() {
@@ -164,7 +164,7 @@ fn an_engine_in_narrower_floats_scores_nearly_as_it_does_in_f32() {
 
 #[test]
 fn a_text_is_the_same_tokens_to_every_engine_from_either_format() {
-    let _alone = alone();
+    let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(Engine::speaks_ids);
     let short = || Generate { max_new_tokens: 4, ignore_eos: true, ..Generate::default() };
@@ -209,7 +209,7 @@ const TEXTS: [&str; 7] = [
 
 #[test]
 fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_record_says_so() {
-    let _alone = alone();
+    let _room = room();
     let scratch = Scratch::new();
     let shapes = tiny();
     let (model, engines) = most_loved(&shapes, &scratch);

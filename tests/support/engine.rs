@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use model_files::Format;
 use protocol::{
@@ -12,12 +12,29 @@ use protocol::{
 
 use super::{Running, Scratch, finish, root};
 
-/// One test at a time: engines that share the cores wait for one another's threads, and slowly.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Engines that have to share a core wait for one another, and slowly. Each computes with one thread, so that two tests have room
+/// on two cores; more at once would need the memory of all their engines.
+static AT_ONCE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+const MOST_AT_ONCE: usize = 2;
 
-pub fn alone() -> MutexGuard<'static, ()> {
-    // A test that failed while it was alone has left nothing that matters.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Room for the engines of one test, given back when it is dropped.
+pub struct Room;
+
+pub fn room() -> Room {
+    let (taken, freed) = &AT_ONCE;
+    let most = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_AT_ONCE));
+    let taken = taken.lock().unwrap();
+    *freed.wait_while(taken, |taken| *taken >= most).unwrap() += 1;
+    Room
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let (taken, freed) = &AT_ONCE;
+        // A test that failed has left nothing that matters to the next one.
+        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        freed.notify_one();
+    }
 }
 
 /// An engine under way.
