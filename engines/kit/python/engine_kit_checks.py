@@ -49,6 +49,9 @@ def check_load(request, can, engine):
     if "\0" in request.model or not os.path.exists(request.model):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(can["devices"]), "cpu")
+    if request.device == "cpu:0":
+        # There is one; what is not `cpu` is a GPU to an engine.
+        request.device = "cpu"
     request.dtype = request.dtype or engine.default_dtype(request) or next(iter(can["dtypes"]), None)
 
 
@@ -65,10 +68,11 @@ def _take_planted(options):
 
 
 def check_offered(what, asked, offered):
-    """An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`."""
+    """An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`, and of CPUs there is one."""
     if asked is None or not offered or asked in offered:
         return
-    if what == "device" and asked.split(":")[0] in offered:
+    family, _, number = asked.partition(":")
+    if what == "device" and family in offered and (family != "cpu" or number == "0"):
         return
     raise Failed("unsupported", f"{what} `{asked[:80]}`: offered are {quote(offered)}")
 

@@ -119,6 +119,13 @@ class Loading(unittest.TestCase):
         talk({**LOAD, "device": "cuda:1"}, engine=engine)
         self.assertEqual(engine.loads[0].device, "cuda:1")
 
+    def test_there_is_one_cpu_by_whichever_name(self):
+        engine = ToyEngine()
+        talk({**LOAD, "device": "cpu:0"}, engine=engine)
+        self.assertEqual(engine.loads[0].device, "cpu")
+        (failed,) = talk({**LOAD, "device": "cpu:1"}, engine=engine)
+        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", "device `cpu:1`: offered are `cpu`, `cuda`"))
+
     def test_a_generate_before_any_load_loads_what_the_environment_names(self):
         environment = {**MODEL, "ORCHESTRATE_DTYPE": "bf16", "ORCHESTRATE_THREADS": "2", "ORCHESTRATE_DEVICE": ""}
         first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)

@@ -152,11 +152,14 @@ impl<M> Held<M> {
     }
 }
 
-/// An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`.
+/// An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`, and of CPUs there is one.
 fn check_offered(what: &str, asked: Option<&str>, offered: &[String]) -> Result<(), Failed> {
     let Some(asked) = asked.filter(|_| !offered.is_empty()) else { return Ok(()) };
-    let kind = asked.split(':').next().unwrap_or(asked);
-    if offered.iter().any(|name| name == asked || (what == "device" && name == kind)) {
+    let numbered = |name: &String| {
+        let number = asked.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix(':'));
+        what == "device" && number.is_some_and(|number| name != "cpu" || number == "0")
+    };
+    if offered.iter().any(|name| name == asked || numbered(name)) {
         return Ok(());
     }
     let message = format!(

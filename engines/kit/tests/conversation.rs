@@ -81,10 +81,21 @@ fn a_second_load_replaces_the_first_and_one_that_makes_no_sense_leaves_it() {
 }
 
 #[test]
+fn a_numbered_device_is_offered_by_its_kind() {
+    let heard = converse(
+        Toy::new(),
+        Environment::default(),
+        load(&model("numbered"), r#","device":"cpu:0""#).as_bytes(),
+    );
+    assert!(matches!(heard.messages.last(), Some(Message::Loaded(_))), "{:?}", heard.messages);
+}
+
+#[test]
 fn a_load_is_refused_for_what_the_engine_does_not_offer_or_know() {
     let path = model("refused");
     for (more, kind, says) in [
         (r#","dtype":"f16""#, FailureKind::Unsupported, "dtype `f16`: offered are `f32`, `bf16`"),
+        (r#","device":"cpu:1""#, FailureKind::Unsupported, "device `cpu:1`: offered are `cpu`"),
         (r#","threads":0"#, FailureKind::BadRequest, "`threads`: expected at least 1"),
         (r#","context_tokens":257"#, FailureKind::Context, "257 is more than the 256"),
         (r#","options":{"speed":"high"}"#, FailureKind::BadRequest, "unknown option `speed`"),
