@@ -149,7 +149,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Extent;
+    use crate::plan::{Configuration, Extent};
 
     fn pace(budget_s: Option<u64>, blocks: Option<u32>) -> Pace {
         let extent = Extent {
@@ -224,6 +224,16 @@ mod tests {
         assert!(pace.is_over());
         pace.last_block = Duration::from_secs(1);
         assert!(!pace.is_over());
+    }
+
+    #[test]
+    fn a_tenth_of_a_budget_is_left_for_the_check_of_the_measured_tokens_where_there_is_one() {
+        let vouching = |vouches| {
+            let extent = Extent { budget_ns: Some(100_000_000_000), ..Extent::default() };
+            let configurations = vec![Configuration { vouches, ..Configuration::default() }];
+            Pace::of(&Plan { configurations, extent, ..Plan::default() }).budget
+        };
+        assert_eq!([vouching(true), vouching(false)], [90, 100].map(|left| Some(Duration::from_secs(left))));
     }
 
     #[test]

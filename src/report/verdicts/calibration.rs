@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::line;
 use crate::analysis::metric;
-use crate::machine::Device;
+use crate::machine::CPU;
 use crate::plan::scenario::SUITES;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::RunRecord;
@@ -94,7 +94,7 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
         words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
     }
     let devices = distinct(&|row| Some(row.device.to_string()).filter(|device| !device.is_empty()));
-    if devices.iter().any(|device| !Device::from(device.as_str()).is_cpu()) {
+    if devices.iter().any(|device| device != CPU) {
         words.push(format!("--device {}", pasteable(&[devices.join(",")])));
     }
     let dtypes = distinct(&|row| row.dtype.clone());
