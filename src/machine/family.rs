@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::processes::{is_marked, processes_marked, tree};
 
-/// Reading of every process of the machine may take this share of the time.
+/// Reading of every process of the machine may take one part in so many of the time,
 const SHARE_OF_TIME: u32 = 100;
+/// and is never put off for longer, however dear one search was.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Processes that carry a mark in their environment, and their descendants.
 #[derive(Debug)]
@@ -33,11 +35,12 @@ impl Family {
 
     fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
         let begun = Instant::now();
-        let dear = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
+        let dear = |(ended, cost): (Instant, Duration)| {
+            begun.saturating_duration_since(ended) < LONGEST_PAUSE.min(cost * SHARE_OF_TIME)
+        };
         if self.searched.is_some_and(dear) {
             // The number of one that has ended may be somebody else's.
-            let entry = format!("{}={}", self.name, self.value);
-            self.marked.retain(|&pid| is_marked(pid, entry.as_bytes()));
+            self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
         } else {
             self.marked = search();
             let ended = Instant::now();

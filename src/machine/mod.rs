@@ -27,7 +27,7 @@ pub use cpu::Cpu;
 pub use device::{CPU, Device};
 pub use family::Family;
 pub use gpu::Gpu;
-pub use processes::processes_marked;
+pub use processes::{is_marked, processes_marked};
 pub use quiet::{Planned, Quiet};
 pub use source::commit;
 

@@ -21,12 +21,12 @@ pub fn tree(pid: u32) -> Vec<u32> {
 /// reads of every process of the machine.
 pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
     let own = std::process::id();
-    let entry = format!("{name}={value}");
-    all().filter(|&pid| pid != own && is_marked(pid, entry.as_bytes())).collect()
+    all().filter(|&pid| pid != own && is_marked(pid, name, value)).collect()
 }
 
-pub(super) fn is_marked(pid: u32, entry: &[u8]) -> bool {
-    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| has_entry(&environment, entry))
+pub fn is_marked(pid: u32, name: &str, value: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| has_entry(&environment, name, value))
 }
 
 /// Whether the kernel lists the children of a thread, so that a tree costs no more than its own processes.
@@ -72,8 +72,11 @@ fn descendants(pid: u32, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
     found
 }
 
-fn has_entry(environment: &[u8], entry: &[u8]) -> bool {
-    environment.split(|&byte| byte == 0).any(|other| other == entry)
+fn has_entry(environment: &[u8], name: &str, value: &str) -> bool {
+    let is_it = |entry: &[u8]| {
+        entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) == Some(value.as_bytes())
+    };
+    environment.split(|&byte| byte == 0).any(is_it)
 }
 
 #[cfg(test)]
@@ -108,10 +111,10 @@ mod tests {
     #[test]
     fn a_mark_is_a_whole_entry() {
         let environment = b"A=1\0RUN=abc\0B=RUN=abcd\0";
-        assert!(has_entry(environment, b"RUN=abc"));
-        assert!(!has_entry(environment, b"RUN=ab"));
-        assert!(!has_entry(environment, b"RUN=abcd"));
-        assert!(!has_entry(b"", b"RUN=abc"));
+        assert!(has_entry(environment, "RUN", "abc"));
+        assert!(!has_entry(environment, "RUN", "ab"));
+        assert!(!has_entry(environment, "RUN", "abcd"));
+        assert!(!has_entry(b"", "RUN", "abc"));
     }
 
     /// Ends the child that a test started, also when the test fails.

@@ -10,13 +10,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use protocol::{Frame, Framer, environment};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
+use super::found::Found;
 use super::keeper::end_marked;
 use super::leader::Leader;
 use super::stream::read_some;
@@ -29,6 +29,8 @@ const STDERR_LINE_BYTES: usize = 400;
 /// from a core. Then what lies there unread says that there is more, and it is waited for, but not for ever.
 const AT_ONCE: Duration = Duration::from_millis(200);
 const AT_LAST: Duration = Duration::from_secs(10);
+/// An engine that starts processes without end is stopped as far as it goes.
+const LOOKS_BEFORE_REST: usize = 10;
 /// Lines that may wait to be read. When they are full the engine's next write waits, not this program's memory.
 const LINES_WAITING: usize = 64;
 
@@ -67,7 +69,7 @@ pub struct Process {
     launch: String,
     family: Family,
     /// Processes of this launch that are stopped, in whatever group.
-    resting: Vec<u32>,
+    resting: Vec<Found>,
     label: String,
     debug: bool,
     /// Nothing of this launch runs any more.
@@ -161,9 +163,23 @@ impl Process {
             return;
         }
         self.leader.signal_group(Signal::SIGSTOP);
-        // Those that have left the group are descendants, or carry the mark.
-        self.resting = self.family.processes(self.pid);
-        signal_each(&self.resting, Signal::SIGSTOP);
+        // Those that have left the group are descendants, or carry the mark. One that still runs may start another while it is
+        // looked for, so this ends with a look that finds no new one.
+        for _ in 0..LOOKS_BEFORE_REST {
+            let family = self.family.processes(self.pid);
+            // Who has a number that was found a moment ago is the one that was found if it is found again.
+            self.resting.retain(|held| family.contains(&held.pid));
+            signal_each(&self.resting, Signal::SIGSTOP);
+            let known = self.resting.len();
+            for pid in family {
+                if !self.resting.iter().any(|held| held.pid == pid) {
+                    self.resting.extend(Found::hold(pid));
+                }
+            }
+            if self.resting.len() == known {
+                break;
+            }
+        }
     }
 
     /// Every process of this launch, also one that has left the group and the tree.
@@ -238,11 +254,8 @@ fn holds_unread(pipe: &PipeReader) -> bool {
     rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0)
 }
 
-fn signal_each(pids: &[u32], signal: Signal) {
-    for &pid in pids {
-        // It may have ended meanwhile.
-        let _ = kill(Pid::from_raw(pid as i32), signal);
-    }
+fn signal_each(processes: &[Found], signal: Signal) {
+    processes.iter().for_each(|held| held.signal(signal));
 }
 
 /// However the launch is left (a failure, Ctrl-C, a panic), the engine and its children end with it.

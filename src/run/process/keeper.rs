@@ -10,10 +10,10 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use protocol::environment;
 
+use super::found::Found;
 use super::stream::read_some;
 use crate::machine;
 
@@ -85,8 +85,10 @@ fn end_all_marked(name: &str, value: &str, enough: u32) -> usize {
         }
         for pid in living {
             found.insert(pid);
-            // The process may be gone by now, which is what is wanted.
-            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            // It may be gone by now, which is what is wanted; then whoever has its number has no mark.
+            if let Some(held) = Found::hold(pid).filter(|_| machine::is_marked(pid, name, value)) {
+                held.signal(Signal::SIGKILL);
+            }
         }
         std::thread::sleep(Duration::from_millis(2));
     }

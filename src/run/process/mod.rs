@@ -3,6 +3,7 @@
 mod child;
 mod conversation;
 mod error;
+mod found;
 mod keeper;
 mod leader;
 mod library;

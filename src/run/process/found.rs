@@ -1,0 +1,68 @@
+//! A process that a search of the machine found: no child of this one, so that its number is another's as soon as it has ended.
+//! Held by a handle, a signal reaches it or nobody.
+
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
+
+use nix::sys::signal::Signal;
+
+#[derive(Debug)]
+pub struct Found {
+    pub pid: u32,
+    /// None where the kernel gives no handles (Linux before 5.3): then the number is all there is.
+    #[cfg(target_os = "linux")]
+    handle: Option<OwnedFd>,
+}
+
+impl Found {
+    /// Whoever has the number now. Whether that is the process that was found is for a second look to say, once it is held.
+    /// None where nobody has it.
+    pub fn hold(pid: u32) -> Option<Self> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::io::Errno;
+            use rustix::process::{Pid, PidfdFlags, pidfd_open};
+            match pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()) {
+                Ok(handle) => Some(Self { pid, handle: Some(handle) }),
+                Err(Errno::SRCH) => None,
+                Err(_) => Some(Self { pid, handle: None }),
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        Some(Self { pid })
+    }
+
+    /// It may have ended meanwhile, which is no fault.
+    pub fn signal(&self, signal: Signal) {
+        #[cfg(target_os = "linux")]
+        if let Some(handle) = &self.handle {
+            if let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
+                let _ = rustix::process::pidfd_send_signal(handle, signal);
+            }
+            return;
+        }
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid as i32), signal);
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "a child to be signalled, ended by the test")]
+    #[test]
+    fn a_signal_reaches_the_process_that_was_held_and_after_its_end_nobody() {
+        use std::os::unix::process::ExitStatusExt;
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let held = Found::hold(child.id()).unwrap();
+        held.signal(Signal::SIGKILL);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        // Reaped: the number is free now, and the handle is of nobody.
+        held.signal(Signal::SIGKILL);
+        assert!(Found::hold(child.id()).is_none());
+        assert!(Found::hold(0).is_none());
+    }
+}
