@@ -7,6 +7,13 @@ use crate::support::{Scratch, finish, root};
 /// Sentences for people, which may be put better. There are as many of them as before.
 const PROSE: &[&str] = &["sentence", "message", "hint", "says", "reasons", "warnings", "notes", "notices"];
 
+/// An array of sentences that a later program may add to.
+const GROWING: &str = "notes";
+
+/// Fields that tell the elements of an array apart. Elements with a metric among them may be joined by those of other metrics.
+const KEYS: &[&str] = &["case", METRIC, "engine", "configuration", "against"];
+const METRIC: &str = "metric";
+
 #[test]
 fn report_of_a_default_suite_has_the_values_that_it_had() {
     assert_same_report("default-suite");
@@ -30,15 +37,75 @@ fn comparison_of_two_records_has_the_values_that_it_had() {
 
 #[test]
 fn every_difference_of_two_documents_is_found_with_its_place() {
-    let parse = |text| serde_json::from_str::<Value>(text).unwrap();
-    let before = parse(r#"{"a": [1, 2.5, null], "b": "x", "hint": "try", "gone": 1, "notes": ["n"]}"#);
-    let after = parse(r#"{"a": [1, 2.25, 0], "b": "y", "hint": "do", "notes": ["m"], "later": true}"#);
+    let before = r#"{"a": [1, 2.5, null], "b": "x", "hint": "try", "gone": 1, "notes": ["n"]}"#;
+    let after = r#"{"a": [1, 2.25, 0], "b": "y", "hint": "do", "notes": ["m"], "later": true}"#;
+    assert_eq!(
+        found(before, after),
+        ["/a/1: 2.5, now 2.25", "/a/2: null, now 0", "/b: \"x\", now \"y\"", "/gone: gone"]
+    );
+    assert_eq!(found(r#"{"a": [1, 2]}"#, r#"{"a": [1]}"#), ["/a: 2 values, now 1"]);
+    assert_eq!(found(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#), ["/a: 1 values, now 2"]);
+}
+
+#[test]
+fn a_later_metric_is_no_difference_wherever_it_stands() {
+    let before = r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "b", "n": 2}]}"#;
+    let joined =
+        r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "new", "n": 9}, {"metric": "b", "n": 2}]}"#;
+    assert_eq!(found(before, joined), NONE);
+    let changed =
+        r#"{"metrics": [{"metric": "new", "n": 9}, {"metric": "a", "n": 1}, {"metric": "b", "n": 3}]}"#;
+    assert_eq!(found(before, changed), ["/metrics/b/n: 2, now 3"]);
+    let replaced = r#"{"metrics": [{"metric": "new", "n": 9}, {"metric": "a", "n": 1}]}"#;
+    assert_eq!(found(before, replaced), ["/metrics/b: gone"]);
+    let twice = r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "b", "n": 2}, {"metric": "b", "n": 3}]}"#;
+    assert_eq!(found(before, twice), ["/metrics/b: 2 of them"]);
+    // The first value of an array that had none.
+    assert_eq!(found(r#"{"metrics": []}"#, r#"{"metrics": [{"metric": "new", "n": 9}]}"#), NONE);
+}
+
+#[test]
+fn a_comparison_is_held_against_the_one_of_the_same_case_metric_and_engines() {
+    let before = r#"{"pairs": [
+        {"case": "decode", "metric": "a", "engine": "x", "against": "y", "ratio": 2.0},
+        {"case": "decode", "metric": "a", "engine": "y", "against": "x", "ratio": 0.5}]}"#;
+    let joined = r#"{"pairs": [
+        {"case": "decode", "metric": "new", "engine": "x", "against": "y", "ratio": 9.0},
+        {"case": "decode", "metric": "a", "engine": "x", "against": "y", "ratio": 2.0},
+        {"case": "decode", "metric": "a", "engine": "y", "against": "x", "ratio": 0.25}]}"#;
+    assert_eq!(found(before, joined), ["/pairs/decode a y x/ratio: 0.5, now 0.25"]);
+}
+
+#[test]
+fn a_row_without_a_metric_of_its_own_has_no_company_and_the_order_of_rows_stays() {
+    let before = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"}]}"#;
+    let joined = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"},
+        {"case": "prefill", "engine": "x"}]}"#;
+    assert_eq!(found(before, joined), ["/cases: 2 values, now 3"]);
+    let turned = r#"{"cases": [{"case": "load", "engine": "x"}, {"case": "decode", "engine": "x"}]}"#;
+    assert_eq!(found(before, turned), ["/cases: in another order"]);
+    let of_metrics = [
+        r#"{"metrics": [{"metric": "a"}, {"metric": "b"}]}"#,
+        r#"{"metrics": [{"metric": "b"}, {"metric": "new"}, {"metric": "a"}]}"#,
+    ];
+    assert_eq!(found(of_metrics[0], of_metrics[1]), ["/metrics: in another order"]);
+}
+
+#[test]
+fn a_later_note_is_no_difference_and_a_lost_note_or_a_later_warning_is_one() {
+    let before = r#"{"notes": ["n"], "warnings": ["w"]}"#;
+    assert_eq!(found(before, r#"{"notes": ["n", "m"], "warnings": ["w"]}"#), NONE);
+    assert_eq!(found(before, r#"{"notes": [], "warnings": ["w"]}"#), ["/notes: 1 values, now 0"]);
+    assert_eq!(found(before, r#"{"notes": ["n"], "warnings": ["w", "v"]}"#), ["/warnings: 1 values, now 2"]);
+}
+
+const NONE: [&str; 0] = [];
+
+fn found(before: &str, after: &str) -> Vec<String> {
+    let [before, after] = [before, after].map(|text| serde_json::from_str::<Value>(text).unwrap());
     let mut found = Vec::new();
-    differences("", &before, &after, false, &mut found);
-    assert_eq!(found, ["/a/1: 2.5, now 2.25", "/a/2: null, now 0", "/b: \"x\", now \"y\"", "/gone: gone"]);
-    let mut shorter = Vec::new();
-    differences("", &parse(r#"{"a": [1, 2]}"#), &parse(r#"{"a": [1]}"#), false, &mut shorter);
-    assert_eq!(shorter, ["/a: 2 values, now 1"]);
+    differences("", &before, &after, Sentences::No, &mut found);
+    found
 }
 
 fn assert_same_report(name: &str) {
@@ -55,32 +122,86 @@ fn assert_same(arguments: &[&str], kept: &str, code: Option<i32>) {
     let before: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(kept)).unwrap()).unwrap();
     let after: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let mut found = Vec::new();
-    differences("", &before, &after, false, &mut found);
+    differences("", &before, &after, Sentences::No, &mut found);
     assert!(found.is_empty(), "{} values differ from {kept}:\n{}", found.len(), found.join("\n"));
 }
 
-/// What `before` has and `after` has not, or has with another value. A new field is none.
-fn differences(place: &str, before: &Value, after: &Value, prose: bool, found: &mut Vec<String>) {
+/// Whether what is compared are sentences, and whether there may be more of them.
+#[derive(Clone, Copy, PartialEq)]
+enum Sentences {
+    No,
+    AsMany,
+    OrMore,
+}
+
+impl Sentences {
+    fn under(key: &str) -> Self {
+        match key {
+            GROWING => Self::OrMore,
+            _ if PROSE.contains(&key) => Self::AsMany,
+            _ => Self::No,
+        }
+    }
+}
+
+/// What `before` has and `after` has not, or has with another value. A new field is none, and neither is a new metric or note.
+fn differences(place: &str, before: &Value, after: &Value, prose: Sentences, found: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             for (key, value) in before {
                 let place = format!("{place}/{key}");
                 match after.get(key) {
-                    Some(now) => differences(&place, value, now, PROSE.contains(&key.as_str()), found),
+                    Some(now) => differences(&place, value, now, Sentences::under(key), found),
                     None => found.push(format!("{place}: gone")),
                 }
             }
         }
-        (Value::Array(before), Value::Array(after)) if before.len() != after.len() => {
-            found.push(format!("{place}: {} values, now {}", before.len(), after.len()));
-        }
         (Value::Array(before), Value::Array(after)) => {
+            let have_metrics = |of: &[Value]| of.iter().all(|it| it.get(METRIC).is_some());
+            if have_metrics(before) && have_metrics(after) {
+                return of_metrics(place, before, after, found);
+            }
+            if before.len() > after.len() || before.len() < after.len() && prose != Sentences::OrMore {
+                return found.push(format!("{place}: {} values, now {}", before.len(), after.len()));
+            }
+            if before.iter().zip(after).any(|(value, now)| key(value) != key(now)) {
+                return found.push(format!("{place}: in another order"));
+            }
             for (index, (value, now)) in before.iter().zip(after).enumerate() {
                 differences(&format!("{place}/{index}"), value, now, prose, found);
             }
         }
-        (Value::String(_), Value::String(_)) if prose => {}
+        (Value::String(_), Value::String(_)) if prose != Sentences::No => {}
         _ if before == after => {}
         _ => found.push(format!("{place}: {before}, now {after}")),
     }
+}
+
+/// Of arrays whose elements name a metric each, which are told apart by their keys.
+fn of_metrics(place: &str, before: &[Value], after: &[Value], found: &mut Vec<String>) {
+    let mut last = None;
+    let mut in_order = true;
+    for value in before {
+        let key = key(value);
+        let element = format!("{place}/{key}");
+        let now: Vec<usize> = (0..after.len()).filter(|&it| self::key(&after[it]) == key).collect();
+        match now[..] {
+            [] => found.push(format!("{element}: gone")),
+            [at] => {
+                in_order &= last < Some(at);
+                last = Some(at);
+                differences(&element, value, &after[at], Sentences::No, found);
+            }
+            _ => found.push(format!("{element}: {} of them", now.len())),
+        }
+    }
+    if !in_order {
+        found.push(format!("{place}: in another order"));
+    }
+}
+
+/// Of an element of an array; empty where nothing tells it from the others.
+fn key(element: &Value) -> String {
+    let parts = KEYS.iter().filter_map(|key| element.get(key)?.as_str());
+    parts.collect::<Vec<_>>().join(" ")
 }
