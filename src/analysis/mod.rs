@@ -3,6 +3,7 @@
 
 pub mod agreement;
 pub mod compare;
+pub mod cores;
 pub mod effective;
 pub mod floors;
 pub mod metric;

@@ -1,5 +1,6 @@
-//! The one gatherer: a run record to the values that tables, comparisons and interim analyses rest on. What counts is decided
-//! here: measured requests alone, and none of a launch that only proved something.
+//! The one gatherer: a run record to the values that tables, comparisons, interim analyses and claims rest on. What counts is
+//! decided by `RunRecord::measured` and here: measured requests, none of a launch that only proved something, and each round of
+//! a block once.
 //!
 //! ```text
 //! RunRecord --Values::of--> the measured requests of each case, by launch
@@ -7,13 +8,13 @@
 //!                                                        --blocks--> the comparison's ratios
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation, Per, Surroundings};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
-use crate::record::{Launch, Role, RunRecord, Sample};
-use stats::{Blocks, Rounds, median};
+use crate::record::{Launch, RunRecord, Sample};
+use stats::{Blocks, Rounds, Summary, median};
 
 /// Of one launch no more requests than these are looked at for a display.
 const LATEST: usize = 100;
@@ -57,21 +58,26 @@ struct LaunchValues {
 impl<'a> Values<'a> {
     pub fn of(record: &'a RunRecord) -> Self {
         let plan = &record.header.plan;
-        let launches: HashMap<u32, &Launch> =
-            record.launches.iter().filter(|it| !it.proves).map(|it| (it.launch, it)).collect();
+        let launches: HashMap<u32, &Launch> = record.launches.iter().map(|it| (it.launch, it)).collect();
         let (mut firsts, mut firsts_of_cases) = (HashMap::new(), HashMap::new());
-        let mut cases = vec![BTreeMap::<u32, Requests>::new(); plan.cases.len()];
         // A record is in the order in which things happened.
         for sample in &record.samples {
-            let first_of_launch = *firsts.entry(sample.launch).or_insert(sample);
-            let first = *firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
-            let (Role::Measured, Some(&launch)) = (sample.role, launches.get(&sample.launch)) else {
+            firsts.entry(sample.launch).or_insert(sample);
+            firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
+        }
+        let mut cases = vec![BTreeMap::<u32, Requests>::new(); plan.cases.len()];
+        let mut rounds = HashSet::new();
+        for sample in record.measured() {
+            let Some(&launch) = launches.get(&sample.launch) else { continue };
+            // Where a launch was replaced within a block and began anew, the round that was measured beside the others of
+            // its number holds.
+            if !rounds.insert((sample.case, launch.block, sample.index)) {
                 continue;
-            };
+            }
             let requests = cases[sample.case].entry(sample.launch).or_insert_with(|| Requests {
                 launch,
-                first_of_launch,
-                first,
+                first_of_launch: firsts[&sample.launch],
+                first: firsts_of_cases[&(sample.launch, sample.case)],
                 measured: Vec::new(),
             });
             requests.measured.push(sample);
@@ -99,6 +105,13 @@ impl<'a> Values<'a> {
         self.cases[case].iter().flat_map(|requests| self.observed_in(requests).map(|(_, observed)| observed))
     }
 
+    /// What a metric says of one request, whatever its role, of a launch in which its case was measured.
+    pub fn of_request(&self, sample: &'a Sample, metric: &Metric) -> Vec<f64> {
+        let launches = &self.cases[sample.case];
+        let found = launches.binary_search_by_key(&sample.launch, |requests| requests.launch.launch);
+        found.map_or_else(|_| Vec::new(), |at| (metric.of)(&self.observation(&launches[at], sample)))
+    }
+
     /// What a metric says of a case; nothing where another case says it.
     pub fn of_metric(&self, case: usize, metric: &Metric) -> CaseValues {
         let told = !is_told_elsewhere(self.plan, &self.plan.cases[case].workload, metric);
@@ -117,10 +130,11 @@ impl<'a> Values<'a> {
         &'s self,
         requests: &'s Requests<'a>,
     ) -> impl Iterator<Item = (u32, Observation<'s>)> + use<'s, 'a> {
-        requests.measured.iter().map(|sample| {
-            let observed = Observation::of(&self.around, requests.launch, sample);
-            (sample.index, observed.with_first(Some(requests.first)))
-        })
+        requests.measured.iter().map(|sample| (sample.index, self.observation(requests, sample)))
+    }
+
+    fn observation<'s>(&'s self, requests: &Requests<'a>, sample: &'a Sample) -> Observation<'s> {
+        Observation::of(&self.around, requests.launch, sample).with_first(Some(requests.first))
     }
 }
 
@@ -134,16 +148,19 @@ impl CaseValues {
         values.collect()
     }
 
-    /// What a comparison pairs: one value for each round of each block.
+    /// `None` where no launch gave a value.
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.launches())
+    }
+
+    /// What a comparison pairs: one value for each round of each block, of the same requests.
     pub fn blocks(&self) -> Blocks {
         let mut blocks = Blocks::new();
         match self.per {
-            // Where a launch was replaced within a block and began anew, the round that was measured beside the others
-            // of its number holds.
             Per::Sample => {
                 for launch in &self.launches {
                     for (round, value) in launch.medians() {
-                        blocks.entry(launch.block).or_default().entry(round).or_insert(value);
+                        blocks.entry(launch.block).or_default().insert(round, value);
                     }
                 }
             }
@@ -252,9 +269,9 @@ pub fn headline_so_far(record: &RunRecord, launch: &Launch, case: usize) -> Opti
     let plan = &record.header.plan;
     let workload = &plan.cases[case].workload;
     let metric = metric::headline(plan, workload)?;
-    let latest = record.samples.iter().rev().take(LATEST);
-    let measured = latest
-        .filter(|it| (it.case, it.launch, it.role) == (case, launch.launch, Role::Measured))
+    let measured = record
+        .measured_lately(launch, LATEST)
+        .filter(|it| it.case == case)
         .map(|sample| Observation::alone(sample, launch, workload.kind, plan.mode));
     let values: Vec<f64> = measured.flat_map(|observed| (metric.of)(&observed)).collect();
     Some((metric, median(&values)?))

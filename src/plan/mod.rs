@@ -208,6 +208,13 @@ pub struct Workload {
     pub rounds: u32,
 }
 
+impl Workload {
+    /// Each token is the likeliest one: also at a temperature of zero, whatever the seed.
+    pub fn is_greedy(&self) -> bool {
+        self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {

@@ -8,6 +8,7 @@ mod check;
 mod failure;
 mod proof;
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -236,15 +237,29 @@ pub enum End {
     Interrupted,
 }
 
+impl Sample {
+    /// From the request to its answer, on the orchestrator's clock.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.answered_ns.saturating_sub(self.sent_ns)
+    }
+}
+
 impl RunRecord {
     /// The launches of a configuration in which it was measured: none of those that only proved something.
     pub fn launches_of(&self, configuration: usize) -> impl Iterator<Item = &Launch> + Clone {
         self.launches.iter().filter(move |it| it.configuration == configuration && !it.proves)
     }
 
-    /// Requests that count, in the order in which they were asked.
+    /// Requests that count, in the order in which they were asked: none of a launch that only proved something.
     pub fn measured(&self) -> impl Iterator<Item = &Sample> + Clone {
-        self.samples.iter().filter(|it| it.role == Role::Measured)
+        let proofs: HashSet<u32> = self.launches.iter().filter(|it| it.proves).map(|it| it.launch).collect();
+        self.samples.iter().filter(move |it| counts(it, || proofs.contains(&it.launch)))
+    }
+
+    /// Those of them in one launch that are among the latest requests, the last one first.
+    pub fn measured_lately(&self, launch: &Launch, latest: usize) -> impl Iterator<Item = &Sample> {
+        let here = self.samples.iter().rev().take(latest).filter(|it| it.launch == launch.launch);
+        here.filter(|it| counts(it, || launch.proves))
     }
 
     /// Whether a case failed at some time, by itself or with its whole configuration.
@@ -326,6 +341,10 @@ impl RunRecord {
             Entry::End(end) => self.end = Some(end),
         }
     }
+}
+
+fn counts(sample: &Sample, is_of_proof: impl FnOnce() -> bool) -> bool {
+    sample.role == Role::Measured && !is_of_proof()
 }
 
 impl Entry {

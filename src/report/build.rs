@@ -20,7 +20,7 @@ impl Report {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let seen = Seen::of(record);
-        let doubts = effective::doubts(record);
+        let doubts = effective::doubts(&seen.values, &seen.agreements);
         let doubted = |case: usize| effective::is_doubted(&doubts, plan.cases[case].configuration);
         let rows: Vec<(usize, Row)> = cases_in_order(plan)
             .filter(|&case| seen.values.is_measured(case) || seen.fault(case).is_some())

@@ -147,7 +147,7 @@ fn unstated(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in plan.configurations.iter().enumerate() {
         let of_it = |sample: &Sample| plan.cases[sample.case].configuration == index;
-        if configuration.beside.is_some() || !record.samples.iter().any(of_it) {
+        if configuration.beside.is_some() || !record.measured().any(of_it) {
             continue;
         }
         let launches = record.launches_of(index);

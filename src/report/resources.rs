@@ -6,9 +6,10 @@ pub mod sheet;
 use serde::Serialize;
 
 use super::Figure;
+use crate::analysis::cores::CoresBusy;
 use crate::analysis::metric::{self, Known, MetricId, Observation, OnGpus};
 use crate::analysis::values::Values;
-use crate::record::{RunRecord, Sample};
+use crate::record::RunRecord;
 use crate::text::line;
 use stats::median;
 
@@ -57,7 +58,7 @@ impl Resources {
             let figure = figures.iter().find(|figure| figure.metric.id == id);
             figure.map(|figure| figure.summary.estimate)
         };
-        let measured: Vec<&Sample> = values.samples(case).collect();
+        let busy = CoresBusy::of(values.samples(case));
         let observed: Vec<Observation> = values.observed(case).collect();
         let weights: Vec<f64> = observed.iter().filter_map(metric::weights_bytes).collect();
         let on_device = || observed.iter().filter(|it| it.on_device());
@@ -79,7 +80,7 @@ impl Resources {
             device_whole_bytes: bytes(gpus.whole_bytes),
             weights_bytes: median(&weights),
             over_weights_bytes: estimate(MetricId::MEMORY_OVERHEAD),
-            cores_busy: cores_busy(&measured),
+            cores_busy: busy.map(|it| it.cores).filter(|&cores| cores > 0.0),
             joules_per_token: estimate(MetricId::JOULES_PER_TOKEN),
             gpu_joules_per_token: observed.iter().find_map(metric::gpu_joules_per_token),
             idle_watts: metric::idle_watts(&record.idle),
@@ -94,17 +95,6 @@ impl Resources {
             gpu_slowed_by: gpus.slowed_by.iter().map(|word| line(word)).collect(),
         }
     }
-}
-
-/// Of those requests whose CPU time is known.
-fn cores_busy(samples: &[&Sample]) -> Option<f64> {
-    let known = samples
-        .iter()
-        .filter_map(|sample| Some((sample.cpu_ns?, sample.answered_ns.saturating_sub(sample.sent_ns))));
-    let (busy, elapsed) = known.fold((0u128, 0u128), |(busy, elapsed), (cpu_ns, ns)| {
-        (busy + u128::from(cpu_ns), elapsed + u128::from(ns))
-    });
-    (busy > 0 && elapsed > 0).then(|| busy as f64 / elapsed as f64)
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
-use stats::Summary;
 
 /// What an engine says in sentences: no more of it is kept in any format.
 const LONGEST_SENTENCE: usize = 2000;
@@ -70,8 +69,7 @@ impl<'a> Seen<'a> {
     }
 
     fn figure(&self, case: usize, metric: &'static Metric) -> Option<Figure> {
-        let launches = self.values.of_metric(case, metric).launches();
-        Some(Figure { metric, summary: Summary::of(&launches)? })
+        Some(Figure { metric, summary: self.values.of_metric(case, metric).summary()? })
     }
 
     /// What the share of the case's headline is of.

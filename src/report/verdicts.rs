@@ -97,7 +97,7 @@ impl Verdicts {
             pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
         };
         let judged = |pairs: &[(usize, usize)]| -> Vec<Judged> {
-            let found = compare::within_values(&measured, pairs).into_iter();
+            let found = compare::within(&measured, pairs).into_iter();
             found.map(|compared| Judged::of(plan, compared)).collect()
         };
         let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));

@@ -143,7 +143,7 @@ fn same_ids(
     first: &Generated,
     second: &Generated,
 ) -> Result<(), Cause> {
-    let promised = launched.hello().is_some_and(|hello| hello.deterministic) && workload.sampling.is_none();
+    let promised = launched.hello().is_some_and(|hello| hello.deterministic) && workload.is_greedy();
     let ids = |generated: &Generated| -> Vec<_> {
         let sequences = generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
         sequences.map(|sequence| sequence.output_ids.clone()).collect()

@@ -64,7 +64,7 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
     let [sequence] = &sample.iteration.sequences[..] else { return None };
-    let is_greedy = sample.role == Role::Measured && workload.sampling.is_none();
+    let is_greedy = sample.role == Role::Measured && workload.is_greedy();
     sequence.output_ids.as_deref().filter(|_| is_greedy)
 }
 

@@ -43,10 +43,6 @@ pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator
     let cases = &record.header.plan.cases;
     record.measured().filter(move |sample| {
         let case = &cases[sample.case];
-        case.configuration == configuration && is_greedy(&case.workload.sampling)
+        case.configuration == configuration && case.workload.is_greedy()
     })
-}
-
-pub fn is_greedy(sampling: &Option<protocol::Sampling>) -> bool {
-    sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
 }

@@ -3,7 +3,7 @@
 //! some tokens, and of held-out text the longest window, where errors that grow with the position show.
 
 use super::Agreement;
-use super::places::{greedy_samples, is_greedy};
+use super::places::greedy_samples;
 use super::witness::Witness;
 use super::words::counted;
 use crate::plan::Case;
@@ -71,7 +71,7 @@ fn tokens(record: &RunRecord, configuration: usize, witness: &Witness, found: &A
         }
         any = true;
         let why = match case {
-            Case { workload, .. } if !is_greedy(&workload.sampling) => "sampled tokens are not compared",
+            Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
             _ if !gives_ids(index) => "gives text, not ids",
             _ if compared(index) || judged(index) => continue,
             _ if !takes_ids => "takes text, so its ids may follow others than the witness was given",

@@ -16,7 +16,7 @@ use super::matching::{Matching, same_program};
 use super::within::stopped_by;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Better, METRICS};
-use crate::analysis::values::Measured;
+use crate::analysis::values::{Measured, Values};
 use crate::plan::{Beside, Order};
 use crate::record::RunRecord;
 use stats::{Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Verdict, holm, levels, mann_whitney};
@@ -55,8 +55,9 @@ pub struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    pub fn new(record: &'a RunRecord) -> Self {
-        Self { record, measured: Measured::of(record), agreements: Agreement::of(record) }
+    pub fn of(values: &Values<'a>) -> Self {
+        let record = values.record;
+        Self { record, measured: Measured::from(values), agreements: Agreement::of(record) }
     }
 
     /// Why what a configuration gave is wrong, where it is.

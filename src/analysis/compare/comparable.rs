@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::matching::Matching;
 use crate::analysis::metric::output_tokens;
-use crate::analysis::values::workloads;
+use crate::analysis::values::{Values, workloads};
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample};
 use crate::text::{self, shorten};
@@ -54,9 +54,9 @@ impl fmt::Display for Incomparable {
 impl std::error::Error for Incomparable {}
 
 /// Everything that speaks against comparing these.
-pub fn differences(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Difference> {
-    let mut found = machines(base, new);
-    let plans = [&base.header.plan, &new.header.plan];
+pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Difference> {
+    let mut found = machines(base.record, new.record);
+    let plans = [base.plan, new.plan];
     if plans[0].mode != plans[1].mode {
         found.push(Difference::new("mode", mode(plans[0].mode), mode(plans[1].mode)));
     }
@@ -181,17 +181,16 @@ struct Requests<'a> {
 type ByPlace<'a> = BTreeMap<(u32, u32), &'a Sample>;
 
 impl<'a> Requests<'a> {
-    fn of(record: &'a RunRecord) -> Self {
-        let plan = &record.header.plan;
-        let blocks: HashMap<u32, u32> = record.launches.iter().map(|it| (it.launch, it.block)).collect();
-        let mut by_case = HashMap::<(usize, &str), ByPlace>::new();
-        for sample in record.measured() {
-            if let (case, Some(&block)) = (&plan.cases[sample.case], blocks.get(&sample.launch)) {
-                let key = (case.configuration, case.workload.label.as_str());
-                by_case.entry(key).or_default().entry((block, sample.index)).or_insert(sample);
-            }
-        }
-        Self { seed: plan.seed, by_case }
+    fn of(values: &Values<'a>) -> Self {
+        let cases = values.plan.cases.iter().enumerate().filter(|(case, _)| values.is_measured(*case));
+        let by_case = cases.map(|(index, case)| {
+            let rounds = values.launches(index).iter().flat_map(|requests| {
+                let of_launch = |sample: &&'a Sample| ((requests.launch.block, sample.index), *sample);
+                requests.measured.iter().map(of_launch)
+            });
+            ((case.configuration, case.workload.label.as_str()), rounds.collect())
+        });
+        Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
     /// Of the requests that both were asked in the same block and round: the first of which the prompts differ, or else the

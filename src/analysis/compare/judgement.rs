@@ -5,7 +5,7 @@ mod changes;
 use serde::Serialize;
 
 use crate::analysis::metric::Metric;
-use crate::analysis::values::workloads as workloads_of;
+use crate::analysis::values::{Values, workloads as workloads_of};
 use crate::record::{End, KnownFloor, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Verdict, Words};
@@ -94,11 +94,12 @@ pub fn judge(
     force: bool,
 ) -> Result<Judgement, Incomparable> {
     let matching = matching(&base.header.plan, &new.header.plan);
-    let differences = differences(base, new, &matching);
+    let (of_base, of_new) = (Values::of(base), Values::of(new));
+    let differences = differences(&of_base, &of_new, &matching);
     if !(differences.is_empty() || force) {
         return Err(Incomparable { differences });
     }
-    let (of_base, of_new) = (Opened::new(base), Opened::new(new));
+    let (of_base, of_new) = (Opened::of(&of_base), Opened::of(&of_new));
     let found = between(&of_base, &of_new, &matching);
     let lines = changes::lines(&of_base, &of_new, &matching.pairs, &found, thresholds);
     let mut notes = on_purpose(base, new, &matching);
@@ -120,11 +121,11 @@ pub fn judge(
 /// what the machine did to one it did to the other.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
     let stands_in = rerun_pairs(&record.header.plan);
-    let opened = Opened::new(record);
+    let opened = Opened::of(&Values::of(record));
     let sound = |it: &usize| opened.wrong(*it).is_none();
     let compared: Vec<(usize, usize)> =
         stands_in.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
-    let found = within(record, &compared).into_iter().map(changes::of_within).collect();
+    let found = within(&opened.measured, &compared).into_iter().map(changes::of_within).collect();
     let pairs: Vec<(usize, usize)> = stands_in.into_iter().map(|(of, base)| (base, of)).collect();
     let lines = changes::lines(&opened, &opened, &pairs, &found, thresholds);
     let matching = Matching { pairs, ..Matching::default() };

@@ -19,4 +19,4 @@ pub use comparable::differences;
 pub use judgement::{Judgement, judge, judge_within};
 pub use matching::matching;
 pub use sentence::sentence;
-pub use within::{Compared, all_pairs, look, within_values};
+pub use within::{Compared, all_pairs, look, within};

@@ -26,12 +26,7 @@ pub struct Compared {
 /// The first of each pair against its second, by every metric that both have: workloads in the plan's order, metrics in the
 /// table's. A difference in a gating metric holds among all gating comparisons that are asked for here, so that whoever
 /// asks for more pairs is told fewer small differences.
-pub fn within(record: &RunRecord, pairs: &[(usize, usize)]) -> Vec<Compared> {
-    within_values(&Measured::of(record), pairs)
-}
-
-/// The same, of values that are gathered already.
-pub fn within_values(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
+pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     let (experiment, named) = experiment(measured.record, measured);
     let found = experiment.compare(pairs).into_iter().map(|found| {
         let (series, configuration, against, result) = match found {

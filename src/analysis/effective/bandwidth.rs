@@ -9,13 +9,12 @@
 //! the engine's threads waited for; and twice the best of them, which is more than the plateaus differ by. A GPU is probed
 //! once, so its rows have shares and no doubt. A share above one stands in the table in any case, for a reader to see.
 
-use super::{About, Doubt, Subject, elapsed_ns};
+use super::{About, Doubt, Subject};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::analysis::metric::share::bandwidth_limit;
-use crate::analysis::metric::{self, MetricId, Observation, Surroundings};
-use crate::record::{RunRecord, Sample};
+use crate::analysis::metric::{self, MetricId};
+use crate::record::RunRecord;
 use crate::text::three_digits;
-use stats::median;
 
 /// Two plateaus differ by 1.75.
 const IMPOSSIBLE: f64 = 2.0;
@@ -30,25 +29,15 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
     }
     // Absent where no share means anything.
     let metric = metric::of(MetricId::BANDWIDTH_SHARE);
-    let around = Surroundings::of(subject.record);
     let limits = limits(subject.record);
-    let worst = subject.cases().into_iter().filter_map(|(case, samples)| {
-        let first = *samples.first()?;
-        let limit = bandwidth_limit(&observation(subject, &around, first)?)?;
+    let worst = subject.cases().filter_map(|case| {
+        let limit = subject.values.observed(case).find_map(|seen| bandwidth_limit(&seen))?;
         limits.iter().find(|it| it.key == limit).filter(|it| is_bound(it))?;
-        let shares = samples.into_iter().flat_map(|sample| subject.values(&around, sample, metric));
-        Some((case, median(&shares.collect::<Vec<_>>()).filter(|share| share.is_finite())?))
+        // As the table has it.
+        Some((case, subject.values.of_metric(case, metric).summary()?.estimate))
     });
     let worst = worst.max_by(|one, other| one.1.total_cmp(&other.1));
     worst.and_then(|(case, share)| doubt(subject, case, share)).into_iter().collect()
-}
-
-fn observation<'a>(
-    subject: &'a Subject,
-    around: &'a Surroundings<'a>,
-    sample: &'a Sample,
-) -> Option<Observation<'a>> {
-    Some(Observation::of(around, subject.launches.get(&sample.launch).copied()?, sample))
 }
 
 /// Whether the machine can be taken to do no more than about this.
@@ -63,12 +52,13 @@ fn is_busy(record: &RunRecord) -> bool {
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let loaded = machine.load_average.zip(cores);
     let loaded = loaded.is_some_and(|([last_minute, ..], cores)| last_minute > f64::from(cores) / 2.0);
-    let known = || record.samples.iter().filter_map(|it| Some((it.waited_ns? as f64, elapsed_ns(it) as f64)));
+    let known =
+        || record.samples.iter().filter_map(|it| Some((it.waited_ns? as f64, it.elapsed_ns() as f64)));
     let (waited, elapsed) = known().fold((0.0, 0.0), |sums, it| (sums.0 + it.0, sums.1 + it.1));
     loaded || waited > CROWDED * elapsed
 }
 
-/// `share` is the median over the requests of the case.
+/// `share` is what the table shows of the case.
 fn doubt(subject: &Subject, case: usize, share: f64) -> Option<Doubt> {
     if share <= IMPOSSIBLE {
         return None;
@@ -87,8 +77,8 @@ fn doubt(subject: &Subject, case: usize, share: f64) -> Option<Doubt> {
 mod tests {
     use machine_limits::{Limits, Reads};
 
-    use super::super::specimen::{BEACONS, decoding};
-    use super::super::{About, Doubt, doubts};
+    use super::super::specimen::{BEACONS, decoding, doubts};
+    use super::*;
     use crate::machine::cpu::Cache;
     use crate::plan::Sizes;
     use crate::record::{self, RunRecord};
@@ -128,6 +118,31 @@ mod tests {
         assert_eq!(doubt.stated, "f32");
         assert!(doubt.seen.starts_with("2.9") || doubt.seen.starts_with("3."), "{doubt:?}");
         assert!(doubt.message.starts_with("beacon: states `f32` weights"), "{doubt:?}");
+    }
+
+    #[test]
+    fn the_share_that_is_told_is_the_one_that_the_table_shows() {
+        // Its first launch has most of its requests, and gave its tokens in half the time of the others.
+        let record = reading(LIAR, |record| {
+            let own = |it: &crate::record::Launch| it.configuration == BEACONS;
+            let first = record.launches.iter().find(|it| own(it)).unwrap().launch;
+            let mut alone = std::collections::BTreeSet::new();
+            let cases = record.header.plan.cases_of(BEACONS);
+            record.samples.retain(|it| {
+                let is_later = cases.contains(&it.case) && it.launch != first;
+                !(is_later && it.role == record::Role::Measured) || alone.insert(it.launch)
+            });
+            for sample in record.samples.iter_mut().filter(|it| it.launch == first) {
+                let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+                let start = times[0];
+                times.iter_mut().for_each(|ns| *ns = start + (*ns - start) / 2);
+            }
+        });
+        let report = crate::report::Report::of(&record);
+        let row = report.rows.iter().find(|row| row.engine.label == "beacon").unwrap();
+        let shown = row.figure(MetricId::BANDWIDTH_SHARE).unwrap().summary.estimate;
+        let told = doubts(&record).into_iter().find(|it| it.message.contains("this run's probes")).unwrap();
+        assert_eq!(told.seen, format!("{}x", three_digits(shown)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! so that the second of the pair alone can be answered from a cache of prefixes.
 
 use super::{About, Doubt, Subject, time};
-use crate::analysis::metric::{self, Surroundings};
+use crate::analysis::metric;
 use crate::plan::Prompt;
 use crate::plan::prompts::PAIR;
 use crate::record::{Role, Sample};
@@ -27,8 +27,7 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
 
 /// It says so itself, of prompts that it had not seen before.
 fn from_cache(subject: &Subject) -> Option<Doubt> {
-    let measured = subject.samples.iter().filter(|sample| sample.role == Role::Measured);
-    let sequences = measured.flat_map(|sample| sample.iteration.sequences.iter());
+    let sequences = subject.measured().flat_map(|sample| sample.iteration.sequences.iter());
     let cached =
         sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > SHARED).max()?;
@@ -84,10 +83,9 @@ struct Pair {
 
 impl Pair {
     /// Where the median launch, and more than half of them, say that it was faster.
-    fn of(subject: &Subject, case: usize) -> Option<Self> {
-        let around = Surroundings::of(subject.record);
+    fn of<'a>(subject: &Subject<'a>, case: usize) -> Option<Self> {
         let first_token = metric::of(metric::MetricId::FIRST_TOKEN);
-        let first_ns = |sample: &&Sample| median(&subject.values(&around, sample, first_token));
+        let first_ns = |sample: &'a Sample| median(&subject.values.of_request(sample, first_token));
         let pairs: Vec<(f64, f64)> = subject
             .launches
             .keys()
@@ -103,10 +101,10 @@ impl Pair {
                     Role::Measured => true,
                     Role::Discarded => false,
                 });
-                let others: Vec<f64> = others.filter_map(|it| first_ns(&it)).collect();
+                let others: Vec<f64> = others.filter_map(first_ns).collect();
                 let same = long && first.prompt_hash == again.prompt_hash;
                 let fastest = others.into_iter().reduce(f64::min);
-                Some((first_ns(&again)?, fastest?)).filter(|_| same)
+                Some((first_ns(again)?, fastest?)).filter(|_| same)
             })
             .collect();
         let times = if pairs.len() < FEW_LAUNCHES { FASTER_IN_FEW } else { FASTER };

@@ -1,7 +1,7 @@
 //! Two clocks: when the engine says that things were, and when the orchestrator saw them. Times that are too early leave a
 //! trace: before `start_ns`, after the last token, after `end_ns`, or in the streamed pass.
 
-use super::{About, Doubt, Subject, elapsed_ns, time};
+use super::{About, Doubt, Subject, time};
 use crate::plan::Mode;
 use crate::record::{Role, Sample};
 use stats::{median, quantile};
@@ -94,8 +94,7 @@ pub fn is_said(doubt: &str, warning: &str) -> bool {
 
 /// Of its cases, the one in which the span is the largest part of a request.
 fn doubt(subject: &Subject, all: &[Subject], span: &Span) -> Option<Doubt> {
-    let cases = subject.cases();
-    let beyond = cases.keys().filter_map(|&case| Some((case, beyond(subject, all, span, case)?)));
+    let beyond = subject.cases().filter_map(|case| Some((case, beyond(subject, all, span, case)?)));
     let share = |seen: &Seen| seen.span_ns / seen.elapsed_ns;
     let (_, seen) = beyond.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))?;
     let stated = time(seen.elapsed_ns - seen.span_ns);
@@ -128,7 +127,7 @@ impl Spans {
     fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
         // What is thrown away after a rest is shorter than the case.
         let here = subject.samples.iter().filter(|it| it.case == case && it.role != Role::Discarded);
-        let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, elapsed_ns(it) as f64)));
+        let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, it.elapsed_ns() as f64)));
         let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
         let shares = spans.iter().zip(&elapsed).map(|(span, elapsed)| span / elapsed);
         let least_share = shares.fold(f64::INFINITY, f64::min);
@@ -150,7 +149,7 @@ impl Spans {
         let label = &subject.case(case).workload.label;
         let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
         let theirs = others.filter_map(|other| {
-            let mut alike = other.cases().into_keys();
+            let mut alike = other.cases();
             let case = alike.find(|&it| other.case(it).workload.label == *label)?;
             Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY)
         });
@@ -164,7 +163,7 @@ fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
     // A load in passing stands before the first start.
     let known = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
     let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
-    (known || sample.index > 0).then(|| elapsed_ns(sample).saturating_sub(counted))
+    (known || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))
 }
 
 fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {

@@ -60,7 +60,7 @@ const HELD_OUT: &str = "the held-out prompt";
 fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
     let ignoring = subject.samples.iter().filter_map(|sample| {
         let workload = &subject.case(sample.case).workload;
-        let greedy = workload.ignore_eos && workload.sampling.is_none() && sample.role != Role::Discarded;
+        let greedy = workload.ignore_eos && workload.is_greedy() && sample.role != Role::Discarded;
         let ids = sample.iteration.sequences.first()?.output_ids.clone()?;
         greedy.then(|| ((sample.prompt_hash.clone(), workload.max_new_tokens), ids))
     });

@@ -3,7 +3,7 @@
 
 use super::{About, Doubt, Subject, bytes};
 use crate::plan::dtype;
-use crate::record::{Role, Sample};
+use crate::record::Sample;
 
 /// Below this what a program needs besides (itself, its libraries, its buffers) hides the weights.
 const LEAST_WEIGHTS: f64 = (64 << 20) as f64;
@@ -89,8 +89,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Doubt> {
     let bits = weights.bits.filter(|bits| *bits < WIDE)?;
     let wide = weights.bytes * WIDE / bits;
     // At rest after each answer: what comes and goes within one is no weight.
-    let measured = subject.samples.iter().filter(|sample| sample.role == Role::Measured);
-    let least = measured.filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
+    let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
     let cache = cache_bytes(subject);
     if wide - weights.bytes < BESIDES || least - cache < wide {
         return None;

@@ -19,10 +19,11 @@ use protocol::Facts;
 use serde::Serialize;
 
 use crate::analysis::agreement::Agreement;
-use crate::analysis::metric::{Metric, Observation, Surroundings, Unit};
+use crate::analysis::metric::Unit;
+use crate::analysis::values::Values;
 use crate::machine::Device;
 use crate::plan::{Beside, Case, Configuration};
-use crate::record::{Launch, Role, RunRecord, Sample, Warning};
+use crate::record::{Launch, RunRecord, Sample, Warning};
 
 /// Two values for one thing: what an engine states, and what was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,9 +52,9 @@ pub enum About {
     Clock,
 }
 
-/// Everything that a record gives reason to doubt, in the order of its configurations.
-pub fn doubts(record: &RunRecord) -> Vec<Doubt> {
-    let subjects = subjects(record);
+/// Everything that a record gives reason to doubt, in the order of its configurations. There is one agreement for each.
+pub fn doubts(values: &Values, agreements: &[Agreement]) -> Vec<Doubt> {
+    let subjects = subjects(values, agreements);
     let rooms = [
         memory::doubts,
         arithmetic::doubts,
@@ -85,38 +86,40 @@ pub fn is_said(doubts: &[Doubt], warning: &Warning) -> bool {
     about.any(|doubt| clock::is_said(&doubt.message, &warning.message))
 }
 
-/// One configuration, with all that the record has of it.
+/// One configuration, with all that the record has of it. A launch that only proved something is none of its launches.
 struct Subject<'a> {
     record: &'a RunRecord,
+    values: &'a Values<'a>,
     index: usize,
     configuration: &'a Configuration,
     launches: BTreeMap<u32, &'a Launch>,
-    agreement: Agreement,
-    /// In the order of the record, whatever their role.
+    agreement: &'a Agreement,
+    /// All of its launches, in the order of the record, whatever their role: memory, caches and clocks show in every one.
     samples: Vec<&'a Sample>,
 }
 
-fn subjects(record: &RunRecord) -> Vec<Subject<'_>> {
-    let plan = &record.header.plan;
+fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<Subject<'a>> {
+    let (record, plan) = (values.record, values.plan);
     let mut subjects: Vec<Subject> = plan
         .configurations
         .iter()
         .enumerate()
-        .zip(Agreement::of(record))
+        .zip(agreements)
         .map(|((index, configuration), agreement)| Subject {
             record,
+            values,
             index,
             configuration,
             agreement,
-            launches: BTreeMap::new(),
+            launches: record.launches_of(index).map(|launch| (launch.launch, launch)).collect(),
             samples: Vec::new(),
         })
         .collect();
-    for launch in &record.launches {
-        subjects[launch.configuration].launches.insert(launch.launch, launch);
-    }
     for sample in &record.samples {
-        subjects[plan.cases[sample.case].configuration].samples.push(sample);
+        let subject = &mut subjects[plan.cases[sample.case].configuration];
+        if subject.launches.contains_key(&sample.launch) {
+            subject.samples.push(sample);
+        }
     }
     subjects
 }
@@ -147,13 +150,16 @@ impl<'a> Subject<'a> {
         device.is_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
     }
 
-    /// Its cases, each with its measured samples.
-    fn cases(&self) -> BTreeMap<usize, Vec<&'a Sample>> {
-        let mut cases: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
-        for sample in self.samples.iter().filter(|sample| sample.role == Role::Measured) {
-            cases.entry(sample.case).or_default().push(sample);
-        }
-        cases
+    /// Those of its cases that were measured, in the plan's order.
+    fn cases(&self) -> impl Iterator<Item = usize> {
+        let cases = self.record.header.plan.cases.iter().enumerate();
+        let own = cases.filter(|(_, case)| case.configuration == self.index).map(|(index, _)| index);
+        own.filter(|&case| self.values.is_measured(case))
+    }
+
+    /// The measured requests of all of its cases.
+    fn measured(&self) -> impl Iterator<Item = &'a Sample> {
+        self.cases().flat_map(|case| self.values.samples(case))
     }
 
     fn case(&self, index: usize) -> &'a Case {
@@ -164,13 +170,6 @@ impl<'a> Subject<'a> {
     fn name_of(&self, case: usize) -> String {
         format!("`{}`", self.case(case).workload.label)
     }
-
-    /// The values of a metric for one request.
-    fn values<'b>(&'b self, around: &'b Surroundings<'b>, sample: &'b Sample, metric: &Metric) -> Vec<f64> {
-        let launch = self.launches.get(&sample.launch);
-        let seen = launch.map(|launch| Observation::of(around, launch, sample));
-        seen.map_or_else(Vec::new, |seen| (metric.of)(&seen))
-    }
 }
 
 fn bytes(bytes: f64) -> String {
@@ -179,11 +178,6 @@ fn bytes(bytes: f64) -> String {
 
 fn time(ns: f64) -> String {
     Unit::Nanoseconds.show(ns)
-}
-
-/// From the request to its answer, on the orchestrator's clock.
-fn elapsed_ns(sample: &Sample) -> u64 {
-    sample.answered_ns.saturating_sub(sample.sent_ns)
 }
 
 #[cfg(test)]

@@ -2,11 +2,19 @@
 
 use protocol::Facts;
 
+use super::Doubt;
+use crate::analysis::agreement::Agreement;
+use crate::analysis::values::Values;
 use crate::record::{Launch, Role, RunRecord, Sample};
 use crate::report::specimen::{BASELINE, BEACON, asked, measured};
 
 /// The configuration that tests change.
 pub const BEACONS: usize = 1;
+
+/// What is doubted of a record.
+pub fn doubts(record: &RunRecord) -> Vec<Doubt> {
+    super::doubts(&Values::of(record), &Agreement::of(record))
+}
 
 /// Three blocks of the decode scenario.
 pub fn decoding(change: impl FnOnce(&mut RunRecord)) -> RunRecord {

@@ -4,7 +4,7 @@
 
 use protocol::Stamp;
 
-use super::{About, Doubt, Subject, elapsed_ns, time};
+use super::{About, Doubt, Subject, time};
 use crate::record::Sample;
 
 /// Stamps of an honest engine lie as far apart as its tokens; half of that is beyond what a machine's moods explain.
@@ -21,21 +21,17 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
     if stamp == Some(Stamp::End) {
         return Vec::new();
     }
-    subject
-        .cases()
-        .into_iter()
-        .find_map(|(case, samples)| doubt(subject, case, &samples))
-        .into_iter()
-        .collect()
+    subject.cases().find_map(|case| doubt(subject, case)).into_iter().collect()
 }
 
-fn doubt(subject: &Subject, case: usize, samples: &[&Sample]) -> Option<Doubt> {
+fn doubt(subject: &Subject, case: usize) -> Option<Doubt> {
+    let samples: Vec<&Sample> = subject.values.samples(case).collect();
     let of_it = subject.record.passes.iter();
     let of_it = of_it.filter(|pass| pass.case == case && subject.launches.contains_key(&pass.launch));
     let one_ns = of_it.filter_map(|pass| pass.one_token_ns).min()? as f64;
     // The quietest request of many, as that for one token was.
-    let quietest = samples.iter().min_by_key(|sample| elapsed_ns(sample))?;
-    let made_ns = elapsed_ns(quietest) as f64 - one_ns;
+    let quietest = samples.iter().min_by_key(|sample| sample.elapsed_ns())?;
+    let made_ns = quietest.elapsed_ns() as f64 - one_ns;
     let stamped_ns = stamped_ns(quietest)? as f64;
     let tells = samples.len() >= LEAST_SAMPLES && made_ns > LEAST_NS && made_ns > LEAST_SHARE * one_ns;
     if !tells || stamped_ns >= HONEST * made_ns {
@@ -59,8 +55,7 @@ fn stamped_ns(sample: &Sample) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::doubts;
-    use super::super::specimen::{BEACONS, decoding, measured_samples};
+    use super::super::specimen::{BEACONS, decoding, doubts, measured_samples};
     use crate::record::Pass;
 
     /// Of requests that take so much longer than one for one token, and state no time between their tokens.

@@ -4,10 +4,11 @@ mod clocks;
 
 use protocol::{Capabilities, HelloFacts, IgnoreEos};
 
-use super::specimen::{BEACONS, decoding, launches, measured_samples, running, samples, states};
+use super::specimen::{BEACONS, decoding, doubts, launches, measured_samples, running, samples, states};
 use super::*;
 use crate::plan::{Proof, Sizes};
-use crate::record::{Continued, Held, HeldOut, Kept, Late, RECORD_VERSION, Scored};
+use crate::record::{Continued, Held, HeldOut, Kept, Late, RECORD_VERSION, Role, Scored};
+use crate::text::three_digits;
 
 const GB: u64 = 1_000_000_000;
 
@@ -247,6 +248,38 @@ fn an_engine_that_keeps_more_cores_busy_than_it_states_is_never_first() {
     let stated = |record: &mut RunRecord| states(record, |facts| facts.threads = Some(1));
     says(&busy(1.9, stated), About::Threads, true, "states 1 thread, and kept 1.90 cores busy in `decode`");
     assert_eq!(doubts_of(&busy(1.2, stated)), []);
+}
+
+#[test]
+fn a_claim_about_threads_rests_on_the_cores_that_the_table_shows() {
+    let record = busy(1.0, |record| {
+        let short = measured_samples(record).next().unwrap();
+        short.answered_ns = short.sent_ns + 1_000_000;
+        short.iteration.end_ns = short.iteration.start_ns + 1_000_000;
+        short.iteration.sequences[0].token_ns = None;
+        short.cpu_ns = Some(100_000_000);
+    });
+    let report = crate::report::Report::of(&record);
+    let row = report.rows.iter().find(|row| row.engine.label == "beacon").unwrap();
+    let cores = three_digits(row.resources.as_ref().unwrap().cores_busy.unwrap());
+    assert_ne!(cores, "1.00");
+    says(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
+}
+
+#[test]
+fn requests_that_are_short_say_nothing_of_threads_however_many_there_are() {
+    let many = |elapsed_ns: u64| {
+        let mut record = busy(1.0, |_| {});
+        let mut template = measured_samples(&mut record).next().unwrap().clone();
+        template.answered_ns = template.sent_ns + elapsed_ns;
+        template.iteration.end_ns = template.iteration.start_ns + elapsed_ns;
+        template.iteration.sequences[0].token_ns = None;
+        template.cpu_ns = Some(elapsed_ns);
+        record.samples.retain(|sample| sample.case != template.case);
+        record.samples.extend((0..400).map(|index| Sample { index, ..template.clone() }));
+        doubts_of(&record).into_iter().filter(|it| it.about == About::Threads).count()
+    };
+    assert_eq!((many(1_900_000), many(2_100_000)), (0, 1));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The processor time that its processes had while they answered, against the threads that it says it computes with.
 
-use super::{About, Doubt, Subject, elapsed_ns, time};
-use crate::record::Sample;
+use super::{About, Doubt, Subject, time};
+use crate::analysis::cores::CoresBusy;
 use crate::text::three_digits;
 
 /// Over less than this a kernel that counts in ticks says little.
 const LEAST_NS: f64 = 5e8;
-/// Processor time is read a little before a request and a little after its answer. In shorter ones that would show.
-const SHORTEST_NS: u64 = 2_000_000;
+/// Processor time is read a little before a request and a little after its answer. Where requests are shorter on average, that
+/// would show.
+const SHORTEST_NS: f64 = 2e6;
 /// Threads wait for one another and for memory; the best engines keep nine tenths of theirs busy. Below this share of what it
 /// states, some of its threads did nothing.
 const BUSY: f64 = 0.6;
@@ -18,13 +19,10 @@ const BESIDES: f64 = 0.3;
 /// and what it would have kept busy cannot be told.
 const CROWDED: f64 = 0.1;
 
-/// Of one case: how many cores it kept busy, over how long.
+/// Of one case.
 struct Busy {
     case: usize,
-    cores: f64,
-    /// Cores that its threads waited for; none where the kernel does not count it.
-    waited: f64,
-    elapsed_ns: f64,
+    busy: CoresBusy,
 }
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
@@ -32,17 +30,17 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
         return Vec::new();
     }
     let Some(stated) = subject.fact(|facts| facts.threads) else { return Vec::new() };
-    let cases: Vec<Busy> = subject.cases().into_iter().filter_map(|(case, it)| busy(case, &it)).collect();
-    let more = cases.iter().filter(|it| it.cores > f64::from(stated) + BESIDES);
-    let more = more.max_by(|one, other| one.cores.total_cmp(&other.cores));
+    let cases: Vec<Busy> = subject.cases().filter_map(|case| busy(subject, case)).collect();
+    let more = cases.iter().filter(|it| it.busy.cores > f64::from(stated) + BESIDES);
+    let more = more.max_by(|one, other| one.busy.cores.total_cmp(&other.busy.cores));
     let beyond = more.map(|most| {
-        let cores = three_digits(most.cores);
+        let cores = three_digits(most.busy.cores);
         let says = format!(
             "states {}, and kept {cores} cores busy in {} (processor time over {} of measured requests): it computes with \
              more than it states",
             threads(stated),
             subject.name_of(most.case),
-            time(most.elapsed_ns),
+            time(most.busy.elapsed_ns),
         );
         // Work by more threads than the others have is what a comparison must not reward.
         subject.doubt(About::Threads, true, threads(stated), format!("{cores} cores"), &says)
@@ -58,15 +56,16 @@ fn too_few(subject: &Subject, stated: u32, cases: &[Busy]) -> Option<Doubt> {
     if stated < 2 || allowed.is_some_and(|allowed| stated > allowed) {
         return None;
     }
-    let told = cases.iter().filter(|it| it.waited <= CROWDED);
-    let (below, others): (Vec<&Busy>, Vec<&Busy>) = told.partition(|it| it.cores < bound);
-    let least = below.iter().map(|it| it.cores).reduce(f64::min)?;
+    let told = cases.iter().filter(|it| it.busy.waited <= CROWDED);
+    let (below, others): (Vec<&Busy>, Vec<&Busy>) = told.partition(|it| it.busy.cores < bound);
+    let least = below.iter().map(|it| it.busy.cores).reduce(f64::min)?;
     let list = |of: &[&Busy]| -> String {
-        let each = of.iter().map(|it| format!("{} in {}", three_digits(it.cores), subject.name_of(it.case)));
+        let each =
+            of.iter().map(|it| format!("{} in {}", three_digits(it.busy.cores), subject.name_of(it.case)));
         each.collect::<Vec<_>>().join(", ")
     };
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
-    let over = time(below.iter().map(|it| it.elapsed_ns).sum());
+    let over = time(below.iter().map(|it| it.busy.elapsed_ns).sum());
     let says = format!(
         "states {}, and kept fewer cores busy: {} (processor time over {over} of measured requests){elsewhere}",
         threads(stated),
@@ -80,12 +79,9 @@ fn threads(stated: u32) -> String {
     format!("{stated} {}", if stated == 1 { "thread" } else { "threads" })
 }
 
-/// Over all launches together.
-fn busy(case: usize, measured: &[&Sample]) -> Option<Busy> {
-    let long = measured.iter().filter(|sample| elapsed_ns(sample) >= SHORTEST_NS);
-    let timed: Vec<_> = long.filter_map(|it| Some((it.cpu_ns?, it.waited_ns, elapsed_ns(it)))).collect();
-    let sum = |of: fn(&(u64, Option<u64>, u64)) -> u64| -> f64 { timed.iter().map(|it| of(it) as f64).sum() };
-    let elapsed_ns = sum(|(.., elapsed)| *elapsed);
-    let (cores, waited) = (sum(|(cpu, ..)| *cpu) / elapsed_ns, sum(|it| it.1.unwrap_or(0)) / elapsed_ns);
-    (elapsed_ns >= LEAST_NS).then_some(Busy { case, cores, waited, elapsed_ns })
+/// Over all launches together, where that is long enough to say something.
+fn busy(subject: &Subject, case: usize) -> Option<Busy> {
+    let busy = CoresBusy::of(subject.values.samples(case))?;
+    let says = busy.elapsed_ns >= LEAST_NS && busy.elapsed_ns >= SHORTEST_NS * busy.requests as f64;
+    says.then_some(Busy { case, busy })
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::analysis::compare::specimen::{MS, answer, asked, launch, measured, planned};
 use crate::analysis::metric::named;
 use crate::plan::Mode;
+use crate::record::Role;
 
 fn place(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name() == name).unwrap()
@@ -59,6 +60,11 @@ fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that
     let found = Measured::of(&record);
     let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
     assert_eq!(*gaps, Blocks::from([(4, Rounds::from([(0, 2.0 * MS), (1, 3.0 * MS)]))]));
+    // The table rests on the same requests: the 63 gaps of each.
+    let values = Values::of(&record);
+    let shown = values.of_metric(0, named("inter_token").unwrap()).launches();
+    assert_eq!(shown, [vec![2.0 * MS; 63], vec![3.0 * MS; 63]]);
+    assert_eq!(values.samples(0).count(), 2);
     // Of each launch the largest, of the block the middle of both.
     let memory = found.blocks(0, place("peak_memory"), 0).unwrap();
     assert_eq!(*memory, Blocks::from([(4, Rounds::from([(0, 151.0)]))]));
@@ -97,6 +103,19 @@ fn a_launch_that_proves_something_gives_no_values() {
     assert_eq!((values.launches(0).len(), values.samples(0).count()), (1, 3));
     let blocks = values.of_metric(0, named("decode_rate").unwrap()).blocks();
     assert_eq!(blocks.keys().collect::<Vec<_>>(), [&0]);
+    assert_eq!(record.measured().count(), 3);
+    assert!(headline_so_far(&record, &record.launches[1], 0).is_none());
+    assert_eq!(values.of_request(&record.samples[5], named("total").unwrap()), Vec::<f64>::new());
+}
+
+#[test]
+fn a_single_request_has_all_that_a_metric_looks_at_whatever_its_role() {
+    let mut record = measured(&asked(&["a"], &["decode"]), 1, |at| Some(2.0 + f64::from(at.round)));
+    record.samples[0].role = Role::Warmup;
+    let values = Values::of(&record);
+    let of = |sample: usize, name| values.of_request(&record.samples[sample], named(name).unwrap());
+    assert_eq!((of(0, "total"), of(1, "first_run")), (of(0, "first_run"), of(0, "first_run")));
+    assert_eq!(of(0, "first_run").len(), 1);
 }
 
 #[test]

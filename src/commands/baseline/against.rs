@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::stand_in::{self, StandIn};
 use super::{Baseline, damaged};
 use crate::analysis::compare::{self, Judgement};
+use crate::analysis::values::Values;
 use crate::cli::{BaselineArgs, JudgeArgs};
 use crate::machine::Machine;
 use crate::plan::{Beside, Plan};
@@ -146,7 +147,11 @@ fn compared_with_figures(
 ) -> Result<Vec<Warning>> {
     let header = Header { plan: now.clone(), machine: here.clone(), ..Header::default() };
     let new = RunRecord { header, ..RunRecord::default() };
-    let differences = compare::differences(base, &new, &compare::matching(&base.header.plan, now));
+    let differences = compare::differences(
+        &Values::of(base),
+        &Values::of(&new),
+        &compare::matching(&base.header.plan, now),
+    );
     if !differences.is_empty() && !judge.force {
         let name = &baseline.name;
         let differences: String = differences.iter().map(|difference| format!("\n  {difference}")).collect();

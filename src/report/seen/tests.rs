@@ -1,5 +1,6 @@
 use super::*;
 use crate::analysis::values::Measured;
+use stats::Summary;
 
 /// A default suite: five blocks, each with one launch of every configuration.
 const DEFAULT_SUITE: &[u8] =

@@ -109,7 +109,7 @@ fn one_token_is_asked_about_and_sampled_ones_are_not() {
     assert_eq!(doubts(&single, &model(&single), None).len(), SAMPLES);
     let mut sampled = record(&["a"], |_, _| vec![5, 6]);
     for case in &mut sampled.header.plan.cases {
-        case.workload.sampling = Some(protocol::Sampling::default());
+        case.workload.sampling = Some(protocol::Sampling { temperature: 1.0, ..Default::default() });
     }
     assert_eq!(doubts(&sampled, &model(&sampled), None), []);
 }
@@ -125,4 +125,16 @@ fn places_reach_the_end_and_those_that_the_witness_doubts_are_among_them() {
     let found = places(64, Some(30), &likely);
     assert_eq!(found.len(), 8);
     assert_eq!(found[..5], [30, 63, 33, 31, 40]);
+}
+
+#[test]
+fn a_temperature_of_zero_is_greedy_and_any_other_is_not() {
+    let sampled = |temperature: f64| {
+        let mut record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
+        let sampling = protocol::Sampling { temperature, ..Default::default() };
+        record.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
+        doubts(&record, &model(&record), None).len()
+    };
+    assert!(sampled(0.0) > 0);
+    assert_eq!(sampled(0.5), 0);
 }

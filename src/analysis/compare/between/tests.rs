@@ -19,7 +19,7 @@ fn steady(deviation: f64, seed: u64) -> impl FnMut() -> f64 {
 
 fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> Found {
     let matching = matching(&base.header.plan, &new.header.plan);
-    let found = between(&Opened::new(base), &Opened::new(new), &matching);
+    let found = between(&Opened::of(&Values::of(base)), &Opened::of(&Values::of(new)), &matching);
     let place = METRICS.iter().position(|metric| metric.name() == "decode_rate").unwrap();
     found[&("decode".to_string(), place, (configuration, configuration))].clone().unwrap()
 }
@@ -43,7 +43,7 @@ fn a_slower_run_is_found_by_welchs_interval_with_mann_and_whitney_beside_it() {
 fn where_less_is_better_a_longer_time_is_worse() {
     let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
     let matching = matching(&base.header.plan, &new.header.plan);
-    let found = between(&Opened::new(&base), &Opened::new(&new), &matching);
+    let found = between(&Opened::of(&Values::of(&base)), &Opened::of(&Values::of(&new)), &matching);
     let place = METRICS.iter().position(|metric| metric.name() == "inter_token").unwrap();
     let gaps = found[&("decode".to_string(), place, (0, 0))].as_ref().unwrap();
     assert_eq!(gaps.verdict, Some(Verdict::Slower));

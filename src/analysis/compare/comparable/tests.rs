@@ -14,7 +14,8 @@ fn of(asked: &Asked) -> RunRecord {
 
 /// What is said to differ of a record and itself with a change.
 fn said(base: &RunRecord, new: &RunRecord) -> Vec<String> {
-    let found = differences(base, new, &matching(&base.header.plan, &new.header.plan));
+    let found =
+        differences(&Values::of(base), &Values::of(new), &matching(&base.header.plan, &new.header.plan));
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -101,4 +102,18 @@ fn a_refusal_lists_everything_and_ends_with_what_to_do() {
     let expected = "the two records are not comparable:\n  CPU: `x` in the base, `y` in the new one\n  \
                     memory: `1 GiB` in the base, `2 GiB` in the new one\nhint: `--force` compares them all the same, and says so";
     assert_eq!(said, expected);
+}
+
+#[test]
+fn requests_of_a_launch_that_only_proved_something_are_held_against_nothing() {
+    let other_prompt = |new: &mut RunRecord| {
+        let launch = new.launches[0].launch;
+        new.samples.iter_mut().filter(|it| it.launch == launch).for_each(|it| it.prompt_hash.push('x'));
+    };
+    assert!(!changed(other_prompt).is_empty());
+    let proved = changed(|new| {
+        other_prompt(new);
+        new.launches[0].proves = true;
+    });
+    assert_eq!(proved, [""; 0]);
 }

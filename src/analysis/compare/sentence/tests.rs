@@ -2,6 +2,7 @@ use super::*;
 use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::analysis::compare::within::within;
 use crate::analysis::metric::named;
+use crate::analysis::values::Measured;
 use crate::plan::Asked;
 use crate::record::RunRecord;
 use stats::{Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy};
@@ -107,7 +108,7 @@ fn evidence_that_is_no_verdict_says_why() {
     assert!(few(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", few(3));
     let asked = Asked { order: Order::Sequential, ..asked(&["b", "a"], &["decode"]) };
     let record: RunRecord = measured(&asked, 5, noisy(|it| if it == 1 { 5.0 } else { 10.0 }, 0.01, 1));
-    let found = within(&record, &[(1, 0)]);
+    let found = within(&Measured::of(&record), &[(1, 0)]);
     let found = found.iter().find(|it| it.gating).unwrap();
     let said = sentence(&record.header.plan, found);
     assert!(said.ends_with("] (measured one after the other: no verdict)"), "{said}");

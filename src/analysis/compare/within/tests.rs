@@ -17,13 +17,13 @@ fn headline(found: &[Compared]) -> &Comparison {
 }
 
 fn verdict(record: &RunRecord) -> Option<Verdict> {
-    headline(&within(record, &record.header.plan.pairs())).verdict
+    headline(&within(&Measured::of(record), &record.header.plan.pairs())).verdict
 }
 
 #[test]
 fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headline_gates() {
     let record = record(5.0, 0.01, 5);
-    let found = within(&record, &record.header.plan.pairs());
+    let found = within(&Measured::of(&record), &record.header.plan.pairs());
     let metrics: Vec<(&str, bool)> = found.iter().map(|it| (it.metric.name(), it.gating)).collect();
     let measured = Measured::of(&record);
     let by_both = |metric: usize| [0, 1].iter().all(|&it| measured.blocks(0, metric, it).is_some());
@@ -47,7 +47,7 @@ fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headlin
 fn one_after_the_other_there_is_evidence_and_no_verdict() {
     let mut record = record(5.0, 0.01, 5);
     record.header.plan.order = Order::Sequential;
-    let found = within(&record, &[(1, 0)]);
+    let found = within(&Measured::of(&record), &[(1, 0)]);
     assert!(headline(&found).verdict.is_none() && headline(&found).evidence.firm().is_some());
 }
 
@@ -92,7 +92,7 @@ fn a_case_that_failed_midway_is_compared_by_the_rounds_that_both_have() {
         let failed = at.configuration == 1 && (at.block == 3 && at.round == 2 || at.block == 6);
         noise(at).filter(|_| !failed)
     });
-    let found = within(&record, &[(1, 0)]);
+    let found = within(&Measured::of(&record), &[(1, 0)]);
     let decode = headline(&found);
     assert_eq!((decode.verdict, decode.blocks, decode.unpaired), (Some(Verdict::Faster), 7, 1));
 }
@@ -102,7 +102,11 @@ fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
     let record = measured(&asked(&["reference", "other"], &["decode"]), 5, |at| {
         (at.configuration != 1).then_some(10.0)
     });
-    assert!(within(&record, &[(1, 0)]).iter().all(|it| !it.gating && it.metric.name() != "decode_rate"));
+    assert!(
+        within(&Measured::of(&record), &[(1, 0)])
+            .iter()
+            .all(|it| !it.gating && it.metric.name() != "decode_rate")
+    );
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each
     let record = measured(&asked, 5, noisy(of, 0.003, 3));
     let plan = &record.header.plan;
     assert_eq!((plan.pairs(), plan.twin_of(0), plan.twin_of(2)), (vec![(1, 0), (3, 2)], Some(4), Some(5)));
-    let found = within(&record, &plan.pairs());
+    let found = within(&Measured::of(&record), &plan.pairs());
     let verdicts: Vec<_> = found
         .iter()
         .filter(|it| it.gating)
@@ -138,7 +142,7 @@ fn the_program_of_a_baseline_is_compared_with_the_one_that_it_stands_beside() {
     let plan = &mut record.header.plan;
     plan.configurations[2].beside = Some(Beside::Baseline { of: 1 });
     assert_eq!(rerun_pairs(plan), [(1, 2)]);
-    let found = within(&record, &rerun_pairs(&record.header.plan));
+    let found = within(&Measured::of(&record), &rerun_pairs(&record.header.plan));
     assert_eq!(headline(&found).verdict, Some(Verdict::Faster));
 }
 
@@ -186,5 +190,8 @@ fn a_plan_that_points_nowhere_is_no_panic() {
         .plan
         .configurations
         .push(Configuration { beside: Some(Beside::Twin { of: 99 }), ..Configuration::default() });
-    assert_eq!(within(&record, &[(1, 0), (1, 42), (3, 1)]).iter().filter(|it| it.gating).count(), 1);
+    assert_eq!(
+        within(&Measured::of(&record), &[(1, 0), (1, 42), (3, 1)]).iter().filter(|it| it.gating).count(),
+        1
+    );
 }

@@ -1,0 +1,36 @@
+//! How many cores an engine kept busy while it answered: for the column of `--resources` and for the claim about threads.
+
+use crate::record::Sample;
+
+/// Over requests of which the processor time is known, together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CoresBusy {
+    pub requests: usize,
+    /// Processor time of the process tree over the time of the requests.
+    pub cores: f64,
+    /// Cores that its threads waited for; none where the kernel does not count it.
+    pub waited: f64,
+    pub elapsed_ns: f64,
+}
+
+impl CoresBusy {
+    /// `None` where no time passed in such requests.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
+        let (mut requests, mut cpu, mut waited, mut elapsed) = (0, 0u128, 0u128, 0u128);
+        for sample in samples {
+            let Some(cpu_ns) = sample.cpu_ns else { continue };
+            requests += 1;
+            cpu += u128::from(cpu_ns);
+            waited += u128::from(sample.waited_ns.unwrap_or(0));
+            elapsed += u128::from(sample.elapsed_ns());
+        }
+        let elapsed_ns = elapsed as f64;
+        let of_elapsed = |ns: u128| ns as f64 / elapsed_ns;
+        (elapsed > 0).then(|| Self {
+            requests,
+            cores: of_elapsed(cpu),
+            waited: of_elapsed(waited),
+            elapsed_ns,
+        })
+    }
+}
