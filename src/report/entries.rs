@@ -184,7 +184,7 @@ fn document(report: &Report) -> Document<'_> {
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.verdict),
+        verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.standing),
         doubted: row.doubted,
         failure: row.fault.as_ref(),

@@ -165,7 +165,7 @@ impl Judged {
     }
 
     pub fn sureness(&self) -> Option<Sureness> {
-        Some(match self.result.as_ref().ok()?.verdict {
+        Some(match self.result.as_ref().ok()?.decision.verdict {
             Some(Verdict::Faster | Verdict::Slower) => Sureness::Differs,
             Some(Verdict::Same) => Sureness::Same,
             Some(Verdict::NotMeasurable) => Sureness::NotMeasurable,

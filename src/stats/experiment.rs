@@ -5,13 +5,13 @@
 use serde::Serialize;
 
 use super::bootstrap;
-use super::floor::{Epsilon, Floor};
+use super::decision::{Decision, Undecided, decide};
+use super::floor::Floor;
 use super::interval::{Design, Evidence, FIRM, Interval};
 use super::median;
 use super::ratio::{Blocks, Ratios, Refusal, Rounds};
-use super::significance::{holm, mann_whitney, welch};
+use super::significance::{mann_whitney, welch};
 use super::stopping::{Look, Rule, StoppedBy};
-use super::verdict::Verdict;
 
 /// Which of two values of a metric is the better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,17 +63,15 @@ pub struct Comparison {
     pub evidence: Evidence,
     /// From 20 blocks on, a second opinion on the interval.
     pub bootstrap: Option<(f64, f64)>,
-    pub epsilon: Epsilon,
-    /// `None` of fewer than five blocks, and of what was not measured in turn.
-    pub verdict: Option<Verdict>,
-    /// The verdict was a difference by itself, and is none among all gating comparisons.
-    pub lost_among_many: bool,
+    pub decision: Decision,
     /// Blocks that both have.
     pub blocks: usize,
     /// Blocks that one of them failed in.
     pub unpaired: usize,
     pub stopped_by: StoppedBy,
-    pub p: Probabilities,
+    /// Without the pairing: what both sides suffered together hides what lies between them.
+    pub p_welch: Option<f64>,
+    pub p_mann_whitney: Option<f64>,
 }
 
 /// Two-sided p values for the hypothesis that there is no difference, corrected where the experiment was looked at on
@@ -84,9 +82,27 @@ pub struct Probabilities {
     pub paired: Option<f64>,
     /// `paired`, by Holm's method among the gating comparisons.
     pub adjusted: Option<f64>,
-    /// Without the pairing: what both sides suffered together hides what lies between them.
     pub welch: Option<f64>,
     pub mann_whitney: Option<f64>,
+}
+
+impl Comparison {
+    pub fn p(&self) -> Probabilities {
+        Probabilities {
+            paired: self.decision.p,
+            adjusted: self.decision.p_adjusted,
+            welch: self.p_welch,
+            mann_whitney: self.p_mann_whitney,
+        }
+    }
+}
+
+/// What is known of a comparison before it is decided whether its difference counts.
+struct Paired {
+    series: usize,
+    pair: (usize, usize),
+    ratios: Ratios,
+    undecided: Undecided,
 }
 
 impl Experiment {
@@ -94,9 +110,15 @@ impl Experiment {
     /// which one side gave nothing at all is left out, for its failures are told elsewhere.
     pub fn compare(&self, pairs: &[(usize, usize)]) -> Vec<Result<Comparison, NotCompared>> {
         let each = (0..self.series.len()).flat_map(|series| pairs.iter().map(move |&pair| (series, pair)));
-        let mut found: Vec<_> = each.filter_map(|(series, pair)| self.compare_one(series, pair)).collect();
-        self.hold_among_many(&mut found);
-        found
+        let found: Vec<_> = each.filter_map(|(series, pair)| self.pair(series, pair)).collect();
+        let undecided: Vec<Undecided> = found.iter().flatten().map(|paired| paired.undecided).collect();
+        let mut decisions = decide(&undecided).into_iter();
+        let decided = found.into_iter().map(|found| {
+            let paired = found?;
+            // There is one for each that was paired.
+            Ok(decisions.next().map(|decision| self.comparison(paired, decision)))
+        });
+        decided.filter_map(Result::transpose).collect()
     }
 
     /// Whether more blocks are needed for these pairs, as far as gating series go.
@@ -119,57 +141,49 @@ impl Experiment {
         rule.look(blocks, &widths.collect::<Vec<_>>())
     }
 
-    fn compare_one(&self, index: usize, pair: (usize, usize)) -> Option<Result<Comparison, NotCompared>> {
+    fn pair(&self, index: usize, pair: (usize, usize)) -> Option<Result<Paired, NotCompared>> {
         let series = &self.series[index];
         let (configuration, against) = pair;
         let ratios = match series.ratios(pair)? {
             Ok(ratios) => ratios,
             Err(refusal) => return Some(Err(NotCompared { series: index, configuration, against, refusal })),
         };
-        let blocks = ratios.blocks().len();
-        let design = series.design();
-        let evidence = Evidence::of(&ratios, design);
         let stored = [configuration, against].map(|side| series.floors.get(side).copied().flatten());
-        let floors = stored.into_iter().chain(self.twins_of(series, pair));
-        let epsilon = Epsilon::over(Floor::highest(floors));
-        let judged = evidence.firm().filter(|_| self.interleaved);
-        Some(Ok(Comparison {
+        let undecided = Undecided {
+            evidence: Evidence::of(&ratios, series.design()),
+            floor: Floor::highest(stored.into_iter().chain(self.twins_of(series, pair))),
+            interleaved: self.interleaved,
+            gating: series.gating,
+        };
+        Some(Ok(Paired { series: index, pair, ratios, undecided }))
+    }
+
+    fn comparison(&self, paired: Paired, decision: Decision) -> Comparison {
+        let Paired { series: index, pair, ratios, undecided } = paired;
+        let (series, blocks) = (&self.series[index], ratios.blocks().len());
+        let sides = [pair.0, pair.1].map(|side| levels(&series.configurations[side]));
+        let corrected = |p: f64| series.design().corrected(p, sides[0].len().min(sides[1].len()));
+        let judged = |p: Option<f64>| p.filter(|_| undecided.judged().is_some()).map(corrected);
+        let bootstrap = |seed| bootstrap::of_mean(ratios.blocks(), series.design().computed_at(blocks), seed);
+        Comparison {
             series: index,
-            configuration,
-            against,
-            bootstrap: self
-                .seed
-                .and_then(|seed| bootstrap::of_mean(ratios.blocks(), design.computed_at(blocks), seed)),
-            verdict: judged.map(|interval| Verdict::of(&interval, epsilon)),
-            lost_among_many: false,
+            configuration: pair.0,
+            against: pair.1,
+            evidence: undecided.evidence,
+            bootstrap: self.seed.and_then(bootstrap),
+            decision,
             blocks,
             unpaired: ratios.unpaired(),
             stopped_by: series.stopped_by,
-            p: series.probabilities(pair, judged),
-            evidence,
-            epsilon,
-        }))
+            p_welch: judged(welch(&sides[0], &sides[1])),
+            p_mann_whitney: judged(mann_whitney(&sides[0], &sides[1])),
+        }
     }
 
     /// What either side of a pair and its twin differ by.
     fn twins_of(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<Floor>> {
         let twins = self.twins.iter().filter(move |it| it.of == pair.0 || it.of == pair.1);
         twins.map(|it| Floor::of_twin(&series.ratios((it.twin, it.of))?.ok()?))
-    }
-
-    /// A difference that gates must hold among all that do: of twenty true equalities one would be called a
-    /// difference at 5 % each. Holm's step-down is over the paired p values, because those belong to the intervals
-    /// that are shown; with five blocks Mann-Whitney can give no less than 0.008, which dies among seven.
-    fn hold_among_many(&self, found: &mut [Result<Comparison, NotCompared>]) {
-        let gates = |it: &&mut Comparison| self.series[it.series].gating && it.p.paired.is_some();
-        let mut family: Vec<&mut Comparison> = found.iter_mut().flatten().filter(gates).collect();
-        let adjusted = holm(&family.iter().filter_map(|it| it.p.paired).collect::<Vec<_>>());
-        for (comparison, adjusted) in family.iter_mut().zip(adjusted) {
-            comparison.p.adjusted = Some(adjusted);
-            let held = comparison.verdict.map(|verdict| verdict.among_many(adjusted));
-            comparison.lost_among_many = held != comparison.verdict;
-            comparison.verdict = held;
-        }
     }
 }
 
@@ -186,18 +200,6 @@ impl Series {
             Better::Higher => Ratios::paired(ours, theirs),
             Better::Lower => Ratios::paired(theirs, ours),
         })
-    }
-
-    fn probabilities(&self, pair: (usize, usize), judged: Option<Interval>) -> Probabilities {
-        let sides = [pair.0, pair.1].map(|side| levels(&self.configurations[side]));
-        let corrected = |p: f64| self.design().corrected(p, sides[0].len().min(sides[1].len()));
-        let firm = |p: Option<f64>| p.filter(|_| judged.is_some()).map(corrected);
-        Probabilities {
-            paired: judged.map(|interval| interval.p()),
-            adjusted: None,
-            welch: firm(welch(&sides[0], &sides[1])),
-            mann_whitney: firm(mann_whitney(&sides[0], &sides[1])),
-        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! ```text
 //! values of two configurations, block by block --ratio--> one log ratio for each block
 //!     --interval--> Student's t over blocks, corrected for the looks of --stopping-->
-//!     --floor, verdict--> faster, slower, same, not measurable --words, class--> people and exit codes
+//!     --decision (floor, verdict)--> faster, slower, same, not measurable --words, class--> people and exit codes
 //! ```
 //!
 //! `experiment` does all of it for many configurations and metrics.
 
 mod bootstrap;
 mod class;
+mod decision;
 mod experiment;
 mod floor;
 mod geometric;
@@ -33,6 +34,7 @@ mod golden;
 mod tests;
 
 pub use class::{Class, Thresholds};
+pub use decision::{Decision, Undecided, decide};
 pub use experiment::{Better, Comparison, Experiment, Probabilities, Series, Twin, levels};
 pub use floor::{Epsilon, Floor};
 pub use geometric::geometric_mean;
@@ -41,7 +43,7 @@ pub use outliers::outliers;
 pub use quantile::{median, quantile};
 pub use random::Random;
 pub use ratio::{Blocks, Ratios, Refusal, Rounds};
-pub use significance::{holm, mann_whitney};
+pub use significance::mann_whitney;
 pub use stopping::{LOOKS, Look, Rule, StoppedBy};
 pub use summary::Summary;
 pub use verdict::Verdict;

@@ -23,7 +23,7 @@ impl Verdict {
     /// Tests Procedure and the Power Approach", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); his test
     /// at 2.5 % is an interval of 95 % inside the zone). A difference that is certain and too small to count is
     /// called the same only where the whole interval is.
-    pub fn of(interval: &Interval, epsilon: Epsilon) -> Self {
+    pub(crate) fn of(interval: &Interval, epsilon: Epsilon) -> Self {
         let estimate = interval.estimate();
         if interval.lies_within(epsilon.same()) {
             return Self::Same;
@@ -35,7 +35,7 @@ impl Verdict {
     }
 
     /// A difference that is none any more once its p value is adjusted for all that were asked for.
-    pub fn among_many(self, adjusted: f64) -> Self {
+    pub(crate) fn among_many(self, adjusted: f64) -> Self {
         if self.is_a_difference() && adjusted > 1.0 - CONFIDENCE { Self::NotMeasurable } else { self }
     }
 

@@ -19,7 +19,9 @@ use crate::analysis::metric::{self, Better, METRICS};
 use crate::analysis::values::{Measured, Values};
 use crate::plan::{Beside, Order};
 use crate::record::RunRecord;
-use stats::{Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Verdict, holm, levels, mann_whitney};
+use stats::{
+    Decision, Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Undecided, decide, levels, mann_whitney,
+};
 
 /// Which comparison: the workload's label, the metric's place in the table, the configurations' places in the plans.
 pub type Key = (String, usize, (usize, usize));
@@ -29,21 +31,21 @@ pub type Key = (String, usize, (usize, usize));
 pub struct Found {
     /// On the log ratio; above zero is better, whichever way the metric counts.
     pub evidence: Evidence,
-    pub epsilon: Epsilon,
+    #[serde(flatten)]
+    pub decision: Decision,
     /// What says that so much counts.
     pub counts_because: &'static str,
-    /// `None` of fewer than five blocks of either, and of what was not measured in turn.
-    #[serde(skip)]
-    pub verdict: Option<Verdict>,
-    /// The verdict was a difference by itself, and is none among all gating comparisons.
-    pub lost_among_many: bool,
     /// Of the base and of the new one.
     pub blocks: (usize, usize),
-    /// Two-sided, that there is no difference: of the interval, then by Holm's method among the gating comparisons, then of
-    /// Mann and Whitney's test.
-    pub p: Option<f64>,
-    pub p_adjusted: Option<f64>,
     pub p_mann_whitney: Option<f64>,
+}
+
+/// The same before it is decided whether a difference counts.
+struct Open {
+    undecided: Undecided,
+    counts_because: &'static str,
+    blocks: (usize, usize),
+    p_mann_whitney: Option<f64>,
 }
 
 /// A record with what was measured in it.
@@ -78,26 +80,39 @@ impl<'a> Opened<'a> {
 
 /// Every metric that both sides of a pair have, for every workload that both have. What has no logarithm has a reason.
 pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key, Result<Found, String>> {
-    let mut found = BTreeMap::new();
-    let mut gating: Vec<Key> = Vec::new();
+    let mut open = Vec::new();
     for workload in &new.measured.workloads {
-        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
+        let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.id);
         for (index, metric) in METRICS.iter().enumerate() {
             let sound = |pair: &&(usize, usize)| base.wrong(pair.0).is_none() && new.wrong(pair.1).is_none();
             for &pair in matching.pairs.iter().filter(sound) {
                 let key = (workload.label.clone(), index, pair);
-                if let Some(result) = one(base, new, &key) {
-                    gating.extend((headline == Some(metric.name())).then(|| key.clone()));
-                    found.insert(key, result);
-                }
+                let gating = headline == Some(metric.id);
+                open.extend(one(base, new, &key, gating).map(|result| (key, result)));
             }
         }
     }
-    hold_among_many(&mut found, &gating);
-    found
+    let undecided = open.iter().filter_map(|(_, open)| Some(open.as_ref().ok()?.undecided));
+    let mut decisions = decide(&undecided.collect::<Vec<_>>()).into_iter();
+    let decided = open.into_iter().filter_map(|(key, open)| {
+        let found = match open {
+            // There is one for each.
+            Ok(open) => Ok(open.decided(decisions.next()?)),
+            Err(why) => Err(why),
+        };
+        Some((key, found))
+    });
+    decided.collect()
 }
 
-fn one(base: &Opened, new: &Opened, key: &Key) -> Option<Result<Found, String>> {
+impl Open {
+    fn decided(self, decision: Decision) -> Found {
+        let Self { undecided, counts_because, blocks, p_mann_whitney } = self;
+        Found { evidence: undecided.evidence, decision, counts_because, blocks, p_mann_whitney }
+    }
+}
+
+fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Open, String>> {
     let (workload, index, (of_base, of_new)) = key;
     let metric = &METRICS[*index];
     let (theirs, ours) = (base.levels(workload, *index, *of_base)?, new.levels(workload, *index, *of_new)?);
@@ -112,22 +127,12 @@ fn one(base: &Opened, new: &Opened, key: &Key) -> Option<Result<Found, String>> 
         return Some(Err("a value of one of them has no ratio to anything".into()));
     };
     let (floor, counts_because) = floor(base, new, key);
-    let epsilon = Epsilon::over(floor);
     let interleaved = [base, new].iter().all(|it| it.record.header.plan.order == Order::Interleaved);
-    let judged = evidence.firm().filter(|_| interleaved);
+    let undecided = Undecided { evidence, floor, interleaved, gating };
     // The side whose looks ask for more decides, as it does for the interval.
     let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
-    Some(Ok(Found {
-        verdict: judged.map(|interval| Verdict::of(&interval, epsilon)),
-        lost_among_many: false,
-        blocks: (theirs.len(), ours.len()),
-        p: judged.map(|interval| interval.p()),
-        p_adjusted: None,
-        p_mann_whitney: judged.and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected),
-        evidence,
-        epsilon,
-        counts_because,
-    }))
+    let p_mann_whitney = undecided.judged().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
+    Some(Ok(Open { undecided, counts_because, blocks: (theirs.len(), ours.len()), p_mann_whitney }))
 }
 
 /// The highest floor of all, and where it comes from:
@@ -198,20 +203,6 @@ fn shift_of_reference(base: &Opened, new: &Opened, key: &Key) -> Option<Floor> {
     let mean = |levels: Vec<f64>| levels.iter().sum::<f64>() / levels.len() as f64;
     let shift = mean(new.levels(workload, *metric, is)?) - mean(base.levels(workload, *metric, was)?);
     Floor::of(&[shift])
-}
-
-/// As within a record: a difference that gates must hold among all that do.
-fn hold_among_many(found: &mut BTreeMap<Key, Result<Found, String>>, gating: &[Key]) {
-    let p = |key: &Key| found.get(key)?.as_ref().ok()?.p;
-    let family: Vec<(&Key, f64)> = gating.iter().filter_map(|key| Some((key, p(key)?))).collect();
-    let adjusted = holm(&family.iter().map(|(_, p)| *p).collect::<Vec<_>>());
-    for ((key, _), adjusted) in family.into_iter().zip(adjusted) {
-        if let Some(Ok(it)) = found.get_mut(key) {
-            let held = it.verdict.map(|verdict| verdict.among_many(adjusted));
-            it.lost_among_many = held != it.verdict;
-            (it.verdict, it.p_adjusted) = (held, Some(adjusted));
-        }
-    }
 }
 
 #[cfg(test)]

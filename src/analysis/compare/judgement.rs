@@ -164,7 +164,9 @@ impl Change {
     /// Nobody can say whether it changed.
     pub fn is_open(&self) -> bool {
         match &self.outcome {
-            Outcome::Compared(found, _) => matches!(found.verdict, None | Some(Verdict::NotMeasurable)),
+            Outcome::Compared(found, _) => {
+                matches!(found.decision.verdict, None | Some(Verdict::NotMeasurable))
+            }
             Outcome::Nothing(_) => true,
             // What fails as it did has not changed.
             Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
@@ -179,7 +181,7 @@ impl Change {
 /// What became of a comparison, in a word for programs.
 pub fn verdict_name(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Compared(found, _) => match found.verdict {
+        Outcome::Compared(found, _) => match found.decision.verdict {
             Some(Verdict::Faster) => "better",
             Some(Verdict::Slower) => "worse",
             Some(Verdict::Same) => "same",

@@ -17,7 +17,7 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
         other: Other::Named(label(compared.against)),
     };
     match &compared.result {
-        Ok(comparison) => said.of(comparison.verdict, &words(compared.metric, comparison), || {
+        Ok(comparison) => said.of(comparison.decision.verdict, &words(compared.metric, comparison), || {
             why_no_verdict(plan, compared.metric, comparison)
         }),
         Err(refusal) => said.told(&format!("no comparison with {}: {refusal}", label(compared.against))),
@@ -26,9 +26,9 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
 
 /// The words that a comparison amounts to.
 pub fn words(metric: &Metric, comparison: &Comparison) -> Words {
-    match (comparison.verdict, comparison.evidence.firm()) {
+    match (comparison.decision.verdict, comparison.evidence.firm()) {
         (Some(verdict), Some(interval)) => {
-            Words::of(verdict, &interval, comparison.epsilon, metric.quality())
+            Words::of(verdict, &interval, comparison.decision.epsilon, metric.quality())
         }
         _ => Words::without_verdict(&comparison.evidence, metric.quality()),
     }

@@ -151,7 +151,10 @@ fn mean(mean: &Mean) -> String {
 pub fn last_word(judgement: &Judgement) -> String {
     let gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
     let verdict = |wanted: Verdict| {
-        gating.iter().filter(|it| it.found().is_some_and(|found| found.verdict == Some(wanted))).count()
+        gating
+            .iter()
+            .filter(|it| it.found().is_some_and(|found| found.decision.verdict == Some(wanted)))
+            .count()
     };
     let outcome = |is: fn(&Outcome) -> bool| gating.iter().filter(|it| is(&it.outcome)).count();
     let counts = [

@@ -91,7 +91,7 @@ fn change(change: &Change) -> ChangeEntry<'_> {
             let (low, high) = found.evidence.ends();
             [found.evidence.estimate(), low, high].map(f64::exp)
         }),
-        counts_from: found.map(|found| found.epsilon.difference().exp_m1()),
+        counts_from: found.map(|found| found.decision.epsilon.difference().exp_m1()),
         found,
         sentence: &change.sentence,
     }

@@ -67,10 +67,10 @@ fn found(found: &Found) -> Vec<Named> {
         (column!("times_as_good"), found.evidence.estimate().exp().into()),
         (column!("low"), low.exp().into()),
         (column!("high"), high.exp().into()),
-        (column!("counts_from"), found.epsilon.difference().exp_m1().into()),
+        (column!("counts_from"), found.decision.epsilon.difference().exp_m1().into()),
         (column!("counts_because"), found.counts_because.into()),
-        (column!("p"), found.p.into()),
-        (column!("p_adjusted"), found.p_adjusted.into()),
+        (column!("p"), found.decision.p.into()),
+        (column!("p_adjusted"), found.decision.p_adjusted.into()),
         (column!("p_mann_whitney"), found.p_mann_whitney.into()),
     ]
 }

@@ -75,7 +75,7 @@ pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
         is_headline: judged.is_headline,
         engine: &judged.engine,
         against: &judged.against,
-        verdict: found.and_then(|found| found.verdict),
+        verdict: found.and_then(|found| found.decision.verdict),
         sentence: &judged.sentence,
         refused: judged.result.as_ref().err().map(String::as_str),
         ratio: judged.times(),
@@ -83,13 +83,13 @@ pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
         high,
         evidence: found.map(|found| evidence(&found.evidence)),
         bootstrap: found.and_then(|found| found.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
-        epsilon: found.map(|found| found.epsilon.difference().exp_m1()),
-        same_within: found.map(|found| found.epsilon.same().exp_m1()),
-        lost_among_many: found.map(|found| found.lost_among_many),
+        epsilon: found.map(|found| found.decision.epsilon.difference().exp_m1()),
+        same_within: found.map(|found| found.decision.epsilon.same().exp_m1()),
+        lost_among_many: found.map(|found| found.decision.lost_among_many),
         blocks: found.map(|found| found.blocks),
         unpaired: found.map(|found| found.unpaired),
         stopped_by: found.map(|found| found.stopped_by),
-        p: found.map(|found| found.p),
+        p: found.map(|found| found.p()),
     }
 }
 

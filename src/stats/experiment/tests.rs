@@ -1,5 +1,6 @@
 use super::*;
 use crate::random::Random;
+use crate::verdict::Verdict;
 
 const REFERENCE: usize = 0;
 
@@ -33,16 +34,21 @@ fn of_speeds(speed: f64, noise: f64) -> Experiment {
 #[test]
 fn a_difference_is_found_through_noise_that_both_sides_share() {
     let found = only(&of_speeds(1.1, 0.005));
-    assert_eq!((found.verdict, found.blocks, found.stopped_by), (Some(Verdict::Faster), 8, StoppedBy::Width));
+    assert_eq!(
+        (found.decision.verdict, found.blocks, found.stopped_by),
+        (Some(Verdict::Faster), 8, StoppedBy::Width)
+    );
     let interval = found.evidence.firm().unwrap();
     assert!(interval.low() < 1.1f64.ln() && 1.1f64.ln() < interval.high(), "{interval:?}");
     // Without the pairing nothing is seen.
     assert!(
-        found.p.paired.unwrap() < 1e-4 && found.p.welch.unwrap() > 0.2 && found.p.mann_whitney.unwrap() > 0.2
+        found.p().paired.unwrap() < 1e-4
+            && found.p().welch.unwrap() > 0.2
+            && found.p().mann_whitney.unwrap() > 0.2
     );
-    assert_eq!(only(&of_speeds(0.9, 0.005)).verdict, Some(Verdict::Slower));
-    assert_eq!(only(&of_speeds(1.0, 0.005)).verdict, Some(Verdict::Same));
-    assert_eq!(only(&of_speeds(1.0, 0.1)).verdict, Some(Verdict::NotMeasurable));
+    assert_eq!(only(&of_speeds(0.9, 0.005)).decision.verdict, Some(Verdict::Slower));
+    assert_eq!(only(&of_speeds(1.0, 0.005)).decision.verdict, Some(Verdict::Same));
+    assert_eq!(only(&of_speeds(1.0, 0.1)).decision.verdict, Some(Verdict::NotMeasurable));
 }
 
 #[test]
@@ -50,7 +56,7 @@ fn where_lower_is_better_a_smaller_number_is_faster() {
     let mut experiment = of_speeds(0.5, 0.005);
     experiment.series[0].better = Better::Lower;
     let found = only(&experiment);
-    assert_eq!(found.verdict, Some(Verdict::Faster));
+    assert_eq!(found.decision.verdict, Some(Verdict::Faster));
     assert!((found.evidence.estimate() - 2f64.ln()).abs() < 0.02);
 }
 
@@ -59,7 +65,7 @@ fn a_difference_below_the_floor_is_not_measurable_whichever_floor_says_so() {
     for floors in [vec![Floor::of(&[0.12; 20])], vec![None, Floor::of(&[0.12; 20])]] {
         let mut experiment = of_speeds(1.1, 0.005);
         experiment.series[0].floors = floors;
-        assert_eq!(only(&experiment).verdict, Some(Verdict::NotMeasurable));
+        assert_eq!(only(&experiment).decision.verdict, Some(Verdict::NotMeasurable));
     }
 
     let mut experiment = of_speeds(1.1, 0.005);
@@ -68,11 +74,11 @@ fn a_difference_below_the_floor_is_not_measurable_whichever_floor_says_so() {
     for of in [0, 1] {
         experiment.twins = vec![Twin { twin: 2, of }];
         let found = only(&experiment);
-        assert!(found.epsilon.difference() > 0.1, "{:?}", found.epsilon);
-        assert_eq!(found.verdict, Some(Verdict::NotMeasurable));
+        assert!(found.decision.epsilon.difference() > 0.1, "{:?}", found.decision.epsilon);
+        assert_eq!(found.decision.verdict, Some(Verdict::NotMeasurable));
     }
     experiment.twins = vec![Twin { twin: 2, of: 7 }];
-    assert_eq!(only(&experiment).verdict, Some(Verdict::Faster));
+    assert_eq!(only(&experiment).decision.verdict, Some(Verdict::Faster));
 }
 
 #[test]
@@ -80,7 +86,7 @@ fn few_blocks_have_evidence_and_no_verdict() {
     for (blocks, tentative) in [(1, false), (2, false), (3, true), (4, true)] {
         let sides = vec![measured(100.0, blocks, 0.01, 2), measured(400.0, blocks, 0.01, 3)];
         let found = only(&experiment(vec![series(sides)]));
-        assert_eq!((found.verdict, found.p.paired, found.p.welch), (None, None, None));
+        assert_eq!((found.decision.verdict, found.p().paired, found.p().welch), (None, None, None));
         assert_eq!(matches!(found.evidence, Evidence::Tentative(_)), tentative);
     }
 }
@@ -116,17 +122,20 @@ fn family(others: usize, gating: bool) -> Comparison {
 #[test]
 fn a_difference_that_gates_must_hold_among_all_that_gate() {
     let alone = family(0, true);
-    let p = alone.p.paired.unwrap();
+    let p = alone.p().paired.unwrap();
     assert!((0.005..0.05).contains(&p), "the seeds no longer plant a difference that is barely certain: {p}");
     assert_eq!(
-        (alone.verdict, alone.lost_among_many, alone.p.adjusted),
+        (alone.decision.verdict, alone.decision.lost_among_many, alone.p().adjusted),
         (Some(Verdict::Faster), false, Some(p))
     );
     let among_many = family(20, true);
-    assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::NotMeasurable), true));
-    assert!(among_many.p.adjusted.unwrap() > 0.05 && among_many.p.paired == Some(p));
+    assert_eq!(
+        (among_many.decision.verdict, among_many.decision.lost_among_many),
+        (Some(Verdict::NotMeasurable), true)
+    );
+    assert!(among_many.p().adjusted.unwrap() > 0.05 && among_many.p().paired == Some(p));
     let informative = family(20, false);
-    assert_eq!((informative.verdict, informative.p.adjusted), (Some(Verdict::Faster), None));
+    assert_eq!((informative.decision.verdict, informative.p().adjusted), (Some(Verdict::Faster), None));
 }
 
 #[test]
@@ -141,7 +150,7 @@ fn a_broken_value_is_a_reason_and_not_a_comparison_and_others_go_on() {
     assert_eq!(found.len(), 2);
     let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
     assert_eq!(found[0], Err(NotCompared { series: 0, configuration: 1, against: REFERENCE, refusal }));
-    assert_eq!(found[1].as_ref().unwrap().verdict, Some(Verdict::Faster));
+    assert_eq!(found[1].as_ref().unwrap().decision.verdict, Some(Verdict::Faster));
 }
 
 #[test]
@@ -155,7 +164,7 @@ fn blocks_that_one_side_failed_in_are_counted() {
 #[test]
 fn what_was_measured_one_after_the_other_has_evidence_and_no_verdict() {
     let found = only(&Experiment { interleaved: false, ..of_speeds(1.1, 0.005) });
-    assert_eq!((found.verdict, found.p.paired, found.p.adjusted), (None, None, None));
+    assert_eq!((found.decision.verdict, found.p().paired, found.p().adjusted), (None, None, None));
     assert!(found.evidence.firm().is_some());
 }
 
@@ -173,7 +182,7 @@ fn each_scenario_is_computed_by_what_ended_it() {
 fn every_pair_can_be_asked_for_and_turns_around() {
     let experiment = of_speeds(1.1, 0.005);
     let found = experiment.compare(&[(1, 0), (0, 1), (0, 7)]);
-    let verdicts: Vec<_> = found.iter().map(|it| it.as_ref().unwrap().verdict.unwrap()).collect();
+    let verdicts: Vec<_> = found.iter().map(|it| it.as_ref().unwrap().decision.verdict.unwrap()).collect();
     assert_eq!(verdicts, [Verdict::Faster, Verdict::Slower]);
 }
 

@@ -17,7 +17,7 @@ pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     let told_apart = (0..experiments).filter(|_| {
         let series = (0..SCENARIOS).map(|_| scenario(&mut machine, rule)).collect();
         let found = experiment(series).compare(&pairs());
-        found.into_iter().flatten().any(|it| it.verdict.is_some_and(Verdict::is_a_difference))
+        found.into_iter().flatten().any(|it| it.decision.verdict.is_some_and(Verdict::is_a_difference))
     });
     told_apart.count() as f64 / f64::from(experiments)
 }

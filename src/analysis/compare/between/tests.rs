@@ -3,6 +3,7 @@ use crate::analysis::compare::matching::matching;
 use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::plan::Asked;
 use crate::record::KnownFloor;
+use stats::Verdict;
 use stats::{LOOKS, Random};
 
 /// A run of the reference, another engine and the reference's twin, in which every time of the run is so many times as long.
@@ -32,11 +33,11 @@ fn alone() -> Asked {
 fn a_slower_run_is_found_by_welchs_interval_with_mann_and_whitney_beside_it() {
     let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
     let found = decode(&base, &new, 0);
-    assert_eq!((found.verdict, found.blocks), (Some(Verdict::Slower), (8, 8)));
+    assert_eq!((found.decision.verdict, found.blocks), (Some(Verdict::Slower), (8, 8)));
     assert!((found.evidence.estimate() + 1.2f64.ln()).abs() < 0.01);
-    assert!(found.p.unwrap() < 1e-6 && found.p_mann_whitney.unwrap() < 0.01);
-    assert_eq!(decode(&new, &base, 0).verdict, Some(Verdict::Faster));
-    assert_eq!(decode(&base, &run(&alone(), 1.0, 0.002, 3), 0).verdict, Some(Verdict::Same));
+    assert!(found.decision.p.unwrap() < 1e-6 && found.p_mann_whitney.unwrap() < 0.01);
+    assert_eq!(decode(&new, &base, 0).decision.verdict, Some(Verdict::Faster));
+    assert_eq!(decode(&base, &run(&alone(), 1.0, 0.002, 3), 0).decision.verdict, Some(Verdict::Same));
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn where_less_is_better_a_longer_time_is_worse() {
     let found = between(&Opened::of(&Values::of(&base)), &Opened::of(&Values::of(&new)), &matching);
     let place = METRICS.iter().position(|metric| metric.name() == "inter_token").unwrap();
     let gaps = found[&("decode".to_string(), place, (0, 0))].as_ref().unwrap();
-    assert_eq!(gaps.verdict, Some(Verdict::Slower));
+    assert_eq!(gaps.decision.verdict, Some(Verdict::Slower));
 }
 
 #[test]
@@ -58,11 +59,11 @@ fn a_machine_whose_blocks_lie_far_apart_does_not_tell_ten_percent() {
     let quiet = run(&alone(), 1.0, 0.001, 1);
     let found = decode(&quiet, &drifting(1.0), 0);
     assert_eq!(
-        (found.counts_because, found.verdict),
+        (found.counts_because, found.decision.verdict),
         ("the blocks of the new run", Some(Verdict::NotMeasurable))
     );
     // The interval alone would have told the two apart.
-    assert!(found.p.unwrap() < 0.05);
+    assert!(found.decision.p.unwrap() < 0.05);
     assert_eq!(decode(&drifting(1.0), &quiet, 0).counts_because, "the blocks of the base");
 }
 
@@ -73,13 +74,13 @@ fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
     assert_eq!(found.counts_because, "the reference, which moved as far");
-    assert!((found.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
+    assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
     // Another version of the reference may have changed itself.
     let mut other = new.clone();
     other.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
-    assert_eq!(decode(&base, &other, 1).verdict, Some(Verdict::Slower));
+    assert_eq!(decode(&base, &other, 1).decision.verdict, Some(Verdict::Slower));
     // It says nothing of itself.
-    assert_eq!(decode(&base, &new, 0).verdict, Some(Verdict::Slower));
+    assert_eq!(decode(&base, &new, 0).decision.verdict, Some(Verdict::Slower));
 }
 
 #[test]
@@ -104,14 +105,17 @@ fn the_twin_of_either_run_and_calibration_raise_what_counts() {
             since: String::new(),
         });
         let found = decode(&quiet(1.0, 1), &calibrated, 1);
-        assert_eq!((found.counts_because, found.verdict), (because, Some(Verdict::NotMeasurable)));
+        assert_eq!((found.counts_because, found.decision.verdict), (because, Some(Verdict::NotMeasurable)));
     }
 }
 
 #[test]
 fn a_quiet_machine_needs_two_percent() {
     let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
-    assert_eq!((found.counts_because, found.verdict), ("nothing smaller matters", Some(Verdict::Slower)));
+    assert_eq!(
+        (found.counts_because, found.decision.verdict),
+        ("nothing smaller matters", Some(Verdict::Slower))
+    );
 }
 
 #[test]
@@ -124,36 +128,33 @@ fn five_blocks_of_both_and_turns_are_needed_for_a_verdict() {
     };
     let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
     let few = decode(&base, &short(new.clone(), 4), 0);
-    assert_eq!((few.verdict, few.p, few.blocks), (None, None, (8, 4)));
+    assert_eq!((few.decision.verdict, few.decision.p, few.blocks), (None, None, (8, 4)));
     assert!(matches!(decode(&short(base.clone(), 1), &new, 0).evidence, Evidence::WithinLaunch { .. }));
     let mut sequential = new.clone();
     sequential.header.plan.order = Order::Sequential;
-    assert_eq!(decode(&base, &sequential, 0).verdict, None);
+    assert_eq!(decode(&base, &sequential, 0).decision.verdict, None);
 }
 
 #[test]
-fn a_difference_that_gates_must_hold_among_all_that_do() {
-    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
-    let certain = decode(&base, &new, 0);
-    let barely = Found { p: Some(0.02), p_adjusted: None, ..certain.clone() };
-    let key = |label: usize| (label.to_string(), 0, (0, 0));
-    let found = |others: usize| {
-        let all = std::iter::once(barely.clone()).chain((0..others).map(|_| certain.clone()));
-        let mut found: BTreeMap<Key, Result<Found, String>> =
-            all.enumerate().map(|(label, found)| (key(label), Ok(found))).collect();
-        // The others prove a difference, or nothing.
-        (1..=others).filter(|label| label % 2 == 0).for_each(|label| {
-            found.get_mut(&key(label)).unwrap().as_mut().unwrap().p = Some(0.5);
+fn a_difference_that_gates_is_decided_among_all_that_do_and_one_that_does_not_by_itself() {
+    let asked = asked(&["a", "b"], &["decode", "ttft"]);
+    let (base, new) = (run(&asked, 1.0, 0.005, 1), run(&asked, 1.2, 0.005, 2));
+    let matching = matching(&base.header.plan, &new.header.plan);
+    let found = between(&Opened::of(&Values::of(&base)), &Opened::of(&Values::of(&new)), &matching);
+    let of_gating = |gating: bool| -> Vec<Decision> {
+        let headline = |workload: &str| if workload == "decode" { "decode_rate" } else { "first_token" };
+        let all = found.iter().filter(|((workload, place, _), _)| {
+            (METRICS[*place].name() == headline(workload.split(' ').next().unwrap())) == gating
         });
-        hold_among_many(&mut found, &(0..=others).map(key).collect::<Vec<_>>());
-        found.remove(&key(0)).unwrap().unwrap()
+        all.map(|(_, found)| found.as_ref().unwrap().decision).collect()
     };
-    let alone = found(0);
-    assert_eq!((alone.verdict, alone.lost_among_many, alone.p_adjusted), (barely.verdict, false, Some(0.02)));
-    let among_many = found(6);
-    // Three others are certain; of the four that are left it is the best.
-    assert_eq!((among_many.verdict, among_many.p_adjusted), (Some(Verdict::NotMeasurable), Some(0.08)));
-    assert!(among_many.lost_among_many);
+    let gating = of_gating(true);
+    // Holm's: the least of them times as many as there are.
+    let least = gating.iter().min_by(|one, other| one.p.partial_cmp(&other.p).unwrap()).unwrap();
+    assert_eq!(least.p_adjusted.unwrap(), least.p.unwrap() * gating.len() as f64);
+    assert!(gating.len() > 3 && gating.iter().all(|it| it.p_adjusted >= it.p), "{gating:?}");
+    let others = of_gating(false);
+    assert!(others.iter().all(|it| it.p_adjusted.is_none()) && others.iter().any(|it| it.p.is_some()));
 }
 
 /// How often the interval of a difference holds the truth where both runs ended by their looks at their own spread, which is

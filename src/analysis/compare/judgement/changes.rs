@@ -28,14 +28,10 @@ pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
     let key = (compared.workload, place, (compared.against, compared.configuration));
     let found = compared.result.map(|it| Found {
         evidence: it.evidence,
-        epsilon: it.epsilon,
+        decision: it.decision,
         counts_because: "side by side: calibration, or a twin",
-        verdict: it.verdict,
-        lost_among_many: it.lost_among_many,
         blocks: (it.blocks, it.blocks),
-        p: it.p.paired,
-        p_adjusted: it.p.adjusted,
-        p_mann_whitney: it.p.mann_whitney,
+        p_mann_whitney: it.p_mann_whitney,
     });
     (key, found.map_err(|refusal| refusal.to_string()))
 }
@@ -67,7 +63,7 @@ pub fn means(lines: &[Change]) -> Vec<Mean> {
     let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
     for line in lines.iter().filter(|line| line.gating) {
         // What no verdict stands behind is in no mean either.
-        let found = line.found().filter(|found| found.verdict.is_some());
+        let found = line.found().filter(|found| found.decision.verdict.is_some());
         let ratio = found.map(|found| found.evidence.estimate().exp());
         match means.iter_mut().find(|(configuration, _)| *configuration == line.configuration) {
             Some((_, ratios)) => ratios.push(ratio),
@@ -104,7 +100,7 @@ impl About<'_> {
         let outcome = self.outcome(found)?;
         let quality = self.metric.quality();
         let class = match &outcome {
-            Outcome::Compared(found, _) => found.verdict.map_or(Class::Informative, |verdict| {
+            Outcome::Compared(found, _) => found.decision.verdict.map_or(Class::Informative, |verdict| {
                 Class::of(verdict, found.evidence.estimate(), quality, thresholds)
             }),
             Outcome::FailsNow(_) => Class::Critical,
@@ -156,8 +152,8 @@ impl About<'_> {
 
     fn words(&self, found: &Found) -> Words {
         let quality = self.metric.quality();
-        match (found.verdict, found.evidence.firm()) {
-            (Some(verdict), Some(interval)) => Words::of(verdict, &interval, found.epsilon, quality),
+        match (found.decision.verdict, found.evidence.firm()) {
+            (Some(verdict), Some(interval)) => Words::of(verdict, &interval, found.decision.epsilon, quality),
             _ => Words::without_verdict(&found.evidence, quality),
         }
     }
@@ -178,7 +174,7 @@ impl About<'_> {
         };
         match outcome {
             Outcome::Compared(found, words) => {
-                said.of(found.verdict, words, || self.why_no_verdict(found, words.caution))
+                said.of(found.decision.verdict, words, || self.why_no_verdict(found, words.caution))
             }
             Outcome::FailsNow(how) => said.told(&format!("fails now, and did not before ({how})")),
             Outcome::FailedBefore(how) => said.told(&format!("measured now, and failed before ({how})")),

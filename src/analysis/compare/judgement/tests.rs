@@ -44,7 +44,7 @@ fn what_cannot_be_told_of_a_headline_has_an_exit_status_of_its_own_and_a_certain
         times.iter_mut().for_each(|ns| *ns *= slow(new.launches[sample.launch as usize].block));
     }
     let open = judged(&base, &new);
-    assert_eq!(gating(&open).found().unwrap().verdict, Some(Verdict::NotMeasurable));
+    assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::NotMeasurable));
     assert_eq!(open.standing(Class::Critical), Standing::Open);
     // Too few blocks are no reason to pass either.
     let quick = measured(&alone(), 1, |_| Some(10.0));
@@ -234,7 +234,7 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
     (stand_in.label, stand_in.beside) = ("a (baseline)".into(), Some(Beside::Baseline { of: 1 }));
     let judgement = judge_within(&record, Thresholds::default());
     let decode = gating(&judgement);
-    assert!(judgement.side_by_side && decode.found().unwrap().verdict == Some(Verdict::Slower));
+    assert!(judgement.side_by_side && decode.found().unwrap().decision.verdict == Some(Verdict::Slower));
     assert_eq!((decode.class, judgement.standing(Class::Warning)), (Class::Warning, Standing::Worse));
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));

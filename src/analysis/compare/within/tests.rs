@@ -17,7 +17,7 @@ fn headline(found: &[Compared]) -> &Comparison {
 }
 
 fn verdict(record: &RunRecord) -> Option<Verdict> {
-    headline(&within(&Measured::of(record), &record.header.plan.pairs())).verdict
+    headline(&within(&Measured::of(record), &record.header.plan.pairs())).decision.verdict
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headlin
     assert!(found.iter().all(|it| (it.configuration, it.against) == (1, 0) && it.workload == "decode"));
     let decode = headline(&found);
     assert_eq!(
-        (decode.verdict, decode.blocks, decode.stopped_by),
+        (decode.decision.verdict, decode.blocks, decode.stopped_by),
         (Some(Verdict::Faster), 5, StoppedBy::Time)
     );
     // The blocks of this machine differ by up to a half, both sides alike.
@@ -48,7 +48,7 @@ fn one_after_the_other_there_is_evidence_and_no_verdict() {
     let mut record = record(5.0, 0.01, 5);
     record.header.plan.order = Order::Sequential;
     let found = within(&Measured::of(&record), &[(1, 0)]);
-    assert!(headline(&found).verdict.is_none() && headline(&found).evidence.firm().is_some());
+    assert!(headline(&found).decision.verdict.is_none() && headline(&found).evidence.firm().is_some());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_case_that_failed_midway_is_compared_by_the_rounds_that_both_have() {
     });
     let found = within(&Measured::of(&record), &[(1, 0)]);
     let decode = headline(&found);
-    assert_eq!((decode.verdict, decode.blocks, decode.unpaired), (Some(Verdict::Faster), 7, 1));
+    assert_eq!((decode.decision.verdict, decode.blocks, decode.unpaired), (Some(Verdict::Faster), 7, 1));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each
     let verdicts: Vec<_> = found
         .iter()
         .filter(|it| it.gating)
-        .map(|it| (it.configuration, it.against, it.result.as_ref().unwrap().verdict.unwrap()))
+        .map(|it| (it.configuration, it.against, it.result.as_ref().unwrap().decision.verdict.unwrap()))
         .collect();
     assert_eq!(verdicts, [(1, 0, Verdict::Faster), (3, 2, Verdict::Slower)]);
 }
@@ -143,7 +143,7 @@ fn the_program_of_a_baseline_is_compared_with_the_one_that_it_stands_beside() {
     plan.configurations[2].beside = Some(Beside::Baseline { of: 1 });
     assert_eq!(rerun_pairs(plan), [(1, 2)]);
     let found = within(&Measured::of(&record), &rerun_pairs(&record.header.plan));
-    assert_eq!(headline(&found).verdict, Some(Verdict::Faster));
+    assert_eq!(headline(&found).decision.verdict, Some(Verdict::Faster));
 }
 
 #[test]

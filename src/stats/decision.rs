@@ -1,0 +1,133 @@
+//! Where it is decided that a difference counts: what a comparison has as evidence against the noise floor, then every
+//! comparison that gates against all others that do. Comparisons within one record and between two are decided alike; they
+//! differ in their evidence and in what says how high the floor is.
+
+use serde::Serialize;
+
+use super::floor::{Epsilon, Floor};
+use super::interval::{Evidence, Interval};
+use super::significance::holm;
+use super::verdict::Verdict;
+
+/// A comparison of which it is not decided whether its difference counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Undecided {
+    /// On the log ratio; above zero is better.
+    pub evidence: Evidence,
+    /// The highest of all that say how far one program lies from itself here.
+    pub floor: Option<Floor>,
+    /// Whether each side was measured in turn with others. Where configurations were measured one after the other, drift
+    /// passes for a difference: there is evidence, and no verdict on it.
+    pub interleaved: bool,
+    /// Whether somebody's build fails on it. Only these share in the risk of a false alarm.
+    pub gating: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Decision {
+    pub epsilon: Epsilon,
+    /// `None` of fewer than five blocks, and of what was not measured in turn.
+    #[serde(skip)]
+    pub verdict: Option<Verdict>,
+    /// The verdict was a difference by itself, and is none among all gating comparisons.
+    pub lost_among_many: bool,
+    /// Two-sided, that there is no difference: of the interval, so that the two agree always.
+    pub p: Option<f64>,
+    /// The same by Holm's method among the gating comparisons.
+    pub p_adjusted: Option<f64>,
+}
+
+/// One decision for each, in their order. Those that gate are one family: of twenty true equalities one would be called a
+/// difference at 5 % each. Holm's step-down is over the p values of the intervals, because those are shown; with five blocks
+/// Mann-Whitney can give no less than 0.008, which is not significant among seven.
+pub fn decide(all: &[Undecided]) -> Vec<Decision> {
+    let mut decisions: Vec<Decision> = all.iter().map(Decision::alone).collect();
+    let gating = all.iter().zip(&mut decisions).filter(|(it, _)| it.gating);
+    let mut family: Vec<(&mut Decision, f64)> =
+        gating.filter_map(|(_, decision)| decision.p.map(|p| (decision, p))).collect();
+    let adjusted = holm(&family.iter().map(|(_, p)| *p).collect::<Vec<_>>());
+    for ((decision, _), adjusted) in family.iter_mut().zip(adjusted) {
+        let held = decision.verdict.map(|verdict| verdict.among_many(adjusted));
+        decision.lost_among_many = held != decision.verdict;
+        (decision.verdict, decision.p_adjusted) = (held, Some(adjusted));
+    }
+    decisions
+}
+
+impl Undecided {
+    /// The interval that carries a verdict.
+    pub fn judged(&self) -> Option<Interval> {
+        self.evidence.firm().filter(|_| self.interleaved)
+    }
+}
+
+impl Decision {
+    fn alone(undecided: &Undecided) -> Self {
+        let (judged, epsilon) = (undecided.judged(), Epsilon::over(undecided.floor));
+        Self {
+            epsilon,
+            verdict: judged.map(|interval| Verdict::of(&interval, epsilon)),
+            lost_among_many: false,
+            p: judged.map(|interval| interval.p()),
+            p_adjusted: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interval::Design;
+    use super::super::ratio::Ratios;
+    use super::*;
+
+    /// Blocks around that log ratio, which lie so far apart.
+    fn undecided(log_ratio: f64, apart: f64, blocks: usize) -> Undecided {
+        let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
+        let blocks: Vec<f64> = (0..blocks).map(|block| log_ratio + apart * shape[block % 5]).collect();
+        let evidence = Evidence::of(&Ratios::of_blocks(&blocks), Design::Fixed);
+        Undecided { evidence, floor: None, interleaved: true, gating: true }
+    }
+
+    fn alone(undecided: Undecided) -> Decision {
+        decide(&[undecided]).remove(0)
+    }
+
+    #[test]
+    fn a_difference_counts_where_it_is_certain_beyond_the_floor_and_measured_in_turn() {
+        let faster = undecided(0.3, 0.01, 5);
+        assert_eq!(alone(faster).verdict, Some(Verdict::Faster));
+        let floor = Floor::of(&[0.4; 20]);
+        let below = alone(Undecided { floor, ..faster });
+        assert_eq!((below.verdict, below.epsilon), (Some(Verdict::NotMeasurable), Epsilon::over(floor)));
+        let sequential = alone(Undecided { interleaved: false, ..faster });
+        assert_eq!((sequential.verdict, sequential.p, sequential.p_adjusted), (None, None, None));
+        let few = alone(undecided(0.3, 0.01, 4));
+        assert_eq!((few.verdict, few.p), (None, None));
+    }
+
+    #[test]
+    fn a_difference_that_gates_must_hold_among_all_that_do() {
+        let barely = undecided(0.1, 0.075, 5);
+        let p = alone(barely).p.unwrap();
+        assert!((0.0125..0.05).contains(&p), "{p}");
+        let among = |others: usize, gating: bool| {
+            let certain = undecided(0.3, 0.001, 5);
+            let nothing = undecided(0.001, 0.1, 5);
+            let others = (1..=others).map(|it| if it % 2 == 0 { nothing } else { certain });
+            let mut all: Vec<Undecided> = others.collect();
+            // Its place in the family does not matter.
+            all.insert(all.len() / 2, Undecided { gating, ..barely });
+            decide(&all)[(all.len() - 1) / 2]
+        };
+        let alone = among(0, true);
+        assert_eq!((alone.verdict, alone.lost_among_many), (Some(Verdict::Faster), false));
+        assert_eq!((alone.p, alone.p_adjusted), (Some(p), Some(p)));
+        // Three others are certain; of the four that are left it is the best.
+        let among_many = among(6, true);
+        assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::NotMeasurable), true));
+        assert_eq!((among_many.p, among_many.p_adjusted), (Some(p), Some(4.0 * p)));
+        let informative = among(6, false);
+        assert_eq!((informative.verdict, informative.lost_among_many), (Some(Verdict::Faster), false));
+        assert_eq!(informative.p_adjusted, None);
+    }
+}
