@@ -20,6 +20,11 @@ impl Device {
         Self(CPU.into())
     }
 
+    /// A GPU as CUDA counts.
+    pub fn cuda(index: u32) -> Self {
+        Self(format!("{CUDA}:{index}"))
+    }
+
     /// What an engine states that it computes on, else what it was asked to.
     pub fn in_effect(stated: Option<&str>, asked: &Self) -> Self {
         stated.map_or_else(|| asked.clone(), Self::from)
@@ -108,6 +113,7 @@ mod tests {
     fn an_index_is_cudas_and_cuda_alone_is_the_one_that_was_asked_for() {
         let index = |name: &str| Device::from(name).cuda_index();
         assert_eq!(["cuda", "cuda:2", "CUDA:1"].map(index), [Some(0), Some(2), Some(1)]);
+        assert_eq!((Device::cuda(3).as_str(), Device::cuda(3).cuda_index()), ("cuda:3", Some(3)));
         assert_eq!(["cuda:x", "cuda12", "cpu", "metal:1", ""].map(index), [None; 5]);
         let stated = |stated: &str, asked: &str| Device::from(stated).cuda_index_stated(&asked.into());
         assert_eq!((stated("cuda", "cuda:3"), stated("cuda:1", "cuda:3")), (Some(3), Some(1)));

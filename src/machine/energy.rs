@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::gpu;
-use crate::machine::observed::Energy;
+use crate::machine::observed::{Energy, PACKAGE};
 
 const POWERCAP: &str = "/sys/class/powercap";
 
@@ -92,7 +92,7 @@ impl Counter {
 pub fn zones(powercap: &Path) -> Vec<Zone> {
     let mut zones = Vec::new();
     for folder in named(powercap, |name| name.matches(':').count() == 1) {
-        let Some(package) = name_of(&folder).filter(|name| name.starts_with("package")) else { continue };
+        let Some(package) = name_of(&folder).filter(|name| name.starts_with(PACKAGE)) else { continue };
         let within = folder.file_name().and_then(|name| name.to_str()).map(|name| format!("{name}:"));
         for part in named(powercap, |name| within.as_ref().is_some_and(|within| name.starts_with(within))) {
             if name_of(&part).as_deref() == Some("dram") {

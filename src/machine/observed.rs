@@ -14,6 +14,14 @@ pub struct Held {
     pub file_bytes: u64,
 }
 
+/// Counters of processors and of their memory begin so.
+pub const PACKAGE: &str = "package";
+
+/// What the counter of a GPU is called, by NVML's index.
+pub fn gpu_counter(index: u32) -> String {
+    format!("gpu-{index}")
+}
+
 /// What one counter of energy counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Energy {

@@ -1,6 +1,8 @@
 //! The machine's limits that shares are of: what a table says of them, and what speaks against holding one run's shares
 //! against another's.
 
+use machine_limits::names;
+
 use super::{Report, Row};
 use crate::analysis::metric::limits::{Key, Limit, Of};
 use crate::analysis::metric::share::Absent;
@@ -18,7 +20,7 @@ pub fn legend(report: &Report) -> Vec<String> {
 }
 
 fn place(key: &Key) -> (&str, Option<u32>) {
-    (&key.device, key.threads)
+    (key.device.as_str(), key.threads)
 }
 
 fn of_place(of: (&str, Option<u32>), used: &[&Limit]) -> String {
@@ -50,7 +52,7 @@ fn rate(per_second: f64, of: &Of) -> String {
     match of {
         Of::Memory => format!("{}/s", Unit::Bytes.show(per_second)),
         Of::Unit(unit, _) => {
-            let unit = if unit == "f32_fma" { "f32" } else { unit };
+            let unit = if unit == names::F32_FMA { "f32" } else { unit };
             format!("{} × 10⁹ {} operations/s", three_digits(per_second / 1e9), line(unit))
         }
     }
@@ -83,7 +85,7 @@ pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<S
     let note = moved.map(|it| {
         let on = match it.key.threads {
             Some(threads) => counted(threads as usize, "thread"),
-            None => line(&it.key.device),
+            None => line(it.key.device.as_str()),
         };
         let of = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(

@@ -193,7 +193,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
 
 /// What the machine can do, of no case and no engine: the best of so many probes, and the range of them.
 fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
-    let named = own_names(report, Some(limit.key.device.clone()), limit.key.threads);
+    let named = own_names(report, Some(limit.key.device.to_string()), limit.key.threads);
     let name = format!("limit.{}", limit.key.name());
     let mut fields = [named, value(&name, limit.key.unit(), limit.probes.len())].concat();
     let best = limit.best();

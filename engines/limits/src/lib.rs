@@ -8,6 +8,7 @@ mod buffer;
 mod cores;
 mod gpu;
 mod memory;
+pub mod names;
 mod read;
 mod team;
 mod units;
@@ -59,7 +60,7 @@ pub struct GpuLimits {
     pub l2_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Products of square matrices by cuBLAS: `cublas_bf16`, `cublas_f16`, `cublas_tf32`, `cublas_f32`. They have no threads.
+    /// Products of square matrices by cuBLAS, for each kind of number (`names`). They have no threads.
     pub matrix: Vec<Operations>,
 }
 
@@ -201,7 +202,7 @@ mod tests {
                 .map(|reads| reads.streams)
                 .collect();
             assert_eq!(streams, STREAMS);
-            let of = |unit: &&Operations| unit.unit == "f32_fma" && unit.threads == threads;
+            let of = |unit: &&Operations| unit.unit == names::F32_FMA && unit.threads == threads;
             assert_eq!(limits.units.iter().filter(of).count(), 1);
         }
     }
@@ -235,8 +236,12 @@ mod tests {
     #[test]
     fn the_best_of_several_probes_has_each_setting_at_its_fastest() {
         let reads = |streams, bytes| Reads { threads: 2, streams, bytes, ns: 10 };
-        let fma =
-            |operations| Operations { unit: "f32_fma".into(), operations, ns: 10, ..Operations::default() };
+        let fma = |operations| Operations {
+            unit: names::F32_FMA.into(),
+            operations,
+            ns: 10,
+            ..Operations::default()
+        };
         let one =
             Limits { reads: vec![reads(1, 50), reads(4, 70)], units: vec![fma(9)], ..Limits::default() };
         let other = Limits {

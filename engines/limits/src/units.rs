@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::Operations;
 use crate::cores::Core;
+use crate::names;
 use crate::team;
 
 /// A loop over one instruction. Enough results are under way at once that none waits for the one before.
@@ -68,13 +69,11 @@ fn all() -> Vec<Unit> {
     let mut units: Vec<Unit> = arm::here().collect();
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let mut units: Vec<Unit> = Vec::new();
-    if !units.iter().any(|unit| unit.name == F32) {
+    if !units.iter().any(|unit| unit.name == names::F32_FMA) {
         units.insert(0, portable::F32_UNIT);
     }
     units
 }
-
-const F32: &str = "f32_fma";
 
 #[cfg(test)]
 mod tests {
@@ -89,7 +88,7 @@ mod tests {
             assert!(units[..index].iter().all(|other| !same(other)), "{} twice", unit.name);
             assert!(unit.rounds() * unit.each >= PASS_OPERATIONS);
         }
-        assert_eq!(units.iter().filter(|unit| unit.name == F32).count(), 1);
+        assert_eq!(units.iter().filter(|unit| unit.name == names::F32_FMA).count(), 1);
         #[expect(unsafe_code, reason = "as in `pass`")]
         // SAFETY: it needs nothing.
         unsafe {

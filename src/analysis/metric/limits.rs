@@ -3,6 +3,7 @@
 
 use machine_limits::{Copies, Operations, Reads};
 
+use crate::machine::Device;
 use crate::record::RunRecord;
 
 /// Limits that lie farther apart than this were not the same machine's: what memory gives comes in plateaus.
@@ -11,7 +12,7 @@ const STEADY: f64 = 1.1;
 /// Which one: `cpu` with so many threads, or a GPU (`cuda:0`), which has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    pub device: String,
+    pub device: Device,
     pub threads: Option<u32>,
     pub of: Of,
 }
@@ -36,23 +37,24 @@ pub fn limits(record: &RunRecord) -> Vec<Limit> {
     let mut found: Vec<Limit> = Vec::new();
     for probed in record.limits.iter().map(|limits| &limits.probed) {
         let mut best: Vec<(Key, f64)> = Vec::new();
-        let mut take = |device: &str, threads: Option<u32>, of: Of, rate: Option<f64>| {
-            let key = Key { device: device.into(), threads, of };
+        let mut take = |device: &Device, threads: Option<u32>, of: Of, rate: Option<f64>| {
+            let key = Key { device: device.clone(), threads, of };
             match (best.iter_mut().find(|(other, _)| *other == key), rate) {
                 (Some((_, known)), Some(rate)) => *known = rate.max(*known),
                 (None, Some(rate)) => best.push((key, rate)),
                 (_, None) => {}
             }
         };
+        let cpu = Device::cpu();
         for reads in &probed.reads {
-            take("cpu", Some(reads.threads), Of::Memory, Reads::bytes_per_second(reads));
+            take(&cpu, Some(reads.threads), Of::Memory, Reads::bytes_per_second(reads));
         }
         for unit in &probed.units {
             let of = Of::Unit(unit.unit.clone(), unit.loads);
-            take("cpu", Some(unit.threads), of, Operations::per_second(unit));
+            take(&cpu, Some(unit.threads), of, Operations::per_second(unit));
         }
         for gpu in &probed.gpus {
-            let device = format!("cuda:{}", gpu.index);
+            let device = Device::cuda(gpu.index);
             take(&device, None, Of::Memory, gpu.copies.as_ref().and_then(Copies::bytes_per_second));
             for unit in &gpu.matrix {
                 let of = Of::Unit(unit.unit.clone(), unit.loads);

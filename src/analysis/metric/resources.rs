@@ -5,10 +5,9 @@ use serde::Serialize;
 
 use super::Observation;
 use super::gpus::{self, OnGpus};
+use crate::machine::observed::{PACKAGE, gpu_counter};
 use crate::record::{Energy, Held, Idle, Pass};
 
-/// Counters of processors and of their memory begin so.
-const PACKAGES: &str = "package";
 /// A GPU's counter moves about ten times in a second: over less than one it may be a tenth off.
 const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
 
@@ -67,7 +66,7 @@ pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
 /// now or before, or could not be read: the sum would lack it.
 fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
     let own: Vec<String> = if seen.on_device() { counters_of_gpus(seen)? } else { Vec::new() };
-    let counts = |counter: &str| counter.starts_with(PACKAGES) || own.iter().any(|gpu| gpu == counter);
+    let counts = |counter: &str| counter.starts_with(PACKAGE) || own.iter().any(|gpu| gpu == counter);
     let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
     let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
     let mut wanted = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&own);
@@ -79,7 +78,7 @@ fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
 
 fn over_idle(seen: &Observation, drawn: &[&Energy]) -> Option<f64> {
     let over = |drawn: &&Energy| {
-        if !drawn.counter.starts_with(PACKAGES) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
+        if !drawn.counter.starts_with(PACKAGE) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
             return None;
         }
         let idle = watts(idle_of(seen.idle, &drawn.counter)?)?;
@@ -99,7 +98,7 @@ fn counters_of_gpus(seen: &Observation) -> Option<Vec<String>> {
     if indices.iter().any(cut_up) {
         return None;
     }
-    Some(indices.into_iter().map(|index| format!("gpu-{index}")).collect())
+    Some(indices.into_iter().map(gpu_counter).collect())
 }
 
 fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {

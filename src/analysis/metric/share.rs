@@ -3,7 +3,7 @@
 //! has the smaller share. A share above one is kept: no engine does more than the machine, so the probes met a slower one, or
 //! one of the facts is wrong.
 
-use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
+use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
@@ -58,9 +58,9 @@ pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
     bandwidth_of(seen)?;
     let (device, threads) = match Around::of(seen)?.place {
         Place::Cpu { limits, threads } => {
-            ("cpu".into(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
+            (Device::cpu(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
         }
-        Place::Gpu(gpu) => (format!("cuda:{}", gpu.index), None),
+        Place::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
     Some(Key { device, threads, of: Of::Memory })
 }
@@ -71,8 +71,8 @@ pub fn compute_limit(seen: &Observation) -> Option<Key> {
     let around = Around::of(seen)?;
     let unit = around.place.unit(around.facts)?;
     let (device, threads) = match around.place {
-        Place::Cpu { .. } => ("cpu".into(), Some(unit.threads)),
-        Place::Gpu(gpu) => (format!("cuda:{}", gpu.index), None),
+        Place::Cpu { .. } => (Device::cpu(), Some(unit.threads)),
+        Place::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
     Some(Key { device, threads, of: Of::Unit(unit.unit.clone(), unit.loads) })
 }
@@ -203,15 +203,15 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
 /// Units by their name in a record, and whether with loads: tiles are never without.
 type Units = &'static [(&'static str, bool)];
 
-const FOR_F32: Units = &[("f32_fma", false)];
-const FOR_BF16: Units = &[("f32_fma", false), ("avx512_bf16", false), ("amx_bf16", true)];
+const FOR_F32: Units = &[(names::F32_FMA, false)];
+const FOR_BF16: Units = &[(names::F32_FMA, false), (names::AVX512_BF16, false), (names::AMX_BF16, true)];
 const FOR_INT8: Units = &[
-    ("f32_fma", false),
-    ("avx512_bf16", false),
-    ("amx_bf16", true),
-    ("avx_vnni", false),
-    ("avx512_vnni", false),
-    ("amx_int8", true),
+    (names::F32_FMA, false),
+    (names::AVX512_BF16, false),
+    (names::AMX_BF16, true),
+    (names::AVX_VNNI, false),
+    (names::AVX512_VNNI, false),
+    (names::AMX_INT8, true),
 ];
 
 /// What its dtypes let it use. Weights of eight bits and fewer are multiplied as such by some and widened by others; the limit
@@ -250,10 +250,10 @@ fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
 /// bits than it says is above its limit.
 fn matrix<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
     let unit = match dtype.to_ascii_lowercase().as_str() {
-        "bf16" | "bfloat16" => "cublas_bf16",
-        "f16" | "float16" => "cublas_f16",
-        "tf32" => "cublas_tf32",
-        "f32" | "float32" => "cublas_f32",
+        "bf16" | "bfloat16" => names::CUBLAS_BF16,
+        "f16" | "float16" => names::CUBLAS_F16,
+        "tf32" => names::CUBLAS_TF32,
+        "f32" | "float32" => names::CUBLAS_F32,
         _ => return None,
     };
     gpu.matrix.iter().find(|it| it.unit == unit)

@@ -15,7 +15,7 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use super::{Gpu, GpuProcess, Look};
-use crate::machine::observed::GpuHeld;
+use crate::machine::observed::{GpuHeld, gpu_counter};
 
 /// Reasons that are no slowing down: nothing to do, a clock that somebody set, a display.
 const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
@@ -166,7 +166,7 @@ pub fn energy() -> Vec<(String, u64)> {
     let Some(nvml) = session() else { return Vec::new() };
     let drawn = devices(nvml).filter_map(|(index, device)| {
         let millijoules = device.total_energy_consumption().ok()?;
-        Some((format!("gpu-{index}"), millijoules.checked_mul(1000)?))
+        Some((gpu_counter(index), millijoules.checked_mul(1000)?))
     });
     drawn.collect()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cublas::{Cublas, NUMBERS_BF16, NUMBERS_F16, NUMBERS_F32, SUMS_F32, SUMS_TF32};
 use super::driver::Context;
-use crate::Operations;
+use crate::{Operations, names};
 
 /// Rows and columns of all three matrices, where its memory has room for them.
 const LARGEST: u64 = 8192;
@@ -30,7 +30,7 @@ pub struct Number {
 }
 
 const F32: Number = Number {
-    unit: "cublas_f32",
+    unit: names::CUBLAS_F32,
     bytes: 4,
     mantissa_bits: 23,
     exponent_bias: 127,
@@ -40,7 +40,7 @@ const F32: Number = Number {
 
 pub const NUMBERS: &[Number] = &[
     Number {
-        unit: "cublas_bf16",
+        unit: names::CUBLAS_BF16,
         bytes: 2,
         mantissa_bits: 7,
         exponent_bias: 127,
@@ -48,14 +48,14 @@ pub const NUMBERS: &[Number] = &[
         compute: SUMS_F32,
     },
     Number {
-        unit: "cublas_f16",
+        unit: names::CUBLAS_F16,
         bytes: 2,
         mantissa_bits: 10,
         exponent_bias: 15,
         data: NUMBERS_F16,
         compute: SUMS_F32,
     },
-    Number { unit: "cublas_tf32", compute: SUMS_TF32, ..F32 },
+    Number { unit: names::CUBLAS_TF32, compute: SUMS_TF32, ..F32 },
     F32,
 ];
 

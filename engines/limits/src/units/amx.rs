@@ -10,6 +10,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
 use super::Unit;
+use crate::names;
 
 /// Rows of a tile, and columns of a result.
 const ROWS: u64 = 16;
@@ -26,10 +27,10 @@ pub fn here() -> impl Iterator<Item = Unit> {
     let has = Has::here();
     let unit = |name, loads, depth, run| Unit { name, loads, each: of(depth), run };
     let units = [
-        (has.bf16, unit("amx_bf16", false, DEPTH_BF16, bf16 as unsafe fn(u64))),
-        (has.bf16, unit("amx_bf16", true, DEPTH_BF16, bf16_with_loads)),
-        (has.int8, unit("amx_int8", false, DEPTH_INT8, int8)),
-        (has.int8, unit("amx_int8", true, DEPTH_INT8, int8_with_loads)),
+        (has.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
+        (has.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
+        (has.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
+        (has.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
     ];
     units.into_iter().filter_map(|(has, unit)| has.then_some(unit))
 }

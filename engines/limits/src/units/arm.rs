@@ -3,14 +3,15 @@
 use std::arch::aarch64::*;
 use std::hint::black_box;
 
-use super::{F32, Unit};
+use super::Unit;
+use crate::names;
 
 /// Four pipes with a latency of four, and some to spare: 32 registers hold them and two operands.
 const SUMS: usize = 24;
 const LANES: usize = 4;
 
 pub fn here() -> impl Iterator<Item = Unit> {
-    let f32_unit = Unit { name: F32, loads: false, each: (2 * SUMS * LANES) as u64, run: neon };
+    let f32_unit = Unit { name: names::F32_FMA, loads: false, each: (2 * SUMS * LANES) as u64, run: neon };
     std::arch::is_aarch64_feature_detected!("neon").then_some(f32_unit).into_iter()
 }
 

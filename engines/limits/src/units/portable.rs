@@ -2,12 +2,14 @@
 
 use std::hint::black_box;
 
-use super::{F32, Unit};
+use super::Unit;
+use crate::names;
 
 const LANES: usize = 64;
 
 /// A multiplication and an addition: fused only where every machine of this kind can.
-pub const F32_UNIT: Unit = Unit { name: F32, loads: false, each: 2 * LANES as u64, run: multiply_and_add };
+pub const F32_UNIT: Unit =
+    Unit { name: names::F32_FMA, loads: false, each: 2 * LANES as u64, run: multiply_and_add };
 
 fn multiply_and_add(rounds: u64) {
     let (half, one) = (black_box(0.5f32), black_box(1.0f32));

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{F32, Unit};
+use super::Unit;
+use crate::names;
 
 /// Results under way at once. Two pipes with a latency of four (Intel) or five need ten; 32 registers hold more.
 const SUMS_512: usize = 16;
@@ -14,9 +15,9 @@ const SUMS_256: usize = 12;
 pub fn here() -> impl Iterator<Item = Unit> {
     let wide = is_x86_feature_detected!("avx512f");
     let f32_unit = match wide {
-        true => Some(Unit { name: F32, loads: false, each: of(SUMS_512, 16), run: f32_512 }),
+        true => Some(Unit { name: names::F32_FMA, loads: false, each: of(SUMS_512, 16), run: f32_512 }),
         false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Unit {
-            name: F32,
+            name: names::F32_FMA,
             loads: false,
             each: of(SUMS_256, 8),
             run: f32_256,
@@ -26,9 +27,9 @@ pub fn here() -> impl Iterator<Item = Unit> {
     let vnni = wide && is_x86_feature_detected!("avx512vnni");
     let narrow_vnni = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
     let others = [
-        (bf16, Unit { name: "avx512_bf16", loads: false, each: of(SUMS_512, 32), run: bf16_512 }),
-        (vnni, Unit { name: "avx512_vnni", loads: false, each: of(SUMS_512, 64), run: vnni_512 }),
-        (narrow_vnni, Unit { name: "avx_vnni", loads: false, each: of(SUMS_256, 32), run: vnni_256 }),
+        (bf16, Unit { name: names::AVX512_BF16, loads: false, each: of(SUMS_512, 32), run: bf16_512 }),
+        (vnni, Unit { name: names::AVX512_VNNI, loads: false, each: of(SUMS_512, 64), run: vnni_512 }),
+        (narrow_vnni, Unit { name: names::AVX_VNNI, loads: false, each: of(SUMS_256, 32), run: vnni_256 }),
     ];
     f32_unit.into_iter().chain(others.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
 }
@@ -114,8 +115,8 @@ mod tests {
     #[test]
     fn units_that_the_machine_has_are_those_that_it_says_it_has() {
         let names: Vec<&str> = here().map(|unit| unit.name).collect();
-        assert_eq!(names.contains(&"avx512_vnni"), is_x86_feature_detected!("avx512vnni"));
-        assert_eq!(names.contains(&"avx512_bf16"), is_x86_feature_detected!("avx512bf16"));
+        assert_eq!(names.contains(&names::AVX512_VNNI), is_x86_feature_detected!("avx512vnni"));
+        assert_eq!(names.contains(&names::AVX512_BF16), is_x86_feature_detected!("avx512bf16"));
     }
 
     #[test]
