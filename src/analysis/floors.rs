@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::analysis::metric::METRICS;
+use crate::analysis::metric::{METRICS, MetricId};
 use crate::analysis::values::Measured;
 use crate::machine::Device;
 use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
@@ -35,7 +35,7 @@ pub struct Key {
     pub workload: String,
     pub prompt: Prompt,
     pub max_new_tokens: u32,
-    pub metric: String,
+    pub metric: MetricId,
 }
 
 /// How far a configuration lies from itself.
@@ -83,7 +83,7 @@ pub fn floors_of(record: &RunRecord) -> Vec<Known> {
                 let Ok(ratios) = Ratios::paired(own, other) else { continue };
                 let Some(paired) = Floor::of(ratios.blocks()) else { continue };
                 found.push(Known {
-                    key: Key::of(plan, &plan.configurations[configuration], workload, metric.name()),
+                    key: Key::of(plan, &plan.configurations[configuration], workload, metric.id),
                     paired,
                     between: Floor::between_blocks(&levels(own)),
                     since: record.header.started.clone(),
@@ -103,12 +103,12 @@ pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<KnownFloor> {
         let configuration = &plan.configurations[case.configuration];
         // What stands beside a row is as noisy as the row.
         for metric in METRICS.iter().filter(|_| configuration.beside.is_none()) {
-            let key = Key::of(plan, configuration, &case.workload, metric.name());
+            let key = Key::of(plan, configuration, &case.workload, metric.id);
             let Some(known) = known.iter().find(|it| it.key == key) else { continue };
             found.push(KnownFloor {
                 configuration: case.configuration,
                 workload: case.workload.label.clone(),
-                metric: metric.name().into(),
+                metric: metric.id,
                 paired: known.paired,
                 between: known.between,
                 since: known.since.clone(),
@@ -119,7 +119,7 @@ pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<KnownFloor> {
 }
 
 impl Key {
-    fn of(plan: &Plan, configuration: &Configuration, workload: &Workload, metric: &str) -> Self {
+    fn of(plan: &Plan, configuration: &Configuration, workload: &Workload, metric: MetricId) -> Self {
         let Configuration { engine, preset, model, device, dtype, threads, options, .. } =
             configuration.clone();
         Self {
@@ -134,7 +134,7 @@ impl Key {
             workload: workload.label.clone(),
             prompt: workload.prompt.clone(),
             max_new_tokens: workload.max_new_tokens,
-            metric: metric.into(),
+            metric,
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn floor<'a>(known: &'a [Known], engine: &str, metric: &str) -> &'a Known {
-        known.iter().find(|it| it.key.engine == engine && it.key.metric == metric).unwrap()
+        known.iter().find(|it| it.key.engine == engine && it.key.metric.as_str() == metric).unwrap()
     }
 
     #[test]
@@ -204,11 +204,8 @@ mod tests {
         let plan = Plan::new(&run);
         let found = known_for(&plan, &known);
         let of = |configuration: usize| found.iter().filter(move |it| it.configuration == configuration);
-        assert!(
-            of(0)
-                .any(|it| it.metric == "decode_rate"
-                    && it.paired == floor(&known, "wild", "decode_rate").paired)
-        );
+        assert!(of(0).any(|it| it.metric == MetricId::DECODE_RATE
+            && it.paired == floor(&known, "wild", "decode_rate").paired));
         assert!(of(1).count() > 3 && of(2).count() == 0 && found.iter().all(|it| it.workload == "decode"));
         // None for twins: they are as noisy as what they are twins of.
         assert!(found.iter().all(|it| plan.configurations[it.configuration].beside.is_none()));

@@ -11,12 +11,15 @@ mod resources;
 pub mod share;
 mod unit;
 
+use std::collections::BTreeSet;
+
 use protocol::{Iteration, Sequence, Stamp};
 
 pub use crate::plan::MetricId;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
-use crate::record::Sample;
+use crate::record::{RunRecord, Sample};
+use crate::text::line;
 pub use stats::Better;
 use stats::Quality;
 
@@ -305,9 +308,9 @@ pub enum Shown {
 }
 
 impl Metric {
-    /// Its index in METRICS, by which values are kept.
-    pub fn place(&self) -> usize {
-        METRICS.iter().position(|other| other.id == self.id).unwrap_or_default()
+    /// Its index in METRICS, by which values are kept; `None` of what is no entry.
+    pub fn place(&self) -> Option<usize> {
+        METRICS.iter().position(|other| other.id == self.id)
     }
 
     /// Its name in records, reports for programs and command lines.
@@ -333,19 +336,38 @@ pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
     // One process for each request is about the whole of it, from the start of the process.
     match (plan.mode, workload.kind) {
         (Mode::OneShot, Kind::Warm) => Some(of(MetricId::TOTAL)),
-        _ => named(&workload.headline),
+        _ => known(workload.headline),
     }
 }
 
-/// The metric of that id.
+/// The metric of a constant.
 pub fn of(id: MetricId) -> &'static Metric {
     let found = METRICS.iter().find(|metric| metric.id == id);
     found.expect("a test finds every constant of `MetricId` in METRICS")
 }
 
-/// The metric of that name: a record's, or a user's.
+/// The metric that a record names; `None` of one that only a later version has.
+pub fn known(id: MetricId) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| metric.id == id)
+}
+
+#[cfg(test)]
 pub fn named(name: &str) -> Option<&'static Metric> {
-    METRICS.iter().find(|metric| metric.name() == name)
+    known(MetricId::named(name))
+}
+
+/// What is to be said of metrics that a record names and this version does not know: nothing of them is shown.
+pub fn unknown(record: &RunRecord) -> Option<String> {
+    let plan = &record.header.plan;
+    let headlines = plan.cases.iter().map(|case| case.workload.headline);
+    let floors = record.header.floors.iter().map(|floor| floor.metric);
+    let unknown: BTreeSet<MetricId> = headlines.chain(floors).filter(|id| known(*id).is_none()).collect();
+    let names: Vec<String> = unknown.iter().map(|id| format!("`{}`", line(id.as_str()))).collect();
+    let names = (!names.is_empty()).then(|| names.join(", "))?;
+    Some(format!(
+        "the record names metrics that this version of orchestrate does not know ({names}), as headlines or with noise \
+         floors: nothing is shown or compared by them; report it with a later version"
+    ))
 }
 
 fn cold_start(seen: &Observation) -> Vec<f64> {

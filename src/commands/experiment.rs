@@ -258,7 +258,11 @@ mod tests {
         let mut record = specimen::proved();
         let configuration = specimen::ENGINE;
         record.header.plan.configurations[configuration].preset = Some("graphs".into());
-        record.failures.push(Failure { configuration, kind: "unsupported".into(), ..Failure::default() });
+        record.failures.push(Failure {
+            configuration,
+            kind: crate::record::FailureKind::Unsupported,
+            ..Failure::default()
+        });
         let engine = record.header.plan.configurations[configuration].engine.clone();
         let code = |engines: Vec<String>, record: &RunRecord| {
             let selection = Selection { engines, presets: true, ..Selection::default() };

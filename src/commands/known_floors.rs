@@ -145,7 +145,7 @@ mod tests {
             workload: "decode".into(),
             prompt: Prompt::Tokens(32),
             max_new_tokens: 64,
-            metric: "decode_rate".into(),
+            metric: crate::plan::MetricId::DECODE_RATE,
         };
         let paired = Floor::of(&[size; 20]).unwrap();
         let since = "2026-01-02T03:04:05Z".into();

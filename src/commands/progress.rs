@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn a_failure_stays_on_the_screen_and_cannot_paint_on_it() {
         let failure = Failure {
-            kind: "exited".into(),
+            kind: crate::record::FailureKind::Exited,
             when: "sample 17".into(),
             message: "\u{1b}[2Jkilled by\nsignal 9".into(),
             ..Failure::default()

@@ -1,6 +1,12 @@
 //! The name of a metric, as records and command lines have it. What each one is stands in `METRICS`.
 
-/// One of METRICS. Code that means a certain metric uses a constant, so that no name is misspelt in silence; a metric that no
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// One of METRICS, or one that a record of a later version names. Code that means a certain metric uses a constant, so that no name is misspelt in silence; a metric that no
 /// other code refers to needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetricId(&'static str);
@@ -45,7 +51,53 @@ impl MetricId {
         Self(name)
     }
 
+    /// The metric of that name in a record, whether this version knows it or not. Each name is kept once, for as long as the
+    /// program runs: there are no more than records have.
+    pub fn named(name: &str) -> Self {
+        static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = names.get(name) {
+            return Self(known);
+        }
+        let kept: &'static str = Box::leak(name.into());
+        names.insert(kept);
+        Self(kept)
+    }
+
     pub const fn as_str(self) -> &'static str {
         self.0
+    }
+}
+
+impl fmt::Display for MetricId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Serialize for MetricId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for MetricId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::named(&String::deserialize(deserializer)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_name_and_that_of_a_later_version_is_kept() {
+        let read = |text: &str| serde_json::from_str::<MetricId>(text).unwrap();
+        assert_eq!(read("\"decode_rate\""), MetricId::DECODE_RATE);
+        let later = read("\"of_a_later_version\"");
+        assert_eq!((later, later.as_str()), (read("\"of_a_later_version\""), "of_a_later_version"));
+        assert!(std::ptr::eq(later.as_str(), read("\"of_a_later_version\"").as_str()));
+        assert_eq!(serde_json::to_string(&later).unwrap(), "\"of_a_later_version\"");
     }
 }

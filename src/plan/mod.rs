@@ -194,7 +194,7 @@ pub struct Workload {
     /// What rows call it: the scenario, and the prompt length where it has several.
     pub label: String,
     pub kind: Kind,
-    pub headline: String,
+    pub headline: MetricId,
     pub prompt: Prompt,
     pub max_new_tokens: u32,
     /// Asked for wherever more than one token is: the output's length must be the same for every engine.
@@ -412,7 +412,7 @@ fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
             scenario: scenario.name.into(),
             label,
             kind: scenario.kind,
-            headline: scenario.headline.as_str().into(),
+            headline: scenario.headline,
             prompt,
             max_new_tokens,
             ignore_eos: max_new_tokens > 1,

@@ -1,6 +1,7 @@
 //! The indices of a record, checked once when it is read: everything after may use them as they are.
 //!
-//! A failure may name a launch that no entry is about: its process never loaded.
+//! A failure may name a launch that no entry is about: its process never loaded. A metric may be one that only a later version
+//! knows: `analysis::metric::unknown` says so, and the record is read all the same.
 
 use std::collections::{HashMap, HashSet};
 

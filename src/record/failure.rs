@@ -44,16 +44,16 @@ macro_rules! kinds {
                     Self::Other(word) => word,
                 }
             }
-        }
 
-        impl From<&str> for FailureKind {
-            fn from(word: &str) -> Self {
+            /// The kind of that word; another word is kept.
+            pub fn parse(word: &str) -> Self {
                 match word {
                     $($word => Self::$kind,)+
                     _ => Self::Other(word.into()),
                 }
             }
         }
+
     };
 }
 
@@ -90,7 +90,7 @@ kinds! {
 
 impl From<protocol::FailureKind> for FailureKind {
     fn from(said: protocol::FailureKind) -> Self {
-        Self::from(said.as_str())
+        Self::parse(said.as_str())
     }
 }
 
@@ -108,7 +108,7 @@ impl Serialize for FailureKind {
 
 impl<'de> Deserialize<'de> for FailureKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::from(String::deserialize(deserializer)?.as_str()))
+        Ok(Self::parse(&String::deserialize(deserializer)?))
     }
 }
 

@@ -18,9 +18,9 @@ use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::plan::Plan;
 pub use crate::plan::Role;
 pub use crate::plan::prompts::HeldOut;
+use crate::plan::{MetricId, Plan};
 use stats::{Floor, StoppedBy};
 
 pub use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
@@ -110,7 +110,7 @@ pub struct KnownFloor {
     pub configuration: usize,
     /// The workload's label.
     pub workload: String,
-    pub metric: String,
+    pub metric: MetricId,
     /// Measured side by side.
     pub paired: Floor,
     /// Measured at two times.

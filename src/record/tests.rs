@@ -43,7 +43,7 @@ fn every_kind_of_entry_reads_back_as_it_was_written() {
     })));
     all.push(Entry::WarmUp(WarmUp { launch: 1, case: 2, requests: 3, ended_by: WarmUpEnd::Time }));
     all.push(Entry::Closed(Closed { workload: "decode".into(), blocks: 8, by: StoppedBy::Width }));
-    all.push(Entry::Failure(Failure { kind: "exited".into(), ..Failure::default() }));
+    all.push(Entry::Failure(Failure { kind: crate::record::FailureKind::Exited, ..Failure::default() }));
     for entry in all {
         assert_eq!(Entry::read(&protocol::encode(&entry)).unwrap(), entry);
     }

@@ -38,6 +38,7 @@ pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Ou
             "limits that moved",
         ),
         (prompts(record), "cases whose prompts have another length"),
+        (metric::unknown(record).into_iter().collect(), "metrics"),
         (unstated(record), "engines that do not state what they were asked for"),
         (converted(record), "engines that were given a conversion of the model"),
     ];

@@ -226,7 +226,7 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
     Some(Fault {
-        kind: FailureKind::from(word(first.kind.as_str()).as_str()),
+        kind: FailureKind::parse(word(first.kind.as_str()).as_str()),
         when: word(&first.when),
         message: sentence(&first.message),
         hint: first.hint.as_deref().map(|hint| ways(hint, sentence)),

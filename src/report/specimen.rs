@@ -239,7 +239,7 @@ pub fn failure(configuration: usize, case: Option<usize>, kind: &str, when: &str
     Failure {
         configuration,
         case,
-        kind: kind.into(),
+        kind: crate::record::FailureKind::parse(kind),
         when: when.into(),
         message: message.into(),
         ..Failure::default()

@@ -336,7 +336,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
     let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let blocks = |configuration| measured.blocks(place, headline.place(), configuration);
+        let blocks = |configuration| measured.blocks(place, headline.place()?, configuration);
         Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {

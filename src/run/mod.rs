@@ -168,7 +168,7 @@ pub fn example_workload(prompt: crate::plan::Prompt) -> crate::plan::Workload {
         scenario: "decode".into(),
         label: "decode".into(),
         kind: crate::plan::scenario::Kind::Warm,
-        headline: "decode_rate".into(),
+        headline: crate::plan::MetricId::DECODE_RATE,
         prompt,
         max_new_tokens: 8,
         ignore_eos: true,

@@ -173,7 +173,7 @@ impl<'a> Schedule<'a> {
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
-                kind: "no_time".into(),
+                kind: crate::record::FailureKind::NoTime,
                 message: format!("the budget of {spent} was used up before it was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()

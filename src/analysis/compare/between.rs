@@ -150,7 +150,7 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str
     {
         for known in &opened.record.header.floors {
             let same = known.configuration == configuration && known.workload == *workload;
-            if same && known.metric == METRICS[*index].name() {
+            if same && known.metric == METRICS[*index].id {
                 floors.push((known.paired, "calibration"));
                 floors.extend(known.between.map(|floor| (floor, "calibration of two times")));
             }

@@ -4,7 +4,7 @@ mod changes;
 
 use serde::Serialize;
 
-use crate::analysis::metric::Metric;
+use crate::analysis::metric::{self, Metric};
 use crate::analysis::values::{Values, workloads as workloads_of};
 use crate::record::{End, KnownFloor, RunRecord};
 use crate::text;
@@ -105,6 +105,9 @@ pub fn judge(
     let mut notes = on_purpose(base, new, &matching);
     notes.extend(unmatched(base, new, &matching));
     notes.extend(uncalibrated(base, new, &matching));
+    let unknown = [("the base", base), ("the new one", new)].into_iter();
+    notes
+        .extend(unknown.filter_map(|(which, record)| Some(format!("{which}: {}", metric::unknown(record)?))));
     Ok(Judgement {
         base: Side::of(base),
         new: Side::of(new),

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::analysis::agreement;
-use crate::analysis::metric::{self, METRICS, Metric};
+use crate::analysis::metric::{self, METRICS, Metric, MetricId};
 use crate::analysis::values::{Measured, Values};
 use crate::plan::{Beside, Order, Plan, Workload};
 use crate::record::{End, RunRecord};
@@ -105,7 +105,7 @@ fn experiment<'a>(
                 continue;
             }
             let floor =
-                |configuration| floors.get(&(configuration, workload.label.as_str(), metric.name())).copied();
+                |configuration| floors.get(&(configuration, workload.label.as_str(), metric.id)).copied();
             all.push(Series {
                 better: metric.better,
                 gating: headline.is_some_and(|it| it.id == metric.id),
@@ -135,9 +135,9 @@ fn itself(plan: &Plan, configuration: usize) -> usize {
 }
 
 /// What calibration knew when the run began, by configuration, workload and metric.
-fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, &str), Floor> {
+fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), Floor> {
     let known = record.header.floors.iter();
-    known.map(|it| ((it.configuration, it.workload.as_str(), it.metric.as_str()), it.paired)).collect()
+    known.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
 }
 
 /// What ended a workload. One that was never closed was ended by the number of blocks that was asked for, or by the end of

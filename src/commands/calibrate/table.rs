@@ -48,7 +48,7 @@ impl Content for Floors<'_> {
                 (column!("record"), (&known.record).into()),
                 (column!("engine"), self.label(known).as_str().into()),
                 (column!("case"), line(&known.key.workload).as_str().into()),
-                (column!("metric"), (&known.key.metric).into()),
+                (column!("metric"), known.key.metric.as_str().into()),
                 (column!("paired"), share(known.paired).into()),
                 (column!("between"), known.between.map(share).into()),
                 (column!("blocks"), known.paired.blocks().into()),
@@ -73,7 +73,7 @@ impl Floors<'_> {
         let (plan, key) = (&self.record.header.plan, &known.key);
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
         let headline = case.and_then(|case| metric::headline(plan, &case.workload));
-        let metric = metric::named(&key.metric)?;
+        let metric = metric::known(key.metric)?;
         if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.id != metric.id) {
             return None;
         }

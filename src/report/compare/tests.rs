@@ -25,7 +25,7 @@ fn judgement() -> Judgement {
     new.failures.push(Failure {
         configuration: 1,
         case: Some(9),
-        kind: "exited".into(),
+        kind: crate::record::FailureKind::Exited,
         when: "sample 3".into(),
         message: "killed by signal 9".into(),
         ..Failure::default()

@@ -2,8 +2,8 @@ use super::super::Report;
 use super::super::specimen::*;
 use super::super::tests::rendered;
 use super::*;
-use crate::plan::{Asked, Order};
-use crate::record::{Entry, Role, WarmUpEnd};
+use crate::plan::{Asked, MetricId, Order};
+use crate::record::{Entry, Header, KnownFloor, Role, WarmUpEnd};
 use crate::text;
 
 fn decoding(names: &[&str]) -> Asked {
@@ -220,4 +220,29 @@ fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
     record.header.plan.configurations[1].device = "cpu".into();
     record.header.plan.configurations[1].dtype = None;
     assert!(Report::of(&record).notes.is_empty());
+}
+
+#[test]
+fn a_metric_of_a_later_version_is_a_note_and_the_rest_of_the_record_is_shown() {
+    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let before = Report::of(&record);
+    let (later, floor) = (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));
+    let headline = record.header.plan.cases.iter_mut().filter(|it| it.workload.scenario == "decode");
+    headline.for_each(|case| case.workload.headline = later);
+    record.header.floors.push(KnownFloor {
+        configuration: 0,
+        workload: "decode".into(),
+        metric: floor,
+        paired: stats::Floor::of(&[0.1; 20]).unwrap(),
+        between: None,
+        since: "2026-01-02T03:04:05Z".into(),
+    });
+    let read = serde_json::from_str::<Header>(&serde_json::to_string(&record.header).unwrap()).unwrap();
+    assert_eq!(read, record.header);
+    let report = Report::of(&record);
+    let said: Vec<&String> = report.notes.iter().filter(|it| it.contains("does not know")).collect();
+    assert_eq!(said.len(), 1, "{:?}", report.notes);
+    assert!(said[0].contains("`later_rate`") && !said[0].contains('\u{1b}'), "{said:?}");
+    assert_eq!(report.rows.len(), before.rows.len());
+    assert!(before.notes.iter().all(|it| !it.contains("does not know")));
 }

@@ -48,10 +48,9 @@ impl Calibration {
             let cases = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration == index);
             let measured: Vec<_> = cases.filter(|(case, _)| sampled.contains(case)).collect();
             let unknown = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
-                let headline = metric::headline(plan, workload).map(|metric| metric.name());
+                let headline = metric::headline(plan, workload).map(|metric| metric.id);
                 let mut floors = record.header.floors.iter().filter(|floor| floor.configuration == index);
-                !floors
-                    .any(|floor| floor.workload == workload.label && Some(floor.metric.as_str()) == headline)
+                !floors.any(|floor| floor.workload == workload.label && Some(floor.metric) == headline)
             });
             let unknown: Vec<_> = unknown.collect();
             if unknown.is_empty() {

@@ -171,7 +171,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
             record.header.floors.push(KnownFloor {
                 configuration: case.configuration,
                 workload: case.workload.label.clone(),
-                metric: crate::analysis::metric::headline(&plan, &case.workload).unwrap().name().into(),
+                metric: crate::analysis::metric::headline(&plan, &case.workload).unwrap().id,
                 paired: Floor::of(&[0.01; 20]).unwrap(),
                 between: None,
                 since: "2026-01-01T00:00:00Z".into(),
@@ -240,7 +240,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     record.header.floors.push(KnownFloor {
         configuration: 1,
         workload: "decode".into(),
-        metric: "decode_rate".into(),
+        metric: crate::plan::MetricId::DECODE_RATE,
         paired: Floor::of(&[3.0; 20]).unwrap(),
         between: None,
         since: "2026-01-01T00:00:00Z".into(),

@@ -11,7 +11,7 @@ fn plan(mode: Mode) -> Plan {
         scenario: "decode".into(),
         label: "decode".into(),
         kind: Kind::Warm,
-        headline: "decode_rate".into(),
+        headline: crate::plan::MetricId::DECODE_RATE,
         prompt: Prompt::Tokens(8),
         max_new_tokens: 3,
         ignore_eos: true,

@@ -99,7 +99,7 @@ fn the_twin_of_either_run_and_calibration_raise_what_counts() {
         calibrated.header.floors.push(KnownFloor {
             configuration: 1,
             workload: "decode".into(),
-            metric: "decode_rate".into(),
+            metric: crate::plan::MetricId::DECODE_RATE,
             paired: floor,
             between,
             since: String::new(),

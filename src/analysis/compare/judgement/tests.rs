@@ -84,7 +84,7 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
     fails.samples.retain(|sample| sample.launch < 2);
     fails.failures.push(Failure {
         case: Some(0),
-        kind: "exited".into(),
+        kind: crate::record::FailureKind::Exited,
         when: "sample 3".into(),
         message: "killed by signal 9\u{1b}[2J".into(),
         ..Failure::default()
@@ -108,8 +108,12 @@ fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_
     let failing = |kind: &str| {
         let mut record = run(&alone(), 1.0, 2);
         record.samples.clear();
-        let failure =
-            Failure { case: Some(0), kind: kind.into(), message: "words".into(), ..Failure::default() };
+        let failure = Failure {
+            case: Some(0),
+            kind: crate::record::FailureKind::parse(kind),
+            message: "words".into(),
+            ..Failure::default()
+        };
         record.failures.push(failure);
         record
     };
@@ -194,7 +198,7 @@ fn what_lacks_calibration_is_named_as_the_command_line_takes_it_and_nothing_else
     let floor = |configuration: usize, workload: &str| KnownFloor {
         configuration,
         workload: workload.into(),
-        metric: "decode_rate".into(),
+        metric: crate::plan::MetricId::DECODE_RATE,
         paired: Floor::of(&[0.01]).unwrap(),
         between: Floor::of(&[0.01]),
         since: "2026-01-01T00:00:00Z".into(),
@@ -273,4 +277,15 @@ fn output_that_was_wrong_is_no_measure_for_what_is_right() {
     assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
     let judgement = judged(&proved(2.3), &proved(2.3));
     assert!(of_engine(&judgement).sentence.contains("fails as before"), "{}", of_engine(&judgement).sentence);
+}
+
+#[test]
+fn a_headline_of_a_later_version_is_said_of_the_record_that_names_it() {
+    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    assert!(judged(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
+    new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");
+    let judgement = judged(&base, &new);
+    let said: Vec<&String> = judgement.notes.iter().filter(|it| it.contains("does not know")).collect();
+    assert!(said.len() == 1 && said[0].starts_with("the new one: ") && said[0].contains("`later_rate`"));
+    assert!(judgement.lines.iter().all(|it| !it.gating) && !judgement.lines.is_empty());
 }

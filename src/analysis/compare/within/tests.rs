@@ -64,7 +64,7 @@ fn a_difference_below_what_calibration_found_of_either_side_is_not_measurable() 
         record.header.floors.push(KnownFloor {
             configuration,
             workload: "decode".into(),
-            metric: "decode_rate".into(),
+            metric: crate::plan::MetricId::DECODE_RATE,
             paired: Floor::of(&[0.2; 20]).unwrap(),
             between: None,
             since: String::new(),

@@ -11,7 +11,7 @@ fn workload() -> Workload {
         scenario: "decode".into(),
         label: "decode".into(),
         kind: Kind::Warm,
-        headline: "decode_rate".into(),
+        headline: crate::plan::MetricId::DECODE_RATE,
         prompt: Prompt::Tokens(32),
         max_new_tokens: 3,
         ignore_eos: true,
@@ -100,8 +100,12 @@ fn an_interrupted_run_and_one_that_was_killed_are_refused() {
 #[test]
 fn a_case_that_failed_is_left_out_and_said_and_a_run_of_nothing_else_is_refused() {
     let mut record = record(&[("a", &[1000, 1000]), ("b", &[1000, 9000])]);
-    let failure =
-        |configuration, case| Failure { configuration, case, kind: "exited".into(), ..Failure::default() };
+    let failure = |configuration, case| Failure {
+        configuration,
+        case,
+        kind: crate::record::FailureKind::Exited,
+        ..Failure::default()
+    };
     record.take(Entry::Failure(failure(1, Some(1))));
     let accepted = accept(&record).unwrap();
     assert_eq!((accepted.rows, accepted.left_out.len()), (vec![0], 1));
