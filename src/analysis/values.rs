@@ -66,14 +66,8 @@ impl<'a> Values<'a> {
             firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
         }
         let mut cases = vec![BTreeMap::<u32, Requests>::new(); plan.cases.len()];
-        let mut rounds = HashSet::new();
         for sample in record.measured() {
             let Some(&launch) = launches.get(&sample.launch) else { continue };
-            // Where a launch was replaced within a block and began anew, the round that was measured beside the others of
-            // its number holds.
-            if !rounds.insert((sample.case, launch.block, sample.index)) {
-                continue;
-            }
             let requests = cases[sample.case].entry(sample.launch).or_insert_with(|| Requests {
                 launch,
                 first_of_launch: firsts[&sample.launch],
@@ -82,7 +76,8 @@ impl<'a> Values<'a> {
             });
             requests.measured.push(sample);
         }
-        let cases = cases.into_iter().map(|launches| launches.into_values().collect()).collect();
+        let cases =
+            cases.into_iter().map(|launches| each_round_once(launches.into_values().collect())).collect();
         Self { record, plan, cases, around: Surroundings::of(record) }
     }
 
@@ -136,6 +131,22 @@ impl<'a> Values<'a> {
     fn observation<'s>(&'s self, requests: &Requests<'a>, sample: &'a Sample) -> Observation<'s> {
         Observation::of(&self.around, requests.launch, sample).with_first(Some(requests.first))
     }
+}
+
+/// Of a case's launches in their order. Where one was replaced within a block and began anew, the round that was measured beside
+/// the others of its number holds, for tables as for comparisons.
+fn each_round_once(mut launches: Vec<Requests>) -> Vec<Requests> {
+    let mut blocks = HashSet::new();
+    if launches.iter().all(|it| blocks.insert(it.launch.block)) {
+        return launches;
+    }
+    let mut rounds = HashSet::new();
+    for requests in &mut launches {
+        let block = requests.launch.block;
+        requests.measured.retain(|sample| rounds.insert((block, sample.index)));
+    }
+    launches.retain(|requests| !requests.measured.is_empty());
+    launches
 }
 
 impl CaseValues {
