@@ -19,7 +19,7 @@ pub use crate::plan::MetricId;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{RunRecord, Sample};
-use crate::text::line;
+use crate::text::{line, shorten};
 pub use stats::Better;
 use stats::Quality;
 
@@ -356,13 +356,19 @@ pub fn named(name: &str) -> Option<&'static Metric> {
     known(MetricId::named(name))
 }
 
+/// So many are named in a note.
+const MOST_UNKNOWN: usize = 4;
+
 /// What is to be said of metrics that a record names and this version does not know: nothing of them is shown.
 pub fn unknown(record: &RunRecord) -> Option<String> {
     let plan = &record.header.plan;
     let headlines = plan.cases.iter().map(|case| case.workload.headline);
     let floors = record.header.floors.iter().map(|floor| floor.metric);
     let unknown: BTreeSet<MetricId> = headlines.chain(floors).filter(|id| known(*id).is_none()).collect();
-    let names: Vec<String> = unknown.iter().map(|id| format!("`{}`", line(id.as_str()))).collect();
+    let named = unknown.iter().take(MOST_UNKNOWN);
+    let mut names: Vec<String> = named.map(|id| format!("`{}`", shorten(&line(id.as_str()), 40))).collect();
+    let more = unknown.len().saturating_sub(MOST_UNKNOWN);
+    names.extend((more > 0).then(|| format!("and {more} more")));
     let names = (!names.is_empty()).then(|| names.join(", "))?;
     Some(format!(
         "the record names metrics that this version of orchestrate does not know ({names}), as headlines or with noise \

@@ -237,12 +237,18 @@ fn a_metric_of_a_later_version_is_a_note_and_the_rest_of_the_record_is_shown() {
         between: None,
         since: "2026-01-02T03:04:05Z".into(),
     });
+    for number in 0..6 {
+        let metric = MetricId::named(&format!("x{number}{}", "y".repeat(1000)));
+        let known = record.header.floors[0].clone();
+        record.header.floors.push(KnownFloor { metric, ..known });
+    }
     let read = serde_json::from_str::<Header>(&serde_json::to_string(&record.header).unwrap()).unwrap();
     assert_eq!(read, record.header);
     let report = Report::of(&record);
     let said: Vec<&String> = report.notes.iter().filter(|it| it.contains("does not know")).collect();
     assert_eq!(said.len(), 1, "{:?}", report.notes);
     assert!(said[0].contains("`later_rate`") && !said[0].contains('\u{1b}'), "{said:?}");
+    assert!(said[0].contains("and 4 more") && said[0].len() < 500, "{said:?}");
     assert_eq!(report.rows.len(), before.rows.len());
     assert!(before.notes.iter().all(|it| !it.contains("does not know")));
 }
