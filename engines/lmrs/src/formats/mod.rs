@@ -48,6 +48,9 @@ pub struct Format {
     pub storage: Storage,
     /// Products of many tokens where a level has tiles of bf16: of every format whose numbers bf16 holds nearly.
     pub tile: Option<Tile>,
+    /// The `LAYOUT` of the sidecar since which it is packed so, and a digest of what the sidecar's test packs.
+    #[cfg(test)]
+    pub packed: Option<(u32, &'static str)>,
 }
 
 pub enum Storage {

@@ -63,6 +63,8 @@ pub static BF16Z: Format = Format {
     by_name: true,
     storage: Storage::packed_rows::<InBf16z>(),
     tile: Some(Tile::of_packed::<InBf16z>()),
+    #[cfg(test)]
+    packed: Some((2, "1d168c4316bc8bce")),
 };
 
 pub struct InBf16z;
