@@ -45,7 +45,7 @@ fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
         let matrix = |format: &'static Format| {
             Ok(Matrix::new(format, outputs, inputs, region(format.bytes(outputs, inputs))?))
         };
-        let formats = FORMATS.into_iter().filter(|format| format.is_panels());
+        let formats = FORMATS.iter().copied().filter(|format| format.is_panels());
         let matrices: Vec<Matrix> = formats.map(matrix).collect::<Result<_>>()?;
         let operations = (2 * tokens * outputs * inputs) as f64;
         let mut out = Rows::new(tokens, outputs);

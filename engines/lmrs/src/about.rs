@@ -14,7 +14,7 @@ pub fn hello() -> HelloFacts {
     let capabilities = Capabilities {
         dtypes: Format::names().map(str::to_string).collect(),
         formats: words(&["safetensors", "gguf"]),
-        architectures: ARCHITECTURES.map(|architecture| architecture.name.to_string()).to_vec(),
+        architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
         batch: BATCH,
         concurrency: CONCURRENCY,
         use_cache_toggle: true,
@@ -34,9 +34,9 @@ mod tests {
     fn every_architecture_that_model_files_knows_is_offered_and_no_other() {
         let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
         let mut known: Vec<&str> = known.collect();
-        let mut offered = ARCHITECTURES.map(|architecture| architecture.name);
+        let mut offered: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
         known.sort_unstable();
         offered.sort_unstable();
-        assert_eq!(offered.as_slice(), known);
+        assert_eq!(offered, known);
     }
 }

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::formats::{Format, Storage};
-use crate::kernels::zipped;
 use crate::region::Region;
 
 /// Outputs side by side in a panel.
@@ -40,18 +39,18 @@ impl Matrix {
         self.floats().rows(outputs)
     }
 
-    /// Of zipped rows: the block with this output.
-    pub fn zipped(&self, output: usize) -> zipped::Block<'_> {
-        let first = output / zipped::BLOCK * zipped::BLOCK;
-        let rows = zipped::BLOCK.min(self.outputs - first);
-        zipped::Block::new(self.zipped_bytes(first..first + rows), rows, self.inputs)
+    /// Of packed rows: the block with this output, where so many rows of so many bytes stand together.
+    pub fn block(&self, together: usize, row_bytes: usize, output: usize) -> Block<'_> {
+        let first = output / together * together;
+        let rows = together.min(self.outputs - first);
+        let bytes = self.packed_rows(row_bytes, first..first + rows);
+        Block { bytes, rows, inputs: self.inputs }
     }
 
-    /// Of zipped rows: as many bytes as these outputs have, which are theirs where they are whole blocks.
-    pub fn zipped_bytes(&self, outputs: Range<usize>) -> &[u8] {
-        assert!(self.format.packed_rows().is_some(), "zipped rows");
-        let row = zipped::row_bytes(self.inputs);
-        &self.region.bytes()[outputs.start * row..outputs.end * row]
+    /// Of packed rows: as many bytes as these outputs have, which are theirs where they are whole blocks.
+    pub fn packed_rows(&self, row_bytes: usize, outputs: Range<usize>) -> &[u8] {
+        assert!(self.format.packed_rows().is_some(), "packed rows");
+        &self.region.bytes()[outputs.start * row_bytes..outputs.end * row_bytes]
     }
 
     /// Of blocks: all panels, one behind the other.
@@ -70,6 +69,14 @@ impl Matrix {
     pub fn floats(&self) -> Floats<'_> {
         Floats::new(self.format, self.inputs, 0..self.outputs, self.region.bytes())
     }
+}
+
+/// Packed rows that stand together.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    pub bytes: &'a [u8],
+    pub rows: usize,
+    pub inputs: usize,
 }
 
 /// Rows of floats one after the other, of some outputs of a matrix: where it lies, or somewhere else.

@@ -16,7 +16,7 @@ const NUMBERS: usize = 1 << 16;
 fn main() -> Result<()> {
     let values = bells();
     println!("{:6} {:>16} {:>16}", "", "widen, M/s", "narrow, M/s");
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         let mut bytes = vec![0; dtype.bytes(NUMBERS as u64) as usize];
         let narrowed = if can_narrow(dtype) {
             format!("{:.0}", rate(|| narrow(dtype, black_box(&values), black_box(&mut bytes)))?)

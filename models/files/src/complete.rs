@@ -10,14 +10,12 @@ use crate::shown::shown;
 use crate::weights::find;
 use crate::{Dtype, Format, ModelFolder, Tensor, detect, ids};
 
-/// Whether a tensor of this name follows from the config, or says what rotation reads beside it: checkpoints carry masks and
-/// frequencies along.
-fn follows(layout: Layout, architecture: &str, name: &str) -> bool {
+/// Whether a tensor of this name follows from the config, or says what rotation reads beside it.
+fn follows(layout: Layout, architecture: Option<&Architecture>, name: &str) -> bool {
     match layout {
-        Layout::HuggingFace if architecture == "gpt2" => {
-            [".attn.bias", ".attn.masked_bias"].iter().any(|end| name.ends_with(end))
+        Layout::HuggingFace => {
+            architecture.is_some_and(|it| it.buffers.iter().any(|end| name.ends_with(end)))
         }
-        Layout::HuggingFace => name.ends_with(".rotary_emb.inv_freq"),
         Layout::Gguf => name == rope::FACTORS,
     }
 }
@@ -68,9 +66,10 @@ impl ModelFolder {
     /// Tensors that are no part of the network as its config describes it, and do not follow from it either.
     pub fn unasked(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, layout) = (self.names_of(parts), Layout::of(self.format));
+        let architecture = Architecture::of(&self.config, layout).ok();
         let tied = self.config.tie_word_embeddings && layout == Layout::HuggingFace;
         let is_unasked = |tensor: &&Tensor| {
-            let follows = follows(layout, &self.config.architecture, &tensor.name);
+            let follows = follows(layout, architecture, &tensor.name);
             // An output that is the embedding once more.
             let again = tied && tensor.name == "lm_head.weight";
             !(follows || again || known.contains(&tensor.name))
@@ -116,9 +115,10 @@ impl ModelFolder {
     /// The tensors may be those of another architecture than the config names.
     fn mismatch(&self, architecture: &Architecture, source: &str) -> Option<String> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
-        let found = detect::family(names).filter(|_| self.format == Format::Safetensors);
-        let found = found.filter(|found| !found.contains(&architecture.name))?;
-        let (says, of) = (architecture.name, found[0]);
+        let found = detect::family(names);
+        let is_own = found.iter().any(|found| found.name == architecture.name);
+        let of = found.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
+        let says = architecture.name;
         Some(format!("model type mismatch: {source} says `{says}`, and its tensors are those of `{of}`"))
     }
 }

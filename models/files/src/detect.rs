@@ -2,16 +2,7 @@
 
 use serde_json::Value;
 
-use crate::architecture::ARCHITECTURES;
-
-/// By a name that only tensors of this family have. Families come before those that lack what marks them.
-const MARKS: [(&str, &[&str]); 5] = [
-    ("attn.c_attn.weight", &["gpt2"]),
-    ("self_attn.qkv_proj.weight", &["phi3"]),
-    ("self_attn.q_norm.weight", &["qwen3"]),
-    ("self_attn.q_proj.bias", &["qwen2", "llama", "gemma"]),
-    ("self_attn.q_proj.weight", &["llama", "mistral", "gemma"]),
-];
+use crate::architecture::{ARCHITECTURES, Architecture};
 
 /// The architecture, and what told it. `folder` is the model's name, which helps among those that look the same.
 pub(crate) fn architecture<'a>(
@@ -27,20 +18,30 @@ pub(crate) fn architecture<'a>(
     if let Some(known) = ARCHITECTURES.iter().find(|architecture| Some(architecture.class) == class) {
         return Some((known.name.into(), "`architectures` of config.json"));
     }
-    let candidates = family(tensors)?;
-    let folder = folder.to_ascii_lowercase();
-    match candidates.iter().find(|name| folder.contains(*name)) {
-        Some(name) if candidates.len() > 1 => {
-            Some((name.to_string(), "the names of its tensors and of its folder"))
+    let (candidates, folder) = (family(tensors), folder.to_ascii_lowercase());
+    match candidates.iter().find(|candidate| folder.contains(candidate.name)) {
+        Some(candidate) if candidates.len() > 1 => {
+            Some((candidate.name.into(), "the names of its tensors and of its folder"))
         }
-        _ => Some((candidates[0].into(), "the names of its tensors")),
+        _ => candidates.first().map(|candidate| (candidate.name.into(), "the names of its tensors")),
     }
 }
 
-/// Architectures whose tensors are named so.
-pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Option<&'static [&'static str]> {
-    let found = MARKS.iter().find(|(mark, _)| tensors.clone().any(|name| name.ends_with(mark)));
-    found.map(|(_, candidates)| *candidates)
+/// Architectures whose tensors are named so: those with all of their own marks, and with no mark that they cannot have. The one
+/// with most marks comes first.
+pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<&'static Architecture> {
+    let all = ARCHITECTURES.iter().flat_map(|architecture| architecture.marks);
+    let mut found: Vec<&str> =
+        all.copied().filter(|mark| tensors.clone().any(|name| name.ends_with(mark))).collect();
+    found.sort_unstable();
+    found.dedup();
+    let fits = |it: &&&Architecture| {
+        let allowed = |mark: &&str| it.marks.contains(mark) || it.may_have.contains(mark);
+        it.marks.iter().all(|mark| found.contains(mark)) && found.iter().all(allowed)
+    };
+    let mut fitting: Vec<_> = ARCHITECTURES.iter().filter(fits).copied().collect();
+    fitting.sort_by_key(|architecture| std::cmp::Reverse(architecture.marks.len()));
+    fitting
 }
 
 #[cfg(test)]
@@ -63,5 +64,31 @@ mod tests {
         assert_eq!(detect(&json!({}), plain, "My-Gemma-2b").as_deref(), Some("gemma"));
         assert_eq!(detect(&json!({}), "h.0.attn.c_attn.weight", "llama").as_deref(), Some("gpt2"));
         assert_eq!(detect(&json!({}), "something.else", "llama"), None);
+    }
+
+    #[test]
+    fn the_architecture_with_most_marks_comes_first_and_none_has_a_mark_that_it_cannot_have() {
+        let named = |ends: &[&str]| {
+            let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
+            let found = family(names.iter().map(String::as_str));
+            found.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
+        assert_eq!(named(&["q_proj.weight", "q_proj.bias"]), ["qwen2", "llama", "gemma"]);
+        assert_eq!(named(&["q_proj.weight", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(named(&["q_proj.weight", "q_proj.bias", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(named(&["qkv_proj.weight"]), ["phi3"]);
+    }
+
+    #[test]
+    fn the_parts_of_every_architecture_have_its_marks() {
+        for (name, text) in crate::SHAPES.iter().filter(|(name, _)| name.starts_with("tiny-")) {
+            let shape: Value = serde_json::from_str(text).unwrap();
+            let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();
+            let architecture = Architecture::named(&config.architecture).unwrap();
+            let parts = architecture.parts(&config).unwrap();
+            let found = family(parts.iter().map(|part| part.name.as_str()));
+            assert!(found.iter().any(|found| found.name == architecture.name), "{name}");
+        }
     }
 }

@@ -1,106 +1,110 @@
 //! The kinds of numbers that this crate can read and write, as opposed to those that it merely knows by name.
+//!
+//! Each is declared, with all that is known of it, in the file under `blocks` that reads it.
 
-use crate::gguf::TYPES;
+use std::fmt;
+
+use crate::blocks::CannotHold;
 
 /// How a tensor's numbers lie in memory. Block formats are those of ggml, byte for byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Dtype {
-    F32,
-    F16,
-    BF16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2K,
-    Q3K,
-    Q4K,
-    Q5K,
-    Q6K,
+#[derive(Clone, Copy)]
+pub struct Dtype(pub(crate) &'static Encoding);
+
+/// All that is known of a dtype.
+pub(crate) struct Encoding {
+    /// As both formats spell it in their headers.
+    pub name: &'static str,
+    /// As GGUF numbers types of tensors.
+    pub gguf: u32,
+    /// `general.file_type` in GGUF: as llama.cpp numbers files whose matrices are mostly of this dtype. `None` is not written.
+    pub file_type: Option<u32>,
+    /// `torch_dtype` in config.json, of floats alone.
+    pub torch: Option<&'static str>,
+    /// Numbers that share a block, and the bytes that it takes.
+    pub block: (usize, usize),
+    pub widen: Widen,
+    /// `None` where it is read and not written.
+    pub narrow: Option<Narrow>,
 }
 
-impl Dtype {
-    pub const ALL: [Self; 13] = [
-        Self::F32,
-        Self::F16,
-        Self::BF16,
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Q5_1,
-        Self::Q8_0,
-        Self::Q2K,
-        Self::Q3K,
-        Self::Q4K,
-        Self::Q5K,
-        Self::Q6K,
-    ];
+/// Whole blocks into just as many numbers, and the reverse.
+pub(crate) type Widen = fn(&[u8], &mut [f32]);
+pub(crate) type Narrow = fn(&[f32], &mut [u8]) -> Result<(), CannotHold>;
 
+impl Dtype {
     /// By the name that headers and the command line use, in either case: `BF16`, `q4_k`.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.as_str().eq_ignore_ascii_case(name))
+        Self::ALL.iter().find(|dtype| dtype.as_str().eq_ignore_ascii_case(name)).copied()
+    }
+
+    /// By the number that GGUF has for it.
+    pub(crate) fn of_gguf(number: u32) -> Option<Self> {
+        Self::ALL.iter().find(|dtype| dtype.gguf_number() == number).copied()
     }
 
     /// As both formats spell it in their headers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q5_0 => "Q5_0",
-            Self::Q5_1 => "Q5_1",
-            Self::Q8_0 => "Q8_0",
-            Self::Q2K => "Q2_K",
-            Self::Q3K => "Q3_K",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
-        }
+    pub const fn as_str(self) -> &'static str {
+        self.0.name
     }
 
     /// Each number stands for itself, so that safetensors can hold it.
-    pub fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F16 | Self::BF16)
+    pub const fn is_float(self) -> bool {
+        self.0.torch.is_some()
     }
 
     /// Numbers that share a block, and the bytes that it takes. A row is a whole number of blocks.
-    pub fn block(self) -> (usize, usize) {
-        let (_, elements, bytes) = self.in_table();
-        (elements as usize, bytes as usize)
+    pub const fn block(self) -> (usize, usize) {
+        self.0.block
     }
 
     /// The bytes of so many numbers, which fill whole blocks.
-    pub fn bytes(self, elements: u64) -> u64 {
-        let (_, block, bytes) = self.in_table();
-        elements / block * bytes
+    pub const fn bytes(self, elements: u64) -> u64 {
+        let (numbers, bytes) = self.0.block;
+        elements / numbers as u64 * bytes as u64
     }
 
     /// What GGUF writes for it.
-    pub fn gguf_number(self) -> u32 {
-        self.in_table().0
+    pub const fn gguf_number(self) -> u32 {
+        self.0.gguf
     }
+}
 
-    fn in_table(self) -> (u32, u64, u64) {
-        let found = TYPES.iter().find(|(_, name, ..)| *name == self.as_str());
-        // A test holds that each variant is in the table.
-        found.map_or((u32::MAX, 1, 0), |&(number, _, elements, bytes)| (number, elements, bytes))
+/// No two have the same name.
+impl PartialEq for Dtype {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Dtype {}
+
+impl fmt::Debug for Dtype {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gguf::TYPES;
 
     #[test]
-    fn every_dtype_is_in_the_table_of_gguf_and_found_by_its_name() {
-        for dtype in Dtype::ALL {
-            assert_ne!(dtype.gguf_number(), u32::MAX, "{dtype:?}");
+    fn every_dtype_is_found_by_its_name_and_by_its_number_and_no_two_share_one() {
+        for &dtype in Dtype::ALL {
             assert_eq!(Dtype::named(&dtype.as_str().to_ascii_lowercase()), Some(dtype));
+            assert_eq!(Dtype::of_gguf(dtype.gguf_number()), Some(dtype));
         }
         assert_eq!((Dtype::Q4K.block(), Dtype::Q8_0.bytes(64)), ((256, 144), 68));
-        assert_eq!(Dtype::named("Q9"), None);
+        assert_eq!((Dtype::named("Q9"), Dtype::of_gguf(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn the_types_of_gguf_say_of_every_dtype_what_its_own_file_says() {
+        for &(number, name, elements, bytes) in TYPES {
+            let Some(dtype) = Dtype::named(name).or_else(|| Dtype::of_gguf(number)) else { continue };
+            let block = (elements as usize, bytes as usize);
+            assert_eq!((dtype.gguf_number(), dtype.as_str(), dtype.block()), (number, name, block));
+        }
     }
 }

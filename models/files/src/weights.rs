@@ -156,7 +156,7 @@ impl Weights for FileWeights {
     }
 }
 
-/// By its name, or by the longer one that some checkpoints of GPT-2 use.
+/// By its name, or by the longer one that some checkpoints use.
 pub(crate) fn find<'a, T>(tensors: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
     tensors.get(name).or_else(|| tensors.get(&longer_name(name)?))
 }

@@ -78,7 +78,7 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
 
 #[test]
 fn every_dtype_widens_to_the_very_bits_that_the_package_of_llama_cpp_says() {
-    for dtype in Dtype::ALL.into_iter().filter(|dtype| *dtype != Dtype::F32) {
+    for dtype in Dtype::ALL.iter().copied().filter(|dtype| *dtype != Dtype::F32) {
         let file = golden(&format!("widen/{}.bin", dtype.as_str()));
         let (blocks, expected) = file.split_at(dtype.bytes(1024) as usize);
         let (found, expected) = (widened(dtype, blocks), floats(expected));
@@ -116,10 +116,10 @@ fn f32_goes_through_untouched_nan_and_all() {
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
-        Dtype::Q8_0 => largest / 127.0,
-        Dtype::Q4_0 => largest / 8.0,
-        Dtype::Q6K => largest / 32.0,
-        Dtype::Q4K => {
+        it if it == Dtype::Q8_0 => largest / 127.0,
+        it if it == Dtype::Q4_0 => largest / 8.0,
+        it if it == Dtype::Q6K => largest / 32.0,
+        it if it == Dtype::Q4K => {
             let range = |run: &[f32]| {
                 let (low, high) = run
                     .iter()
@@ -206,7 +206,7 @@ fn the_searches_give_the_same_bytes_on_every_machine_and_at_every_optimisation()
 #[test]
 fn zeros_of_either_sign_come_back_as_zeros() {
     for zero in [0.0, -0.0] {
-        for dtype in Dtype::ALL.into_iter().filter(|dtype| can_narrow(*dtype)) {
+        for dtype in Dtype::ALL.iter().copied().filter(|dtype| can_narrow(*dtype)) {
             assert!(back_from(dtype, &[zero; 512]).iter().all(|value| *value == 0.0), "{dtype:?}");
         }
         let mut zeros = vec![0, 0x80];
@@ -331,7 +331,7 @@ fn the_floats_keep_infinities_and_nan_with_its_payload() {
 
 #[test]
 fn a_wrong_length_is_an_error_either_way() {
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         let (numbers, size) = dtype.block();
         let lengths =
             [(2 * numbers, 2 * size - 1), (2 * numbers, 2 * size + 1), (numbers, 2 * size), (numbers, 0)];
@@ -351,7 +351,7 @@ fn a_wrong_length_is_an_error_either_way() {
 
 #[test]
 fn a_dtype_that_is_only_read_says_so() {
-    let only_read: Vec<_> = Dtype::ALL.into_iter().filter(|dtype| !can_narrow(*dtype)).collect();
+    let only_read: Vec<_> = Dtype::ALL.iter().copied().filter(|dtype| !can_narrow(*dtype)).collect();
     assert_eq!(only_read, [Dtype::Q4_1, Dtype::Q5_0, Dtype::Q5_1, Dtype::Q2K, Dtype::Q3K, Dtype::Q5K]);
     for dtype in only_read {
         let error = narrowed(dtype, &[0.0; 256]).unwrap_err().to_string();

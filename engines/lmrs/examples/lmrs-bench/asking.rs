@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use lmrs::formats::{FORMATS, Format};
 use lmrs::kernels::Level;
 
-pub const HELP: &str = "\
+const HELP: &str = "\
 lmrs-bench: how fast each kernel of lmrs is, beside what this machine can do at most
 
   cargo run --release -p lmrs --example lmrs-bench [-- OPTIONS]
@@ -17,7 +17,7 @@ Without options: every kernel at the shapes of llama-3.2-1b, some minutes.
   --only products|attention   one of both kinds of kernels
   --threads N                 as many threads; all processors of this process without it
   --levels avx2,avx512        kernels for less than this processor has, or for several; the best without it
-  --formats bf16,q8_0         f32, f16, bf16, bf16z, q8_0, q4_0, q4_k, q6_k; all without it
+  --formats bf16,q8_0         FORMATS; all without it
   --tokens 1,512              tokens that are multiplied together; 1,4,8,512 without it
   --shape 2048x8192           outputs by inputs of one matrix, in place of llama-3.2-1b's
   --file                      weights lie in a mapped file, not on large pages
@@ -27,6 +27,14 @@ In the table `us` is one product, or one layer's attention; `of reads` is the sh
 many threads; `of unit` the share of what the unit that multiplies can do, both probed between the turns of the same run. One
 token is bound by reads, 512 by the unit. Weights, keys and values come from memory, not from a cache.
 ";
+
+pub fn help() -> String {
+    HELP.replace("FORMATS", &format_names(", "))
+}
+
+fn format_names(between: &str) -> String {
+    FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(between)
+}
 
 /// `(outputs, inputs)` of llama-3.2-1b.
 const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)];
@@ -107,7 +115,7 @@ fn number(text: &str) -> Result<usize> {
 
 fn format(word: &str) -> Result<&'static Format> {
     Format::named(word).with_context(|| {
-        let names = FORMATS.map(|format| format.name).join("`, `");
+        let names = format_names("`, `");
         format!("`{word}` is no format\nhint: one of `{names}`")
     })
 }

@@ -11,13 +11,13 @@ mod products;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use asking::{Asking, HELP};
+use asking::Asking;
 use lmrs::kernels::Level;
 use machine_limits::{Asked, Limits, buffer_bytes, probe};
 
 fn main() -> Result<()> {
     let Some(asking) = Asking::from_arguments(std::env::args().skip(1))? else {
-        print!("{HELP}");
+        print!("{}", asking::help());
         return Ok(());
     };
     let mut cases = Vec::new();

@@ -15,6 +15,8 @@ pub static F32: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InF32>()),
     tile: None,
+    #[cfg(test)]
+    packed: None,
 };
 
 pub static F16: Format = Format {
@@ -23,6 +25,8 @@ pub static F16: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InF16>()),
     tile: None,
+    #[cfg(test)]
+    packed: None,
 };
 
 pub static BF16: Format = Format {
@@ -31,6 +35,8 @@ pub static BF16: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
     tile: Some(Tile::OF_ROWS),
+    #[cfg(test)]
+    packed: None,
 };
 
 pub struct InF32;

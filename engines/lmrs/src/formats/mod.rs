@@ -1,7 +1,8 @@
 //! The formats of weights: how the numbers of a matrix lie in memory, how they are packed and which kernels read them.
 //!
-//! A new format is a file in this folder and its line in `FORMATS`. The file has the layout, the packing and the kernels, or
-//! names those that several formats share. Everything else looks the format up in the table.
+//! A new format is a file in this folder (or a folder, where it is long) and its line in `FORMATS`, where the file is named too.
+//! The file has the layout, the packing and what kernels of each level must know of it: `Numbers` of a format in panels, `Float` of
+//! one in rows, `PackedBf16` of one in packed rows. Everything else looks the format up in the table.
 //!
 //! Floats lie row by row, as files have them: a matrix of a mapped file is used where it is. Rows of bf16 may be packed into
 //! fewer bits. Blocks of narrow numbers lie in panels of 16 outputs, so that one register holds a number of each of them.
@@ -15,6 +16,16 @@
 //! (Measured: `MEASURED.md`.) Outputs are filled up to whole panels, and inputs to whole groups, with
 //! numbers whose scale is 0.
 
+use std::fmt;
+
+use model_files::Dtype;
+
+use crate::kernels::panels::PanelKernels;
+use crate::kernels::rows::{PackedBf16, RowKernels, Tile};
+use crate::matrix::PANEL;
+pub use bf16z::BF16Z;
+pub use floats::{BF16, F16, F32};
+
 pub mod bf16z;
 pub mod floats;
 pub mod q4_0;
@@ -22,19 +33,9 @@ pub mod q4_k;
 pub mod q6_k;
 pub mod q8_0;
 
-use std::fmt;
-
-use model_files::Dtype;
-
-use crate::kernels::panels::PanelKernels;
-use crate::kernels::rows::{RowKernels, Tile};
-use crate::matrix::PANEL;
-pub use bf16z::BF16Z;
-pub use floats::{BF16, F16, F32};
-
 /// Those that a load can ask for by name are offered in this order: the first is what most models are published in.
-pub static FORMATS: [&Format; 8] =
-    [&BF16, &BF16Z, &F32, &F16, &q8_0::Q8_0, &q4_0::Q4_0, &q4_k::Q4_K, &q6_k::Q6_K];
+pub static FORMATS: &[&Format] =
+    &[&BF16, &BF16Z, &F32, &F16, &q8_0::Q8_0, &q4_0::Q4_0, &q4_k::Q4_K, &q6_k::Q6_K];
 
 /// How the numbers of a matrix lie, and what reads them.
 pub struct Format {
@@ -47,6 +48,9 @@ pub struct Format {
     pub storage: Storage,
     /// Products of many tokens where a level has tiles of bf16: of every format whose numbers bf16 holds nearly.
     pub tile: Option<Tile>,
+    /// The `LAYOUT` of the sidecar since which it is packed so, and a digest of what the sidecar's test packs.
+    #[cfg(test)]
+    pub packed: Option<(u32, &'static str)>,
 }
 
 pub enum Storage {
@@ -75,6 +79,13 @@ type Pack = fn(usize, &[u8], &mut [u8]) -> Result<(), Unfit>;
 /// The format cannot hold these rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfit;
+
+impl Storage {
+    pub(crate) const fn packed_rows<P: PackedBf16>() -> Self {
+        let rows = PackedRows { together: P::BLOCK, takes: P::takes, row_bytes: P::row_bytes, pack: P::pack };
+        Self::PackedRows(rows, RowKernels::of_packed::<P>())
+    }
+}
 
 impl Format {
     /// The format that holds the numbers of a file in this dtype unchanged. `None` for blocks that are widened when they are loaded,

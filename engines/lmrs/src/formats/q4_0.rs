@@ -22,6 +22,8 @@ pub static Q4_0: Format = Format {
     by_name: true,
     storage: Storage::Panels(PanelKernels::of::<InQ4_0>()),
     tile: Some(Tile::of_panels::<InQ4_0>()),
+    #[cfg(test)]
+    packed: Some((2, "c13b0a425b798803")),
 };
 
 pub struct InQ4_0;

@@ -23,6 +23,8 @@ pub static Q4_K: Format = Format {
     by_name: false,
     storage: Storage::Panels(PanelKernels::of::<InQ4K>()),
     tile: Some(Tile::of_panels::<InQ4K>()),
+    #[cfg(test)]
+    packed: Some((2, "63e5f25fe0982ebe")),
 };
 
 pub struct InQ4K;

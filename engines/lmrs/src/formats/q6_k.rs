@@ -24,6 +24,8 @@ pub static Q6_K: Format = Format {
     by_name: false,
     storage: Storage::Panels(PanelKernels::of::<InQ6K>()),
     tile: Some(Tile::of_panels::<InQ6K>()),
+    #[cfg(test)]
+    packed: Some((2, "6defc0a7ca887236")),
 };
 
 pub struct InQ6K;

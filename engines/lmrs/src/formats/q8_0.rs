@@ -22,6 +22,8 @@ pub static Q8_0: Format = Format {
     by_name: true,
     storage: Storage::Panels(PanelKernels::of::<InQ8_0>()),
     tile: Some(Tile::of_panels::<InQ8_0>()),
+    #[cfg(test)]
+    packed: Some((2, "783b6dad9ac53090")),
 };
 
 pub struct InQ8_0;

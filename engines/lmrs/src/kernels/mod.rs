@@ -2,14 +2,13 @@
 
 pub mod attention;
 #[cfg(test)]
-mod chance;
+pub(crate) mod chance;
 pub(crate) mod half;
 pub mod lanes;
 pub mod level;
 pub mod outputs;
 pub mod panels;
 pub mod rows;
-pub mod zipped;
 
 pub use level::{Instructions, Level};
 pub use outputs::Outputs;

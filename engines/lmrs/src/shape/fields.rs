@@ -61,13 +61,14 @@ impl Fields<'_> {
         }
     }
 
-    pub fn norm_epsilon(&self, architecture: &Architecture) -> Result<f32, Failed> {
+    /// `unsaid` is what a config.json without the field means. A GGUF always has it.
+    pub fn norm_epsilon(&self, architecture: &Architecture, unsaid: f64) -> Result<f32, Failed> {
         let (name, gguf) = match architecture.norms_centre {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
         let found = match self.folder.format {
-            Format::Safetensors => self.number(name)?.unwrap_or(architecture.norm_epsilon_unsaid),
+            Format::Safetensors => self.number(name)?.unwrap_or(unsaid),
             Format::Gguf => {
                 let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
                 found.as_f64().ok_or_else(|| self.expected("a number", gguf, found))?

@@ -56,14 +56,12 @@ impl Shape {
     pub fn of(folder: &ModelFolder) -> Result<Self, Failed> {
         let fields = Fields { folder };
         let architecture = Architecture::of(folder)?;
+        let known = folder.architecture().or_fail(FailureKind::Unsupported)?;
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } = folder.config;
         fields.refuse_what_nobody_computes()?;
         let context = context(&fields, architecture)?;
-        let inner = match (folder.config.intermediate_size, architecture.inner_unsaid) {
-            (Some(inner), _) => inner,
-            (None, Some(times)) => hidden_size.saturating_mul(times),
-            (None, None) => return Err(fields.missing("intermediate_size", "feed_forward_length")),
-        };
+        let inner = known.inner_size(&folder.config);
+        let inner = inner.ok_or_else(|| fields.missing("intermediate_size", "feed_forward_length"))?;
         if inner == 0 {
             let name = fields.first_of(&["intermediate_size", "n_inner"]);
             return Err(fields.nothing(name, "feed_forward_length"));
@@ -83,7 +81,7 @@ impl Shape {
             head_dim: head_dim as usize,
             context: context as usize,
             norms_centre: architecture.norms_centre,
-            norm_epsilon: fields.norm_epsilon(architecture)?,
+            norm_epsilon: fields.norm_epsilon(architecture, known.norm_epsilon)?,
             rotation: if architecture.learned_positions { None } else { Some(positions::rotation(&fields)?) },
             activation: fields.activation(architecture)?,
             windows: windows(&fields, architecture)?,

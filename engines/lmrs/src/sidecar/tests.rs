@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::formats::{BF16Z, FORMATS};
+use crate::formats::{FORMATS, Format};
 use crate::region::NewRegion;
 use engine_kit::sampling::Rng;
 
@@ -190,21 +190,23 @@ fn where_nothing_can_be_written_the_load_is_told_and_nothing_is_left() {
 
 #[test]
 fn what_is_packed_lies_as_this_layout_says() {
-    let mut lies: Vec<String> = FORMATS
-        .iter()
-        .filter(|format| format.is_panels())
-        .map(|format| {
-            let bytes: Vec<u8> = (0..format.dtype.bytes(16 * 512)).map(|at| (at * 31 % 251) as u8).collect();
-            let mut panel = vec![0; format.bytes(16, 512)];
-            format.pack(512, &bytes, &mut panel).unwrap();
-            places::digest(&panel)
-        })
-        .collect();
-    let numbers: Vec<u8> =
-        (0..6 * 2176_u32).flat_map(|at| (0x3f00 + (at * 31 % 251) as u16).to_le_bytes()).collect();
-    let mut block = vec![0; BF16Z.bytes(6, 2176)];
-    BF16Z.pack(2176, &numbers, &mut block).unwrap();
-    lies.push(places::digest(&block));
-    let known = "783b6dad9ac53090 c13b0a425b798803 63e5f25fe0982ebe 6defc0a7ca887236 1d168c4316bc8bce";
-    assert_eq!((LAYOUT, lies.join(" ").as_str()), (2, known), "another layout has another number");
+    let packed = |format: &Format| {
+        let (rows, inputs) = if format.is_panels() { (16, 512) } else { (6, 2176) };
+        let rows_of_blocks =
+            || (0..format.dtype.bytes(rows * inputs)).map(|at| (at * 31 % 251) as u8).collect();
+        let rows_of_floats =
+            || (0..rows * inputs).flat_map(|at| (0x3f00 + (at * 31 % 251) as u16).to_le_bytes()).collect();
+        let numbers: Vec<u8> = if format.is_panels() { rows_of_blocks() } else { rows_of_floats() };
+        let mut packed = vec![0; format.bytes(rows as usize, inputs as usize)];
+        format.pack(inputs as usize, &numbers, &mut packed).unwrap();
+        places::digest(&packed)
+    };
+    let is_packed = |format: &&&Format| format.is_panels() || format.packed_rows().is_some();
+    let mut newest = 0;
+    for format in FORMATS.iter().filter(is_packed) {
+        let (layout, digest) = format.packed.expect("a digest of what is packed");
+        assert_eq!(packed(format), digest, "{format:?}: another layout has another number");
+        newest = newest.max(layout);
+    }
+    assert_eq!(newest, LAYOUT, "the layout since which a format is packed so");
 }

@@ -295,10 +295,11 @@ impl Plan {
 /// config denies. A GGUF has nothing else; beside a folder's network there may be others, which nobody asked for.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let whole = folder.format == model_files::Format::Gguf;
+    let architecture = folder.architecture().map_err(|error| model(format!("{error:#}")))?;
     // An output that is the embedding is a place too: a bias there would count.
     let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
-    match names.find(|name| whole || places.contains(place(name))) {
+    match names.find(|name| whole || places.contains(place(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
             let what = format!("`{folder}` has a tensor `{name}`, which is not computed here");
@@ -310,7 +311,6 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
 
 /// The layer that a tensor's name names, `model.layers.3`, or outside of all layers what it belongs to, `lm_head`.
 fn place(name: &str) -> &str {
-    let name = name.strip_prefix("transformer.").unwrap_or(name);
     let dots = || name.match_indices('.').map(|(at, _)| at);
     let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());
     let numbered = dots().zip(dots().skip(1)).find(|(from, to)| is_number(from + 1, *to));

@@ -1,56 +1,39 @@
-//! Llama and those who follow it: Mistral, Qwen 2 and 3, Gemma. They differ in biases, norms and in how GGUF orders them.
+//! The tensors of Llama and of those that follow it: Mistral, Qwen 2 and 3, Gemma. They differ in biases, norms and in how GGUF
+//! orders them.
 
 use anyhow::{Context, Result};
 
-use super::{Order, Part, Parts, Place, names};
+use super::metadata::{real, whole};
+use super::{Key, Order, Part, Parts, Place, names};
 use crate::Config;
 
-pub(super) fn llama(config: &Config) -> Result<Vec<Part>> {
-    let bias = config.attention_bias;
-    let biases =
-        Flavour { qkv_bias: bias, output_bias: bias, mlp_bias: config.mlp_bias, ..Flavour::default() };
-    parts(config, &Flavour { in_pairs: true, ..biases })
-}
-
-pub(super) fn mistral(config: &Config) -> Result<Vec<Part>> {
-    parts(config, &Flavour { in_pairs: true, ..Flavour::default() })
-}
-
-pub(super) fn qwen2(config: &Config) -> Result<Vec<Part>> {
-    parts(config, &Flavour { qkv_bias: true, ..Flavour::default() })
-}
-
-pub(super) fn qwen3(config: &Config) -> Result<Vec<Part>> {
-    let bias = config.attention_bias;
-    parts(config, &Flavour { qk_norms: true, qkv_bias: bias, output_bias: bias, ..Flavour::default() })
-}
-
-pub(super) fn gemma(config: &Config) -> Result<Vec<Part>> {
-    let bias = config.attention_bias;
-    let mut parts = parts(config, &Flavour { qkv_bias: bias, output_bias: bias, ..Flavour::default() })?;
-    for norm in parts.iter_mut().filter(|part| part.place == Place::Norms) {
-        norm.order = Order::PlusOne;
-    }
-    // It enters multiplied by the root of the hidden size. Were it as large as other matrices, each token would be followed
-    // by itself.
-    for embedding in parts.iter_mut().filter(|part| part.place == Place::Embedding) {
-        embedding.fan_in *= u64::from(config.hidden_size);
-    }
-    Ok(parts)
-}
+pub(super) const KEYS: &[Key] = &[
+    whole("hidden_size", "embedding_length"),
+    whole("intermediate_size", "feed_forward_length"),
+    whole("num_hidden_layers", "block_count"),
+    whole("num_attention_heads", "attention.head_count"),
+    whole("num_key_value_heads", "attention.head_count_kv"),
+    whole("head_dim", "attention.key_length"),
+    whole("head_dim", "attention.value_length"),
+    whole("head_dim", "rope.dimension_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("max_position_embeddings", "context_length"),
+    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    real("rope_theta", "rope.freq_base"),
+];
 
 #[derive(Default)]
-struct Flavour {
+pub(super) struct Flavour {
     /// GGUF keeps the rows of queries and keys as pairs.
-    in_pairs: bool,
-    qkv_bias: bool,
-    output_bias: bool,
-    mlp_bias: bool,
+    pub in_pairs: bool,
+    pub qkv_bias: bool,
+    pub output_bias: bool,
+    pub mlp_bias: bool,
     /// Queries and keys are normalised head by head.
-    qk_norms: bool,
+    pub qk_norms: bool,
 }
 
-fn parts(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
+pub(super) fn parts(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
     let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
     let (queries, keys) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);

@@ -3,20 +3,45 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Layout, Order, Part, Parts, Place, names};
+use super::metadata::{real, whole};
+use super::{Architecture, Key, Layout, Order, Part, Parts, Place, names};
 use crate::Config;
 
-/// The name that some checkpoints have for a tensor of GPT-2. The names of no other architecture begin so.
-pub(crate) fn longer_name(name: &str) -> Option<String> {
-    let own = ["wte.", "wpe.", "h.", "ln_f."].iter().any(|start| name.starts_with(start));
-    own.then(|| format!("transformer.{name}"))
-}
+pub const ARCHITECTURE: Architecture = Architecture {
+    name: "gpt2",
+    gguf: "gpt2",
+    class: "GPT2LMHeadModel",
+    tied: true,
+    head_dim: None,
+    norm_epsilon: 1e-5,
+    inner_times: Some(4),
+    pre: "gpt-2",
+    marks: &["attn.c_attn.weight"],
+    may_have: &[],
+    buffers: &[".attn.bias", ".attn.masked_bias"],
+    prefix: Some(("transformer.", &["wte.", "wpe.", "h.", "ln_f."])),
+    gguf_has_attention_bias: false,
+    keys: KEYS,
+    constants: r#"{"activation_function":"gelu_new"}"#,
+    overriding: &[],
+    parts,
+};
 
-pub(super) fn parts(config: &Config) -> Result<Vec<Part>> {
+const KEYS: &[Key] = &[
+    whole("n_embd", "embedding_length"),
+    whole("n_inner", "feed_forward_length"),
+    whole("n_layer", "block_count"),
+    whole("n_head", "attention.head_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("n_positions", "context_length"),
+    real("layer_norm_epsilon", "attention.layer_norm_epsilon"),
+];
+
+fn parts(config: &Config) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
     expect_heads_to_fill(config)?;
     let context = config.context_tokens.context("`n_positions` is missing")?;
-    let inner = config.intermediate_size.unwrap_or(hidden.saturating_mul(4));
+    let inner = ARCHITECTURE.inner_size(config).context("`n_inner` is missing")?;
     let mut parts = Parts::new();
     parts.matrix(Place::Embedding, names("wte.weight", "token_embd.weight"), vocabulary, hidden);
     parts.matrix(Place::Positions, names("wpe.weight", "position_embd.weight"), context, hidden);

@@ -1,4 +1,4 @@
-//! A config as config.json says it and as GGUF's metadata says it. One table for each family of architectures; what a
+//! A config as config.json says it and as GGUF's metadata says it. Each family of architectures has a table of `Key`s; what a
 //! table does not name is not carried over, so every field that changes what is computed must be in one, or refused.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,53 +17,13 @@ pub struct Key {
     real: bool,
 }
 
-const fn whole(config: &'static str, gguf: &'static str) -> Key {
+pub(super) const fn whole(config: &'static str, gguf: &'static str) -> Key {
     Key { config, gguf, real: false }
 }
 
-const fn real(config: &'static str, gguf: &'static str) -> Key {
+pub(super) const fn real(config: &'static str, gguf: &'static str) -> Key {
     Key { config, gguf, real: true }
 }
-
-pub(super) const DECODER: &[Key] = &[
-    whole("hidden_size", "embedding_length"),
-    whole("intermediate_size", "feed_forward_length"),
-    whole("num_hidden_layers", "block_count"),
-    whole("num_attention_heads", "attention.head_count"),
-    whole("num_key_value_heads", "attention.head_count_kv"),
-    whole("head_dim", "attention.key_length"),
-    whole("head_dim", "attention.value_length"),
-    whole("head_dim", "rope.dimension_count"),
-    whole("vocab_size", "vocab_size"),
-    whole("max_position_embeddings", "context_length"),
-    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
-    real("rope_theta", "rope.freq_base"),
-];
-
-pub(super) const PHI3: &[Key] = &[
-    whole("hidden_size", "embedding_length"),
-    whole("intermediate_size", "feed_forward_length"),
-    whole("num_hidden_layers", "block_count"),
-    whole("num_attention_heads", "attention.head_count"),
-    whole("num_key_value_heads", "attention.head_count_kv"),
-    whole("head_dim", "rope.dimension_count"),
-    whole("vocab_size", "vocab_size"),
-    whole("max_position_embeddings", "context_length"),
-    whole("original_max_position_embeddings", "rope.scaling.original_context_length"),
-    whole("sliding_window", "attention.sliding_window"),
-    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
-    real("rope_theta", "rope.freq_base"),
-];
-
-pub(super) const GPT2: &[Key] = &[
-    whole("n_embd", "embedding_length"),
-    whole("n_inner", "feed_forward_length"),
-    whole("n_layer", "block_count"),
-    whole("n_head", "attention.head_count"),
-    whole("vocab_size", "vocab_size"),
-    whole("n_positions", "context_length"),
-    real("layer_norm_epsilon", "attention.layer_norm_epsilon"),
-];
 
 impl Architecture {
     /// The metadata that GGUF wants of a config.json, the tokenizer's apart.
@@ -73,7 +33,7 @@ impl Architecture {
         let mut said: Vec<(String, MetadataValue)> =
             vec![("general.architecture".into(), MetadataValue::Text(self.gguf.into()))];
         for key in self.keys {
-            let Some(value) = field(config, raw, key.config)? else { continue };
+            let Some(value) = self.field(config, raw, key.config)? else { continue };
             let value = if key.real {
                 MetadataValue::F32(value as f32)
             } else {
@@ -133,8 +93,8 @@ impl Architecture {
     fn refuse_what_gguf_lacks(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
         let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
         for (name, meant) in &constants {
-            // Biases are tensors, and their presence says it. Gemma's config says `gelu` and means the other one.
-            if name.ends_with("_bias") || (self.name == "gemma" && name.starts_with("hidden_act")) {
+            // Biases are tensors, and their presence says it.
+            if name.ends_with("_bias") || self.overriding.contains(&name.as_str()) {
                 continue;
             }
             let said = raw.get(name).filter(|said| !said.is_null());
@@ -145,9 +105,8 @@ impl Architecture {
                 self.gguf
             );
         }
-        // llama.cpp knows these of its `llama` alone.
         ensure!(
-            !config.attention_bias || self.name == "llama",
+            !config.attention_bias || self.gguf_has_attention_bias,
             "`attention_bias` is `true`, which GGUF's `{}` does not have",
             self.gguf
         );
@@ -176,31 +135,27 @@ impl Architecture {
         );
         Ok(())
     }
-}
 
-/// A number of config.json, or what its absence stands for.
-fn field(config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
-    let computed = match name {
-        "num_key_value_heads" => Some(f64::from(config.kv_heads)),
-        "head_dim" => Some(f64::from(config.head_dim)),
-        "rope_theta" => config.rope_theta.or(Some(10_000.0)),
-        "n_inner" => {
-            Some(f64::from(config.intermediate_size.unwrap_or(config.hidden_size.saturating_mul(4))))
-        }
-        "rms_norm_eps" if config.architecture == "phi3" => Some(1e-5),
-        "rms_norm_eps" => Some(1e-6),
-        "layer_norm_epsilon" => Some(1e-5),
-        _ => None,
-    };
-    let said = match name {
-        "rope_theta" => None,
-        name => raw.get(name).filter(|value| !value.is_null()),
-    };
-    match said {
-        None => Ok(computed),
-        Some(value) => {
-            let number = value.as_f64().filter(|number| number.is_finite());
-            number.map(Some).with_context(|| format!("`{name}`: expected a number, found `{value}`"))
+    /// A number of config.json, or what its absence stands for.
+    fn field(&self, config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
+        let computed = match name {
+            "num_key_value_heads" => Some(f64::from(config.kv_heads)),
+            "head_dim" => Some(f64::from(config.head_dim)),
+            "rope_theta" => config.rope_theta.or(Some(10_000.0)),
+            "n_inner" => self.inner_size(config).map(f64::from),
+            "rms_norm_eps" | "layer_norm_epsilon" => Some(self.norm_epsilon),
+            _ => None,
+        };
+        let said = match name {
+            "rope_theta" => None,
+            name => raw.get(name).filter(|value| !value.is_null()),
+        };
+        match said {
+            None => Ok(computed),
+            Some(value) => {
+                let number = value.as_f64().filter(|number| number.is_finite());
+                number.map(Some).with_context(|| format!("`{name}`: expected a number, found `{value}`"))
+            }
         }
     }
 }

@@ -1,123 +1,89 @@
 //! The architectures whose every tensor is known here: by them models are synthesised, converted, checked and named.
 //!
-//! A new one is a file in this folder and its line in `ARCHITECTURES`.
+//! A new one is a file in this folder and its line in `ARCHITECTURES`, where the file is named too. `decoder` is no architecture:
+//! it has the tensors that several share.
 
 mod decoder;
-mod gpt2;
 pub(crate) mod metadata;
 mod part;
-mod phi3;
 pub(crate) mod rope;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::Config;
 use crate::shown::shown;
-pub(crate) use gpt2::longer_name;
 pub use metadata::Key;
 pub use part::{Kind, Layout, Order, Part, Place};
+
+mod gemma;
+mod gpt2;
+mod llama;
+mod mistral;
+mod phi3;
+mod qwen2;
+mod qwen3;
+
+/// Where GGUF has one name for several, the first of them is what it is read as.
+pub static ARCHITECTURES: &[&Architecture] = &[
+    &llama::ARCHITECTURE,
+    &mistral::ARCHITECTURE,
+    &qwen2::ARCHITECTURE,
+    &qwen3::ARCHITECTURE,
+    &phi3::ARCHITECTURE,
+    &gpt2::ARCHITECTURE,
+    &gemma::ARCHITECTURE,
+];
 
 pub struct Architecture {
     /// `model_type` in config.json.
     pub name: &'static str,
     /// `general.architecture` in GGUF; some share one.
     pub gguf: &'static str,
-    /// What transformers calls the class, for config.json.
+    /// The name of its class in transformers, for config.json.
     pub class: &'static str,
     /// The output is the embedding, unless config.json says otherwise.
     pub(crate) tied: bool,
     /// The size of a head where config.json does not say it and it is not the hidden size over the heads.
     pub(crate) head_dim: Option<u32>,
-    parts: fn(&Config) -> Result<Vec<Part>>,
+    /// The epsilon of norms where config.json does not say it. A GGUF always does.
+    pub norm_epsilon: f64,
+    /// The inner size in hidden sizes, where config.json may leave it out.
+    inner_times: Option<u32>,
+    /// How its tokenizers cut text, by `Pre`'s name, where only its config.json is known.
+    pub(crate) pre: &'static str,
+    /// Ends of the names of tensors that tell it from other architectures: every model of it has each of them.
+    pub(crate) marks: &'static [&'static str],
+    /// Marks of other architectures that some of its models have too.
+    pub(crate) may_have: &'static [&'static str],
+    /// Ends of the names of tensors that follow from the config: checkpoints carry masks and frequencies along.
+    pub(crate) buffers: &'static [&'static str],
+    /// Some checkpoints put this before the names that begin so.
+    prefix: Option<(&'static str, &'static [&'static str])>,
+    /// llama.cpp knows the biases of `attention_bias` in a GGUF of it.
+    gguf_has_attention_bias: bool,
     /// How fields of config.json and metadata of GGUF correspond.
     pub(crate) keys: &'static [Key],
-    /// What config.json says besides, the same for every model of this architecture.
+    /// Further fields of config.json, the same for every model of this architecture.
     pub(crate) constants: &'static str,
+    /// Those of `constants` that hold whatever a config says.
+    overriding: &'static [&'static str],
+    parts: fn(&Config) -> Result<Vec<Part>>,
 }
 
-/// Where GGUF has one name for several, the first of them is what it is read as.
-pub static ARCHITECTURES: [Architecture; 7] = [
-    Architecture {
-        name: "llama",
-        gguf: "llama",
-        class: "LlamaForCausalLM",
-        tied: false,
-        head_dim: None,
-        parts: decoder::llama,
-        keys: metadata::DECODER,
-        constants: r#"{"hidden_act":"silu","attention_bias":false,"mlp_bias":false}"#,
-    },
-    Architecture {
-        name: "mistral",
-        gguf: "llama",
-        class: "MistralForCausalLM",
-        tied: false,
-        head_dim: None,
-        parts: decoder::mistral,
-        keys: metadata::DECODER,
-        constants: r#"{"hidden_act":"silu"}"#,
-    },
-    Architecture {
-        name: "qwen2",
-        gguf: "qwen2",
-        class: "Qwen2ForCausalLM",
-        tied: false,
-        head_dim: None,
-        parts: decoder::qwen2,
-        keys: metadata::DECODER,
-        constants: r#"{"hidden_act":"silu","use_sliding_window":false}"#,
-    },
-    Architecture {
-        name: "qwen3",
-        gguf: "qwen3",
-        class: "Qwen3ForCausalLM",
-        tied: false,
-        head_dim: Some(128),
-        parts: decoder::qwen3,
-        keys: metadata::DECODER,
-        constants: r#"{"hidden_act":"silu","attention_bias":false,"use_sliding_window":false}"#,
-    },
-    Architecture {
-        name: "phi3",
-        gguf: "phi3",
-        class: "Phi3ForCausalLM",
-        tied: false,
-        head_dim: None,
-        parts: phi3::parts,
-        keys: metadata::PHI3,
-        constants: r#"{"hidden_act":"silu","attention_bias":false}"#,
-    },
-    Architecture {
-        name: "gpt2",
-        gguf: "gpt2",
-        class: "GPT2LMHeadModel",
-        tied: true,
-        head_dim: None,
-        parts: gpt2::parts,
-        keys: metadata::GPT2,
-        constants: r#"{"activation_function":"gelu_new"}"#,
-    },
-    Architecture {
-        name: "gemma",
-        gguf: "gemma",
-        class: "GemmaForCausalLM",
-        tied: true,
-        head_dim: Some(256),
-        parts: decoder::gemma,
-        keys: metadata::DECODER,
-        constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
-    },
-];
+/// Marks and buffers that several have.
+const Q_PROJ: &str = "self_attn.q_proj.weight";
+const Q_BIAS: &str = "self_attn.q_proj.bias";
+const FREQUENCIES: &str = ".rotary_emb.inv_freq";
 
 impl Architecture {
     /// By `model_type`.
     pub fn named(name: &str) -> Option<&'static Self> {
-        ARCHITECTURES.iter().find(|architecture| architecture.name == name)
+        ARCHITECTURES.iter().find(|architecture| architecture.name == name).copied()
     }
 
     /// By `general.architecture`.
     pub fn of_gguf(name: &str) -> Option<&'static Self> {
-        ARCHITECTURES.iter().find(|architecture| architecture.gguf == name)
+        ARCHITECTURES.iter().find(|architecture| architecture.gguf == name).copied()
     }
 
     pub fn of(config: &Config, layout: Layout) -> Result<&'static Self> {
@@ -129,6 +95,17 @@ impl Architecture {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
             format!("architecture `{}` is not one of `{}`", shown(&config.architecture), known.join("`, `"))
         })
+    }
+
+    /// The width of the feed-forward between its matrices, where a config says it or may leave it out.
+    pub fn inner_size(&self, config: &Config) -> Option<u32> {
+        let unsaid = || self.inner_times.map(|times| config.hidden_size.saturating_mul(times));
+        config.intermediate_size.or_else(unsaid)
+    }
+
+    /// The name of a tensor without the prefix that some checkpoints put before it.
+    pub fn shorter_name<'a>(&self, name: &'a str) -> &'a str {
+        self.prefix.and_then(|(prefix, _)| name.strip_prefix(prefix)).unwrap_or(name)
     }
 
     /// Every tensor that a model of this config consists of, in the order of the network.
@@ -157,6 +134,13 @@ impl Architecture {
         ensure!(empty.is_none(), "`{}` would have no numbers", empty.map_or("", |part| &part.name));
         Ok(parts)
     }
+}
+
+/// The longer name that some checkpoints have in place of this one, where it begins as an architecture with a prefix says.
+pub(crate) fn longer_name(name: &str) -> Option<String> {
+    let mut prefixes = ARCHITECTURES.iter().filter_map(|architecture| architecture.prefix);
+    let found = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
+    found.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
 /// So that no product of two sizes comes near an overflow, and no list of parts is long.

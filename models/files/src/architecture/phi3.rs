@@ -3,10 +3,46 @@
 use anyhow::{Context, Result};
 
 use super::decoder::width;
-use super::{Part, Parts, Place, names};
+use super::metadata::{real, whole};
+use super::{Architecture, FREQUENCIES, Key, Part, Parts, Place, names};
 use crate::Config;
 
-pub(super) fn parts(config: &Config) -> Result<Vec<Part>> {
+pub const ARCHITECTURE: Architecture = Architecture {
+    name: "phi3",
+    gguf: "phi3",
+    class: "Phi3ForCausalLM",
+    tied: false,
+    head_dim: None,
+    norm_epsilon: 1e-5,
+    inner_times: None,
+    pre: "gpt-2",
+    marks: &["self_attn.qkv_proj.weight"],
+    may_have: &[],
+    buffers: &[FREQUENCIES],
+    prefix: None,
+    gguf_has_attention_bias: false,
+    keys: KEYS,
+    constants: r#"{"hidden_act":"silu","attention_bias":false}"#,
+    overriding: &[],
+    parts,
+};
+
+const KEYS: &[Key] = &[
+    whole("hidden_size", "embedding_length"),
+    whole("intermediate_size", "feed_forward_length"),
+    whole("num_hidden_layers", "block_count"),
+    whole("num_attention_heads", "attention.head_count"),
+    whole("num_key_value_heads", "attention.head_count_kv"),
+    whole("head_dim", "rope.dimension_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("max_position_embeddings", "context_length"),
+    whole("original_max_position_embeddings", "rope.scaling.original_context_length"),
+    whole("sliding_window", "attention.sliding_window"),
+    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    real("rope_theta", "rope.freq_base"),
+];
+
+fn parts(config: &Config) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
     let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
     let queries = width(heads, head_dim)?;

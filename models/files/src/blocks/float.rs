@@ -15,6 +15,40 @@
 //! crate make signalling NaNs quiet, and because the compiler can do many at once; a test holds them against that crate.
 
 use super::CannotHold;
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const F32: Self = Self(&Encoding {
+        name: "F32",
+        gguf: 0,
+        file_type: Some(0),
+        torch: Some("float32"),
+        block: (1, 4),
+        widen: widen_f32,
+        narrow: Some(narrow_f32),
+    });
+
+    pub const F16: Self = Self(&Encoding {
+        name: "F16",
+        gguf: 1,
+        file_type: Some(1),
+        torch: Some("float16"),
+        block: (1, 2),
+        widen: widen_f16,
+        narrow: Some(narrow_f16),
+    });
+
+    pub const BF16: Self = Self(&Encoding {
+        name: "BF16",
+        gguf: 30,
+        file_type: Some(32),
+        torch: Some("bfloat16"),
+        block: (1, 2),
+        widen: widen_bf16,
+        narrow: Some(narrow_bf16),
+    });
+}
 
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;

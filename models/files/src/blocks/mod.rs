@@ -7,10 +7,17 @@
 //! What a layout cannot hold is refused rather than bent. A finite number never becomes infinite: `F16` and `BF16`
 //! refuse one beyond their range, and the block formats refuse a block whose scale would overflow. NaN and infinities
 //! pass through the floats and are refused by the block formats, in which one of them would spoil its whole block.
+//!
+//! A new layout is a file in this folder, which declares its `Dtype`, and its line in `Dtype::ALL`. Nothing else names it.
 
 mod fit;
-mod float;
 mod k_scales;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::Dtype;
+
+mod float;
 mod q2_k;
 mod q3_k;
 mod q4;
@@ -20,28 +27,29 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
-use anyhow::{Result, bail, ensure};
-
-use crate::Dtype;
+impl Dtype {
+    /// Those that can be read. Each is declared in one of the files above.
+    pub const ALL: &'static [Self] = &[
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
+}
 
 /// Numbers as f32 from one row or several whole rows of any dtype. The lengths must agree; it is an error otherwise.
 pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
-    match dtype {
-        Dtype::F32 => float::widen_f32(bytes, values),
-        Dtype::F16 => float::widen_f16(bytes, values),
-        Dtype::BF16 => float::widen_bf16(bytes, values),
-        Dtype::Q4_0 => widen_blocks(bytes, values, q4::widen_0),
-        Dtype::Q4_1 => widen_blocks(bytes, values, q4::widen_1),
-        Dtype::Q5_0 => widen_blocks(bytes, values, q5::widen_0),
-        Dtype::Q5_1 => widen_blocks(bytes, values, q5::widen_1),
-        Dtype::Q8_0 => widen_blocks(bytes, values, q8_0::widen),
-        Dtype::Q2K => widen_blocks(bytes, values, q2_k::widen),
-        Dtype::Q3K => widen_blocks(bytes, values, q3_k::widen),
-        Dtype::Q4K => widen_blocks(bytes, values, q4_k::widen),
-        Dtype::Q5K => widen_blocks(bytes, values, q5_k::widen),
-        Dtype::Q6K => widen_blocks(bytes, values, q6_k::widen),
-    }
+    (dtype.0.widen)(bytes, values);
     Ok(())
 }
 
@@ -49,17 +57,10 @@ pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
 /// and for a number that the format cannot hold, which is named by its index in `values`; `bytes` is then unfinished.
 pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
-    let done = match dtype {
-        Dtype::F32 => float::narrow_f32(values, bytes),
-        Dtype::F16 => float::narrow_f16(values, bytes),
-        Dtype::BF16 => float::narrow_bf16(values, bytes),
-        Dtype::Q8_0 => narrow_blocks(values, bytes, q8_0::narrow),
-        Dtype::Q4_0 => narrow_blocks(values, bytes, q4::narrow_0),
-        Dtype::Q4K => narrow_blocks(values, bytes, q4_k::narrow),
-        Dtype::Q6K => narrow_blocks(values, bytes, q6_k::narrow),
-        _ => bail!("`{}` can be read and not written", dtype.as_str()),
+    let Some(narrow) = dtype.0.narrow else {
+        bail!("`{}` can be read and not written", dtype.as_str());
     };
-    match done {
+    match narrow(values, bytes) {
         Ok(()) => Ok(()),
         Err(CannotHold { at }) => bail!(
             "number {at}, `{:e}`, cannot be held in `{}`\nhint: `F32` holds it",
@@ -71,15 +72,12 @@ pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
 
 /// Whether numbers can be rounded into this dtype; all can be widened from.
 pub fn can_narrow(dtype: Dtype) -> bool {
-    matches!(
-        dtype,
-        Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::Q8_0 | Dtype::Q4_0 | Dtype::Q4K | Dtype::Q6K
-    )
+    dtype.0.narrow.is_some()
 }
 
 /// A number that the format has no bits for, by its index in the slice at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct CannotHold {
+pub(crate) struct CannotHold {
     at: usize,
 }
 

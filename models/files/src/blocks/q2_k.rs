@@ -10,6 +10,21 @@
 //! ```
 
 use super::float::f32_from_f16;
+use super::widen_blocks;
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q2K: Self = Self(&Encoding {
+        name: "Q2_K",
+        gguf: 10,
+        file_type: None,
+        torch: None,
+        block: (256, 84),
+        widen: |bytes, values| widen_blocks(bytes, values, widen),
+        narrow: None,
+    });
+}
 
 pub fn widen(block: &[u8; 84], values: &mut [f32; 256]) {
     let d = f32_from_f16(u16::from_le_bytes([block[80], block[81]]));

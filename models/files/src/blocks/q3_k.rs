@@ -10,6 +10,21 @@
 
 use super::float::f32_from_f16;
 use super::q2_k::place_of;
+use super::widen_blocks;
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q3K: Self = Self(&Encoding {
+        name: "Q3_K",
+        gguf: 11,
+        file_type: None,
+        torch: None,
+        block: (256, 110),
+        widen: |bytes, values| widen_blocks(bytes, values, widen),
+        narrow: None,
+    });
+}
 
 pub fn widen(block: &[u8; 110], values: &mut [f32; 256]) {
     let d = f32_from_f16(u16::from_le_bytes([block[108], block[109]]));

@@ -19,6 +19,31 @@
 use super::float::{f16_from_f32, f32_from_f16};
 use super::largest_magnitude;
 use super::q8_0::reference_inverse;
+use super::{narrow_blocks, widen_blocks};
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q4_0: Self = Self(&Encoding {
+        name: "Q4_0",
+        gguf: 2,
+        file_type: Some(2),
+        torch: None,
+        block: (32, 18),
+        widen: |bytes, values| widen_blocks(bytes, values, widen_0),
+        narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow_0)),
+    });
+
+    pub const Q4_1: Self = Self(&Encoding {
+        name: "Q4_1",
+        gguf: 3,
+        file_type: None,
+        torch: None,
+        block: (32, 20),
+        widen: |bytes, values| widen_blocks(bytes, values, widen_1),
+        narrow: None,
+    });
+}
 
 pub fn widen_0([d0, d1, quants @ ..]: &[u8; 18], values: &mut [f32; 32]) {
     let d = f32_from_f16(u16::from_le_bytes([*d0, *d1]));

@@ -23,6 +23,21 @@
 use super::fit::{Rows, inverse_of, lanes, nearest, rows};
 use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
 use super::{k_scales, largest_magnitude};
+use super::{narrow_blocks, widen_blocks};
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q4K: Self = Self(&Encoding {
+        name: "Q4_K",
+        gguf: 12,
+        file_type: Some(14),
+        torch: None,
+        block: (256, 144),
+        widen: |bytes, values| widen_blocks(bytes, values, widen),
+        narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
+    });
+}
 
 const RUNS: usize = 8;
 const LENGTH: usize = 32;

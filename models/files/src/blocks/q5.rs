@@ -14,6 +14,31 @@
 //! ```
 
 use super::float::f32_from_f16;
+use super::widen_blocks;
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q5_0: Self = Self(&Encoding {
+        name: "Q5_0",
+        gguf: 6,
+        file_type: None,
+        torch: None,
+        block: (32, 22),
+        widen: |bytes, values| widen_blocks(bytes, values, widen_0),
+        narrow: None,
+    });
+
+    pub const Q5_1: Self = Self(&Encoding {
+        name: "Q5_1",
+        gguf: 7,
+        file_type: None,
+        torch: None,
+        block: (32, 24),
+        widen: |bytes, values| widen_blocks(bytes, values, widen_1),
+        narrow: None,
+    });
+}
 
 pub fn widen_0([d0, d1, h0, h1, h2, h3, quants @ ..]: &[u8; 22], values: &mut [f32; 32]) {
     let d = f32_from_f16(u16::from_le_bytes([*d0, *d1]));

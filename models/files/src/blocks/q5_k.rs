@@ -11,6 +11,21 @@
 
 use super::float::f32_from_f16;
 use super::k_scales;
+use super::widen_blocks;
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q5K: Self = Self(&Encoding {
+        name: "Q5_K",
+        gguf: 13,
+        file_type: None,
+        torch: None,
+        block: (256, 176),
+        widen: |bytes, values| widen_blocks(bytes, values, widen),
+        narrow: None,
+    });
+}
 
 pub fn widen(block: &[u8; 176], values: &mut [f32; 256]) {
     let d = f32_from_f16(u16::from_le_bytes([block[0], block[1]]));

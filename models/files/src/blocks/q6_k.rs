@@ -21,6 +21,21 @@
 use super::fit::{Rows, inverse_of, lanes, nearest, rows};
 use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
 use super::largest_magnitude;
+use super::{narrow_blocks, widen_blocks};
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q6K: Self = Self(&Encoding {
+        name: "Q6_K",
+        gguf: 14,
+        file_type: Some(18),
+        torch: None,
+        block: (256, 210),
+        widen: |bytes, values| widen_blocks(bytes, values, widen),
+        narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
+    });
+}
 
 const RUNS: usize = 16;
 const LENGTH: usize = 16;

@@ -11,6 +11,21 @@
 
 use super::float::{f16_from_f32, f32_from_f16};
 use super::largest_magnitude;
+use super::{narrow_blocks, widen_blocks};
+use crate::Dtype;
+use crate::dtype::Encoding;
+
+impl Dtype {
+    pub const Q8_0: Self = Self(&Encoding {
+        name: "Q8_0",
+        gguf: 8,
+        file_type: Some(7),
+        torch: None,
+        block: (32, 34),
+        widen: |bytes, values| widen_blocks(bytes, values, widen),
+        narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
+    });
+}
 
 pub fn widen([d0, d1, quants @ ..]: &[u8; 34], values: &mut [f32; 32]) {
     let d = f32_from_f16(u16::from_le_bytes([*d0, *d1]));

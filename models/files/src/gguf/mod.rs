@@ -84,8 +84,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Tensor types: number, name, elements in a block, bytes of a block.
-pub(crate) const TYPES: [(u32, &str, u64, u64); 33] = [
+/// Tensor types as ggml has them, read here or not: number, name, elements in a block, bytes of a block. `Dtype` comes first.
+pub(crate) const TYPES: &[(u32, &str, u64, u64)] = &[
     (0, "F32", 1, 4),
     (1, "F16", 1, 2),
     (2, "Q4_0", 32, 18),

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Header, TYPES, Value};
+use crate::Dtype;
 use crate::shown::shown;
 use crate::tensor::{Tensor, checked_elements};
 
@@ -85,6 +86,18 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     }
     check_apart(&tensors)?;
     Ok(Header { version, metadata, tensors })
+}
+
+/// Its name, the numbers of a block and the bytes of one.
+fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
+    if let Some(dtype) = Dtype::of_gguf(number) {
+        let (block, bytes) = dtype.block();
+        return Ok((dtype.as_str(), block as u64, bytes as u64));
+    }
+    let found = TYPES.iter().find(|(known, ..)| *known == number);
+    found
+        .map(|&(_, name, block, bytes)| (name, block, bytes))
+        .with_context(|| format!("unknown type {number}"))
 }
 
 /// No byte belongs to two tensors: weights that are shared are stored once and named once.
@@ -225,9 +238,7 @@ impl Source {
         let mut size = |dimension| self.u64().with_context(|| format!("dimension {dimension}"));
         let mut shape = (0..dimensions).map(&mut size).collect::<Result<Vec<_>>>()?;
         let (kind, offset) = (self.u32().context("type")?, self.u64().context("offset")?);
-        let Some(&(_, dtype, block, block_bytes)) = TYPES.iter().find(|(number, ..)| *number == kind) else {
-            bail!("unknown type {kind}");
-        };
+        let (dtype, block, block_bytes) = tensor_type(kind)?;
         let row = shape.first().copied().unwrap_or(1);
         ensure!(row.is_multiple_of(block), "rows of {row} do not divide into blocks of {block} ({dtype})");
         let bytes = checked_elements(&shape).and_then(|elements| (elements / block).checked_mul(block_bytes));

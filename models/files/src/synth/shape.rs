@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Config;
+use crate::architecture::Architecture;
 use crate::config::read_json;
 use crate::shown::shown;
 use crate::tokenizer::{Pre, Special};
@@ -107,7 +108,7 @@ impl Shape {
                 tokens: config.vocabulary_size,
                 specials: specials.into_iter().map(|(id, content)| Special { id, content }).collect(),
                 add_bos: config.bos_id.is_some(),
-                pre: pre(if config.architecture.starts_with("qwen") { "qwen2" } else { "gpt-2" })?,
+                pre: pre(Architecture::named(&config.architecture).map_or("gpt-2", |known| known.pre))?,
             },
         })
     }

@@ -126,7 +126,7 @@ fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
 fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
     let mut metadata = content.architecture.to_gguf(&content.config)?;
     metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
-    metadata.extend(file_type(dtype).map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
+    metadata.extend(dtype.0.file_type.map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
     if !dtype.is_float() {
         // The layout of blocks that ggml has had since 2023.
         metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
@@ -138,20 +138,6 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
         metadata.extend(others.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
     }
     Ok(metadata)
-}
-
-/// What llama.cpp calls a file whose matrices are mostly of this dtype.
-fn file_type(dtype: Dtype) -> Option<u32> {
-    let known = [
-        (Dtype::F32, 0),
-        (Dtype::F16, 1),
-        (Dtype::Q4_0, 2),
-        (Dtype::Q8_0, 7),
-        (Dtype::Q4K, 14),
-        (Dtype::Q6K, 18),
-        (Dtype::BF16, 32),
-    ];
-    known.into_iter().find(|(of, _)| *of == dtype).map(|(_, kind)| kind)
 }
 
 /// What is not in the dtype that was asked for, though one might think so.
@@ -197,16 +183,11 @@ pub fn check(format: Format, dtype: Dtype) -> Result<()> {
 }
 
 fn with_dtype(config: &Value, dtype: Dtype) -> Value {
-    let name = match dtype {
-        Dtype::BF16 => "bfloat16",
-        Dtype::F16 => "float16",
-        _ => "float32",
-    };
     let mut config = config.clone();
     if let Some(fields) = config.as_object_mut() {
         // The newer name of the same field; two that disagree would be worse than one.
         fields.remove("dtype");
-        fields.insert("torch_dtype".into(), json!(name));
+        fields.insert("torch_dtype".into(), json!(dtype.0.torch.unwrap_or("float32")));
     }
     config
 }

@@ -14,7 +14,7 @@ use crate::rows::Rows;
 
 /// Those that lie in panels.
 pub fn formats() -> impl Iterator<Item = &'static Format> {
-    FORMATS.into_iter().filter(|format| format.is_panels())
+    FORMATS.iter().copied().filter(|format| format.is_panels())
 }
 
 /// Any bytes that are blocks: every number and every scale that a file may have, but scales of a usual size.

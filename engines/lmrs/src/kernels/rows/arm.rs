@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::apart::{Apart, Numbers};
-use super::dots;
 use super::lanes::Float;
 use super::neon::Four;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
+use super::{PackedBf16, dots};
 use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Floats, Matrix};
@@ -37,7 +37,7 @@ pub fn dot_pairs(level: Level, _: &Floats, _: &[u16], _: &mut [Outputs]) {
     unreachable!("{level} has no products of pairs");
 }
 
-pub fn fused(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
+pub fn dot_packed<P: PackedBf16>(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 

@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! dots   some rows of weights, from far-apart places, are dotted with the activations of a few tokens at a time
-//! fused  pairs of bf16 out of zipped rows, for a token or two
 //! near   pairs of bf16, where a level multiplies them: all of several tokens pass over rows that stay in a second cache
 //! tiles  the same where a level has tiles of AMX: activations are packed once with tokens side by side, then tiles of outputs x
 //!        tokens are summed up; panels become rows of bf16, a block at a time
@@ -22,20 +21,18 @@ mod packed;
 mod portable;
 #[cfg(test)]
 mod tests;
-mod unzipped;
+mod unpacked;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-mod fused;
-#[cfg(target_arch = "x86_64")]
 mod near;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
-mod paired;
+pub(crate) mod paired;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
@@ -65,15 +62,13 @@ pub use machine::tiles_are_right;
 pub use packed::{Line, Packed, TOKENS};
 #[cfg(all(test, target_arch = "x86_64"))]
 pub use tiles::amx::tests::modelled_panels;
+pub(crate) use unpacked::PackedBf16;
 
 /// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
 pub const DECODE_TOKENS: usize = 8;
 
 /// From so many tokens on rows of bf16, as pairs, stay near while all of them pass. (Measured: `MEASURED.md`.)
 const SEVERAL: usize = 5;
-
-/// Tokens by which zipped rows are multiplied out of registers.
-const FUSED: usize = 2;
 
 /// Rows that tokens pass over at once.
 pub const PASSED_ROWS: usize = 4;
@@ -105,15 +100,14 @@ struct Pairs {
 
 impl RowKernels {
     /// Of bf16 in fewer bits.
-    pub const ZIPPED: Self = Self {
-        number_bytes: 2,
-        dot: unzipped::dot,
-        pairs: Some(Pairs {
-            few: FUSED,
-            dot: |level, matrix, x, outs| machine::fused(level, matrix, x, &mut outs[0]),
-            pass: unzipped::pass,
-        }),
-    };
+    pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
+        let pairs = Pairs {
+            few: P::FEW_TOKENS,
+            dot: |level, matrix, x, outs| machine::dot_packed::<P>(level, matrix, x, &mut outs[0]),
+            pass: unpacked::pass::<P>,
+        };
+        Self { number_bytes: 2, dot: unpacked::dot::<P>, pairs: Some(pairs) }
+    }
 
     /// Of numbers that are widened to f32.
     pub(crate) const fn of<F: Float>() -> Self {
@@ -143,7 +137,11 @@ impl Tile {
     /// Of rows of bf16 as files have them.
     pub const OF_ROWS: Self =
         Self(|level, matrix, packed, out| machine::tile(level, &matrix.floats(), packed, out));
-    pub const OF_ZIPPED_ROWS: Self = Self(unzipped::tile);
+
+    /// Unpacked to such rows, some at a time.
+    pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
+        Self(unpacked::tile::<P>)
+    }
 
     /// Widened to rows of bf16, a block at a time.
     pub(crate) const fn of_panels<N: PanelNumbers>() -> Self {
@@ -241,7 +239,7 @@ pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pairs(matrix.format).expect("weights with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
-    assert!(x.tokens() == out.tokens() && x.tokens() > FUSED && out.outputs().end <= matrix.outputs);
+    assert!(x.tokens() == out.tokens() && x.tokens() > pairs.few && out.outputs().end <= matrix.outputs);
     (pairs.pass)(level, matrix, x, out);
 }
 

@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "the portable level, too, reads weights at any address")]
 
 use super::apart::{Apart, Numbers};
-use super::dots;
 use super::lanes::Float;
 use super::packed::{Line, Packed};
 use super::portable::Plain;
+use super::{PackedBf16, dots};
 use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Floats, Matrix};
@@ -35,7 +35,7 @@ pub fn dot_pairs(level: Level, _: &Floats, _: &[u16], _: &mut [Outputs]) {
     unreachable!("{level} has no products of pairs");
 }
 
-pub fn fused(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
+pub fn dot_packed<P: PackedBf16>(level: Level, _: &Matrix, _: &[u16], _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 

@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod panels;
-mod zipped;
+mod unpacked;
 
 use crate::formats::{BF16, F16, F32, Format};
 use crate::kernels::Level;

@@ -11,7 +11,7 @@ use super::portable::Plain;
 use super::tiles::amx::Squares;
 use super::tiles::pairs::Pairs;
 use super::tiles::widened::Widened;
-use super::{dots, fused, near, tiles};
+use super::{PackedBf16, dots, near, tiles};
 use crate::formats::floats::InBf16;
 use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Instructions, Level, Outputs};
@@ -62,9 +62,10 @@ pub fn dot_pairs(_: Level, floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
     unsafe { dot_bf16(floats, x, outs) }
 }
 
-pub fn fused(_: Level, matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+/// `P` is the matrix's format.
+pub fn dot_packed<P: PackedBf16>(_: Level, matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     // SAFETY: whoever has activations in bf16 has asked for the features of pairs; the caller has asserted the rest.
-    unsafe { fused_bf16(matrix, x, out) }
+    unsafe { dot_packed_bf16::<P>(matrix, x, out) }
 }
 
 pub fn narrow(_: Level, x: &[f32], narrowed: &mut [u16]) {
@@ -130,9 +131,9 @@ unsafe fn dot_bf16(floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn fused_bf16(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+unsafe fn dot_packed_bf16<P: PackedBf16>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     // SAFETY: as above.
-    unsafe { fused::multiply(matrix, x, out) }
+    unsafe { P::dot(matrix, x, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]

@@ -1,6 +1,12 @@
 //! The architectures: what the name of one says that no field of its configs does.
 //!
-//! A new one is a file in this folder and its line in `ARCHITECTURES`, where its tensors are known to `model-files`.
+//! A new one is a file in this folder and its line in `ARCHITECTURES`, where the file is named too. Its tensors, and what a config
+//! leaves unsaid of sizes and norms, are those that `model-files` knows.
+
+use model_files::ModelFolder;
+use protocol::{Failed, FailureKind};
+
+use super::Activation;
 
 mod gemma;
 mod gpt2;
@@ -10,12 +16,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 
-use model_files::{Layout, ModelFolder};
-use protocol::{Failed, FailureKind};
-
-use super::Activation;
-
-pub static ARCHITECTURES: [&Architecture; 7] = [
+pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::ARCHITECTURE,
     &mistral::ARCHITECTURE,
     &qwen2::ARCHITECTURE,
@@ -30,16 +31,12 @@ pub struct Architecture {
     pub name: &'static str,
     /// LayerNorm with biases in place of RMSNorm.
     pub norms_centre: bool,
-    /// What a config.json without the field means. A GGUF always has it.
-    pub norm_epsilon_unsaid: f64,
     pub learned_positions: bool,
     /// The embedding is multiplied by the root of the hidden size.
     pub scales_embedding: bool,
     pub activation: Activation,
     /// What a config means by `gelu`, where it is a function that is computed here.
     pub gelu: Option<Activation>,
-    /// The inner size in hidden sizes, where a config may leave it out.
-    pub inner_unsaid: Option<u32>,
     pub windows: Windows,
 }
 
@@ -61,16 +58,11 @@ pub enum Windows {
 
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
-        let named = &folder.config.architecture;
         // GGUF has one name for several, and its metadata the difference.
-        let name = match folder.config.layout() {
-            Layout::HuggingFace => named.as_str(),
-            Layout::Gguf => {
-                model_files::Architecture::of_gguf(named).map_or(named.as_str(), |known| known.name)
-            }
-        };
-        ARCHITECTURES.into_iter().find(|architecture| architecture.name == name).ok_or_else(|| {
-            let known = ARCHITECTURES.map(|architecture| architecture.name);
+        let named = folder.config.architecture.as_str();
+        let name = folder.architecture().map_or(named, |known| known.name);
+        ARCHITECTURES.iter().find(|architecture| architecture.name == name).copied().ok_or_else(|| {
+            let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
             let (model, named) = (&folder.name, named.escape_debug());
             let what = format!("`{model}`: architecture `{named}` is not one of `{}`", known.join("`, `"));
             Failed::new(FailureKind::Unsupported, what)

@@ -2,9 +2,5 @@
 
 use super::{Architecture, Windows, llama};
 
-pub const ARCHITECTURE: Architecture = Architecture {
-    name: "phi3",
-    norm_epsilon_unsaid: 1e-5,
-    windows: Windows::All { unsaid: None },
-    ..llama::ARCHITECTURE
-};
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "phi3", windows: Windows::All { unsaid: None }, ..llama::ARCHITECTURE };

@@ -6,6 +6,7 @@ use super::{
     Aside, LINE, STRETCH, STRETCH_BYTES, TOGETHER, asides, levels, part_bytes, parts, row_bytes, takes,
 };
 use crate::kernels::Level;
+use crate::matrix;
 
 /// Packed rows that belong together, `BLOCK` of them or, at the end of a matrix, fewer.
 #[derive(Debug, Clone, Copy)]
@@ -22,12 +23,12 @@ impl<'a> Block<'a> {
         Self { bytes, rows, inputs }
     }
 
-    pub fn rows(&self) -> usize {
-        self.rows
+    pub fn of(matrix::Block { bytes, rows, inputs }: matrix::Block<'a>) -> Self {
+        Self::new(bytes, rows, inputs)
     }
 
-    pub fn inputs(&self) -> usize {
-        self.inputs
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     /// The group with this row, of a part that begins at a whole one.

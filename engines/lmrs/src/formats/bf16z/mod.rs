@@ -1,4 +1,4 @@
-//! Rows of bf16 with exponents of four bits: what is read again is every bit of what was packed.
+//! bf16 to the bit in twelve bits and a little: rows with exponents of four bits. Every bit of a number is read again as it was.
 //!
 //! The numbers of a row of weights are of much the same size, so that sixteen exponents are nearly all that it has. A row
 //! lists those, and each number names one of them; the few numbers with others are kept aside, whole.
@@ -22,13 +22,17 @@
 //! A row of 2,048 inputs takes 12.25 bits a number. One that has more numbers aside than a head has room for cannot be packed;
 //! its matrix stays what it is.
 //!
-//! `pack` is how it is written. Of reading it there is a plain loop here, and one in the instructions of each level of x86.
+//! `pack` is how it is written. Of reading it there is a plain loop here, and one in the instructions of each level of x86. A token
+//! or two are multiplied out of registers (`fused`); more of them by rows that were unpacked into a cache.
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-pub(in crate::kernels) mod avx512;
+mod avx512;
 mod block;
+#[cfg(target_arch = "x86_64")]
+mod fused;
 #[cfg_attr(target_arch = "x86_64", path = "x86.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "other.rs")]
 mod levels;
@@ -38,23 +42,82 @@ mod tests;
 
 use std::ops::Range;
 
+use model_files::Dtype;
+
+use super::{Format, Storage, Unfit};
+use crate::kernels::Level;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::Outputs;
+use crate::kernels::rows::{PackedBf16, Tile};
+use crate::matrix;
+#[cfg(target_arch = "x86_64")]
+use crate::matrix::Matrix;
 use block::Place;
+use pack::pack;
 
 pub use block::{Block, Group};
-pub use pack::pack;
+
+pub static BF16Z: Format = Format {
+    name: "bf16z",
+    dtype: Dtype::BF16,
+    by_name: true,
+    storage: Storage::packed_rows::<InBf16z>(),
+    tile: Some(Tile::of_packed::<InBf16z>()),
+    #[cfg(test)]
+    packed: Some((2, "1d168c4316bc8bce")),
+};
+
+pub struct InBf16z;
+
+impl PackedBf16 for InBf16z {
+    const BLOCK: usize = BLOCK;
+    const FEW_TOKENS: usize = FUSED;
+
+    /// Whole stretches.
+    fn takes(inputs: usize) -> bool {
+        takes(inputs)
+    }
+
+    fn row_bytes(inputs: usize) -> usize {
+        row_bytes(inputs)
+    }
+
+    /// Of rows in parts a whole block.
+    fn unpacked_together(inputs: usize) -> usize {
+        if parts(inputs).count() > 1 { BLOCK } else { TOGETHER }
+    }
+
+    fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit> {
+        pack(inputs, rows, block)
+    }
+
+    fn unpack(level: Level, block: matrix::Block, rows: Range<usize>, into: &mut [u16]) {
+        Block::of(block).unpack(level, rows, into);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+        // SAFETY: the caller's promise.
+        unsafe { fused::multiply(matrix, x, out) }
+    }
+}
+
+/// Tokens that are multiplied out of registers.
+const FUSED: usize = 2;
 
 /// Rows that stand together.
-pub const TOGETHER: usize = 4;
+const TOGETHER: usize = 4;
 /// Rows of a block: groups whose parts follow one another.
-pub const BLOCK: usize = 16;
+const BLOCK: usize = 16;
 
 /// Bytes of a line.
 const LINE: usize = 64;
 /// Inputs of a part at most: so many activations, and four rows of them, are half of a first cache.
 const PART: usize = 2048;
 /// Inputs that stand together, and their bytes.
-pub const STRETCH: usize = 128;
-pub const STRETCH_BYTES: usize = 3 * LINE;
+const STRETCH: usize = 128;
+const STRETCH_BYTES: usize = 3 * LINE;
 /// That a row may have, but for the numbers that are kept aside.
 const EXPONENTS: usize = 16;
 /// Where in the head it says how many are kept aside, and where they begin.
@@ -62,19 +125,19 @@ const COUNT: usize = EXPONENTS;
 const ASIDE: usize = 20;
 
 /// Whether rows of so many inputs can be packed: whole stretches.
-pub fn takes(inputs: usize) -> bool {
+fn takes(inputs: usize) -> bool {
     inputs.is_multiple_of(STRETCH)
 }
 
 /// The parts into which so many inputs are cut: as few as can be, and all as long as the first, but for the last.
-pub fn parts(inputs: usize) -> impl Iterator<Item = Range<usize>> {
+fn parts(inputs: usize) -> impl Iterator<Item = Range<usize>> {
     let count = inputs.div_ceil(PART).max(1);
     let each = inputs.div_ceil(count).next_multiple_of(STRETCH).max(1);
     (0..inputs).step_by(each).map(move |start| start..inputs.min(start + each))
 }
 
 /// Of a row.
-pub fn row_bytes(inputs: usize) -> usize {
+fn row_bytes(inputs: usize) -> usize {
     parts(inputs).map(|part| part_bytes(part.len())).sum()
 }
 

@@ -1,10 +1,10 @@
-//! Zipped rows give the bits that the same rows give unzipped, whichever way their product is taken.
+//! Packed rows give the bits that the same rows give unpacked, whichever way their product is taken.
 
 use super::multiply;
 use crate::formats::{BF16, BF16Z};
 use crate::kernels::chance::Chance;
 use crate::kernels::rows::{self, Packed, TOKENS, has_pairs};
-use crate::kernels::{Level, Outputs, zipped};
+use crate::kernels::{Level, Outputs};
 use crate::matrix::Matrix;
 use crate::ops::Ops;
 use crate::pool::Pool;
@@ -22,12 +22,10 @@ fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
         &mut plain.bytes_mut()[..outputs * inputs * 2],
     )
     .unwrap();
-    let mut packed = NewRegion::new(outputs * zipped::row_bytes(inputs)).unwrap();
-    let rows = plain.bytes_mut()[..outputs * inputs * 2].chunks(zipped::BLOCK * inputs * 2);
-    let blocks = packed.bytes_mut().chunks_mut(zipped::BLOCK * zipped::row_bytes(inputs));
-    for (rows, block) in rows.zip(blocks) {
-        zipped::pack(inputs, rows, block).unwrap();
-    }
+    let bytes = BF16Z.bytes(outputs, inputs);
+    let mut packed = NewRegion::new(bytes).unwrap();
+    let rows = &plain.bytes_mut()[..outputs * inputs * 2];
+    BF16Z.pack(inputs, rows, &mut packed.bytes_mut()[..bytes]).unwrap();
     let [plain, packed] = [plain.finish(), packed.finish()];
     [Matrix::new(&BF16, outputs, inputs, plain), Matrix::new(&BF16Z, outputs, inputs, packed)]
 }
@@ -121,7 +119,7 @@ fn tiles_have_the_same_bits_too() {
 fn products_with_any_bytes_are_some_numbers() {
     let mut chance = Chance::new(35);
     for outputs in [1, 3, 9, 18] {
-        let mut region = NewRegion::new(outputs * zipped::row_bytes(256)).unwrap();
+        let mut region = NewRegion::new(BF16Z.bytes(outputs, 256)).unwrap();
         region.bytes_mut().iter_mut().for_each(|byte| *byte = chance.bits() as u8);
         // Places before those that were looked at, as well as after the last.
         for head in region.bytes_mut().chunks_mut(64).step_by(7) {

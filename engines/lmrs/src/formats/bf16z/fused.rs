@@ -1,4 +1,4 @@
-//! Zipped rows by a token or two, with each number unpacked in a register and multiplied there: what memory gives is all that is read.
+//! Packed rows by a token or two, with each number unpacked in a register and multiplied there: what memory gives is all that is read.
 //!
 //! Rows that stand together are multiplied together, so that the activations are read once for all of them. Sums are taken in the
 //! order of `dots`: from one part of a row to its next all lanes are kept.
@@ -7,12 +7,11 @@
 use std::arch::x86_64::*;
 use std::iter::Peekable;
 
-use super::FUSED;
-use super::lanes::Lanes;
-use super::paired::Paired;
-use crate::kernels::zipped::avx512::Row;
-use crate::kernels::zipped::{Aside, BLOCK, Group, STRETCH, STRETCH_BYTES, TOGETHER};
-use crate::kernels::{Outputs, zipped};
+use super::avx512::Row;
+use super::{Aside, BLOCK, Block, FUSED, Group, STRETCH, STRETCH_BYTES, TOGETHER, parts, row_bytes};
+use crate::kernels::Outputs;
+use crate::kernels::rows::lanes::Lanes;
+use crate::kernels::rows::paired::Paired;
 use crate::matrix::Matrix;
 
 /// Registers of a stretch.
@@ -22,7 +21,7 @@ type Numbers = [__m512i; STEPS];
 
 /// # Safety
 ///
-/// The machine has AVX-512 and its products of bf16; the matrix is zipped; `x` has its inputs for each token of `out`, of which
+/// The machine has AVX-512 and its products of bf16; the matrix is of this format; `x` has its inputs for each token of `out`, of which
 /// there are `FUSED` at most.
 #[inline(always)]
 pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
@@ -45,11 +44,12 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
     assert!(x.len() == TOKENS * matrix.inputs, "inputs of each token");
     let mut output = outputs.start;
     while output < outputs.end {
-        let (block, first) = (matrix.zipped(output), output % BLOCK);
+        let block = Block::of(matrix.block(BLOCK, row_bytes(matrix.inputs), output));
+        let first = output % BLOCK;
         let own = first..block.rows().min(first + outputs.end - output);
         // SAFETY: the caller's promise; so below.
         let mut sums = [[unsafe { Paired::zero() }; TOKENS]; BLOCK];
-        for part in zipped::parts(matrix.inputs) {
+        for part in parts(matrix.inputs) {
             let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
             let mut row = own.start;
             while row < own.end {
