@@ -35,7 +35,7 @@ pub use accept::Refused;
 pub use after::{conclude, document};
 pub use against::Against;
 pub use age::Age;
-pub use command::command;
+pub use command::{BaselineCommand, baseline};
 pub use program::Program;
 pub use store::check_name;
 

@@ -3,11 +3,27 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use clap::Args;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 
 use super::{bar::Bar, check_writable, dtype, format, written};
-use crate::cli::model::ConvertArgs;
 use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// A model folder, a `.gguf` file, or `embedded`
+    #[arg(value_name = "IN")]
+    pub model: String,
+    /// `safetensors` or `gguf`
+    #[arg(long, value_name = "FORMAT")]
+    pub to: String,
+    /// The matrices' dtype; unless given, the one they have
+    #[arg(long)]
+    pub dtype: Option<String>,
+    /// Where it goes; unless given beside the model, or here when the model was not named by its path
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+}
 
 pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));

@@ -15,7 +15,7 @@ use crate::record::{End, Recorder, Warning};
 use crate::report::document::{Document, Fit, Lines};
 use crate::report::{Content, Report, Viewed, entries};
 
-pub fn measure(arguments: &RunArgs) -> Result<u8> {
+pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
     baseline::check_arguments(arguments)?;
     let against = Against::open(&arguments.baseline)?;
