@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use super::{BaselineArgs, ExtentArgs, JudgeArgs, ViewArgs};
 use crate::machine::{CPU, Device};
 use crate::plan::Mode;
-use crate::plan::asked::Selection;
 use crate::plan::scenario;
+use crate::plan::selection::Selection;
 
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {

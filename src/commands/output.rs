@@ -44,7 +44,7 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 /// A report, and what of it the command line names.
 pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
-    Viewed { report, view: View { pairs, wall_time, resources } }
+    Viewed { report, view: View { pairs, wall_time, resources }, judged: None }
 }
 
 /// To a file; `-` is stdout.

@@ -10,8 +10,8 @@ use super::output;
 use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device};
-use crate::plan::asked::{self, Resolved, Selection};
 use crate::plan::prompts::{Prompts, Which};
+use crate::plan::selection::{Selection, resolve};
 use crate::plan::{Asked, Plan};
 use crate::record::Role;
 use crate::run::load_request;
@@ -43,9 +43,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
         seed: arguments.seed,
         ..Selection::default()
     };
-    let Resolved { engines, scenarios, models } = asked::resolve(&registry, &selection)?;
-    let candidates = engines.iter().map(|found| registry.candidate(found)).collect();
-    let asked = asked::asked(&selection, &registry, candidates, models, scenarios)?;
+    let asked = resolve(&registry, &selection)?.as_it_stands()?;
     output::print(&lines(&asked, arguments.text)?)?;
     Ok(DONE)
 }

@@ -1,21 +1,26 @@
 //! A report as its reader asked for it: a document of all that people read, and what programs get of it.
 
+use anyhow::Result;
+
 use super::caption::caption;
 use super::document::{Content, Document, Fit, Item, Lines, List, Part};
 use super::grid;
 use super::labels::Labels;
 use super::verdicts::said::verdicts;
-use super::{Report, View, entries, lines, resources, wall_time};
+use super::{Report, View, compare, entries, lines, resources, wall_time};
+use crate::analysis::compare::Judgement;
 
 /// A report, and what of it is shown.
 pub struct Viewed<'a> {
     pub report: &'a Report,
     pub view: View,
+    /// Of a run that is held against a baseline: its judgement, or why there is none. Only JSON has room for it.
+    pub judged: Option<&'a Result<Judgement>>,
 }
 
 impl Content for Viewed<'_> {
     fn document(&self, fit: Fit) -> Document {
-        let Self { report, view } = self;
+        let Self { report, view, .. } = self;
         let room = fit(&|room| grid::table(report, view, room));
         let (table, labels) = (grid::table(report, view, room), Labels::of(report, room));
         let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
@@ -44,7 +49,10 @@ impl Content for Viewed<'_> {
     }
 
     fn json(&self) -> Vec<u8> {
-        entries::json(self.report)
+        match self.judged {
+            Some(judged) => entries::with_judgement(self.report, &compare::judgement(judged)),
+            None => entries::json(self.report),
+        }
     }
 
     fn width(&self, reader: Option<usize>) -> usize {

@@ -32,7 +32,7 @@ use crate::shell::Usage;
 use crate::text::line;
 
 pub use accept::Refused;
-pub use after::{conclude, document};
+pub use after::conclude;
 pub use against::Against;
 pub use age::Age;
 pub use command::{BaselineCommand, baseline};

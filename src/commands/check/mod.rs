@@ -29,7 +29,7 @@ use crate::engines::registry::Registry;
 use crate::machine::Device;
 use crate::machine::cpu;
 use crate::plan::Configuration;
-use crate::plan::asked;
+use crate::plan::models;
 use crate::run::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
@@ -218,7 +218,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         engine: candidate.engine,
         preset: candidate.preset,
         command: start.command,
-        model: asked::model(arguments.model.as_deref())?,
+        model: models::model(arguments.model.as_deref())?,
         device,
         dtype: candidate.dtype,
         threads: cpu::all_threads(),

@@ -10,7 +10,7 @@ use crate::cli::exit_code::{DONE, INTERRUPTED};
 use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
 use crate::engines::registry::Registry;
-use crate::plan::asked;
+use crate::plan::models;
 use crate::plan::scenario::SUITES;
 use crate::plan::{Plan, WITNESS_DTYPE};
 use crate::record::End;
@@ -33,7 +33,7 @@ pub struct WitnessArgs {
 }
 
 pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
-    let model = asked::model(Some(&arguments.model))?;
+    let model = models::model(Some(&arguments.model))?;
     let name = &model.name;
     let path = witness::path_of(&model).with_context(|| {
         Usage(format!("model `{name}`: it is one file, and a witness is kept in a folder"))

@@ -6,7 +6,8 @@ mod lines;
 
 use super::document::{Content, Document, Fit, Lines, List, Part, json_bytes};
 use crate::analysis::compare::Judgement;
-pub use entries::{Entry, entry};
+use entries::entry;
+pub use entries::judgement;
 
 impl Content for Judgement {
     fn document(&self, _: Fit) -> Document {
