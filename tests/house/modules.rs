@@ -1,6 +1,7 @@
 //! The module graph of a crate, from its source files: which module needs which other one. The graph resolves each path as the
 //! compiler does, through `use`, renames, globs and re-exports. It cannot see what no path names, such as a method's type.
 
+mod foreign;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -9,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::Visit;
 
+pub use foreign::goes_through;
 use reader::Reader;
 
 /// The names from the crate's root to the module.
 pub type Module = Vec<String>;
-/// A path as it is written.
+/// A path as it is written; one with a colon in front begins with an empty name.
 type Path = Vec<String>;
 pub type Edges = BTreeMap<Module, BTreeSet<Module>>;
 

@@ -92,9 +92,8 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if item.leading_colon.is_none() {
-            self.leaves(&item.tree, &[]);
-        }
+        let before: &[String] = if item.leading_colon.is_some() { &[String::new()] } else { &[] };
+        self.leaves(&item.tree, before);
     }
 
     fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
@@ -102,10 +101,10 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        if path.leading_colon.is_none() {
-            let path = path.segments.iter().map(|it| plain(&it.ident)).collect();
-            self.here().paths.push(path);
-        }
+        let before = path.leading_colon.map(|_| String::new());
+        let path_as_written = before.into_iter().chain(path.segments.iter().map(|it| plain(&it.ident)));
+        let path_as_written = path_as_written.collect();
+        self.here().paths.push(path_as_written);
         visit::visit_path(self, path);
     }
 

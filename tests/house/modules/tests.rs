@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::{Graph, Module, Scope, circles};
+use super::{Graph, Module, Scope, circles, goes_through};
 
 const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
 const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
@@ -89,6 +89,45 @@ fn the_reader_leaves_tests_out_of_the_program_and_follows_them_where_it_should()
     let files = [ROOT, ("a.rs", source), ("a/tests.rs", "use crate::b::T;"), B, C];
     assert!(needs(&files).is_empty());
     assert_eq!(needs_of(Scope::ProgramAndTests, &files), ["a::more -> c", "a::tests -> b"]);
+}
+
+#[test]
+fn the_reader_finds_paths_of_other_crates_however_they_are_brought_in() {
+    let files = |source: &'static str| {
+        [
+            ROOT,
+            ("a.rs", source),
+            ("b.rs", "pub use std::time::Instant as Stamp;"),
+            ("c.rs", "use std::{fs, env};"),
+        ]
+    };
+    let names = |source| {
+        let files = files(source);
+        let read =
+            |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
+        let foreign = Graph::new(Scope::Program, &read).foreign();
+        foreign[&vec!["a".to_string()]].iter().cloned().collect::<Vec<_>>()
+    };
+    let through = |source, wanted| names(source).iter().any(|path| goes_through(path, wanted));
+    assert!(through("use std::{fs, env};", "std::fs") && through("use std::{fs as f};", "std::fs"));
+    assert!(through("fn f() { ::std::fs::read(p); }", "std::fs") && through("use ::std::fs;", "std::fs"));
+    assert!(through("use std::time; fn f() { time::Instant::now() }", "std::time::Instant"));
+    assert!(through("use std::*; fn f() { fs::read(p) }", "std::fs"));
+    assert!(through("use crate::b::Stamp; fn f() { Stamp::now() }", "std::time::Instant"));
+    assert!(through("use crate::b; fn f() { b::Stamp::now() }", "std::time::Instant"));
+    assert!(through("fn f() { print(tokio::time::now()) }", "tokio"));
+    assert!(through("fn f() { log!(std::env::args()) }", "std::env"));
+    assert!(!through("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
+    assert!(!through("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
+    assert_eq!(names("use x::{self, Y as Z}; fn f() { Z::g() }"), ["x", "x::Y", "x::Y::g"]);
+    // What a child takes from its parent by a glob.
+    let [root, parent, ..] = files("use std::env; mod d;");
+    let read = |path: &str| {
+        let all = [root, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
+        all.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
+    };
+    let foreign = Graph::new(Scope::Program, &read).foreign();
+    assert!(foreign[&vec!["a".to_string(), "d".to_string()]].contains("std::env::args"));
 }
 
 #[test]
