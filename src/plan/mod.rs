@@ -434,4 +434,6 @@ fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
 }
 
 #[cfg(test)]
+pub mod specimen;
+#[cfg(test)]
 mod tests;

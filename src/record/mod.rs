@@ -435,4 +435,6 @@ pub fn results_dir() -> Result<PathBuf> {
 }
 
 #[cfg(test)]
+pub mod specimen;
+#[cfg(test)]
 mod tests;

@@ -286,8 +286,6 @@ mod large;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]
-pub mod specimen;
-#[cfg(test)]
 mod sweeps;
 #[cfg(test)]
 mod tests;
