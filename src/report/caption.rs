@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::document::Room;
 use super::factors::{FACTORS, FactorId, varies};
+use super::labels::name_of;
 use super::outputs;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;
@@ -26,7 +27,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
         let version = |version: &String| shorten(version, LONGEST_WORD);
         if !several {
             let version = first.engine.version.iter().map(|own| format!(" {}", version(own)));
-            parts.push(format!("{}{}", room.name_of(&first.engine), version.collect::<String>()));
+            parts.push(format!("{}{}", name_of(&first.engine, room), version.collect::<String>()));
         }
         for factor in FACTORS {
             let Some(value) = factor.common(report) else { continue };
@@ -199,5 +200,5 @@ fn is_complete(report: &Report, row: &Row) -> bool {
 }
 
 pub fn several_engines(report: &Report, room: Room) -> bool {
-    varies(&report.rows, |row| room.name_of(&row.engine)) || !report.failed.is_empty()
+    varies(&report.rows, |row| name_of(&row.engine, room)) || !report.failed.is_empty()
 }
