@@ -26,7 +26,7 @@ pub use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
 use check::Known;
 
 pub use beside::{Idle, Late, Limits, Overhead, Pass};
-pub use failure::{Failure, FailureKind};
+pub use failure::{Failure, FailureKind, Stage};
 pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.

@@ -8,7 +8,6 @@ use super::labels::name_of;
 use super::outputs;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;
-use crate::machine::Device;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
 use crate::text::shorten;
@@ -173,10 +172,7 @@ fn machine(report: &Report) -> String {
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| counted(u64::from(cores), "core")));
     // Where nothing computed on one it explains nothing.
-    let on_gpu = report
-        .rows
-        .iter()
-        .any(|row| row.engine.device.as_deref().is_some_and(|it| !Device::from(it).is_cpu()));
+    let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
     let gpus = (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), LONGEST_MODEL));
     let parts = parts.chain(gpus);
     let text = parts.collect::<Vec<_>>().join(", ");
