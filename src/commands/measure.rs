@@ -12,7 +12,7 @@ use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Plan};
 use crate::record::{End, Recorder, Warning};
-use crate::report::document::{Document, Fit, Lines};
+use crate::report::document::{Document, Lines, Room, Rooms, Sheet, Table};
 use crate::report::{Content, Report, Viewed, entries};
 
 pub fn measure(arguments: &RunArgs) -> Result<u8> {
@@ -67,8 +67,12 @@ struct Shown<'a> {
 }
 
 impl Content for Shown<'_> {
-    fn document(&self, fit: Fit) -> Document {
-        self.viewed.document(fit)
+    fn document(&self, rooms: &Rooms) -> Document {
+        self.viewed.document(rooms)
+    }
+
+    fn table(&self, sheet: Sheet, room: Room) -> Table {
+        self.viewed.table(sheet, room)
     }
 
     fn lines(&self) -> Option<Lines> {
