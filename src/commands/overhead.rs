@@ -8,7 +8,7 @@ use crate::analysis::metric::Unit;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats;
 use crate::report::document::{
-    Column, Document, Field, Fit, Item, Line, Lines, List, Named, Part, Table, column, json_bytes,
+    Column, Document, Field, Item, Line, Lines, List, Named, Part, Rooms, Table, column, json_bytes,
 };
 use crate::report::{self, Content, Format};
 use crate::run::overhead::{Figure, Overhead};
@@ -29,7 +29,7 @@ pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
 }
 
 impl Content for Overhead {
-    fn document(&self, _: Fit) -> Document {
+    fn document(&self, _: &Rooms) -> Document {
         let heading = "what `orchestrate` itself costs, measured now with an engine that does nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
         let line = |it: &Figure| {

@@ -324,4 +324,6 @@ fn free_label(wanted: String, is_taken: impl Fn(&str) -> bool) -> String {
 }
 
 #[cfg(test)]
+pub mod specimen;
+#[cfg(test)]
 mod tests;

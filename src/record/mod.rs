@@ -26,7 +26,7 @@ pub use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
 use check::Known;
 
 pub use beside::{Idle, Late, Limits, Overhead, Pass};
-pub use failure::{Failure, FailureKind};
+pub use failure::{Failure, FailureKind, Stage};
 pub use file::{Recorder, check_writable, results_dir};
 pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
 
@@ -379,5 +379,7 @@ enum Which {
     End,
 }
 
+#[cfg(test)]
+pub mod specimen;
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 
 mod formats;
 
-use super::specimen::*;
 use super::*;
+use crate::record::specimen::*;
 use crate::record::{Entry, RunRecord};
 
 pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String {

@@ -413,6 +413,12 @@ fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
     assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
 }
 
+#[test]
+#[should_panic(expected = "no sources under `src/a-room-that-is-gone/`")]
+fn a_rule_about_a_room_that_is_gone_fails() {
+    sources("src/a-room-that-is-gone/");
+}
+
 fn devices(manifest: &toml::Table) -> impl Iterator<Item = (String, toml::Value)> {
     let table = manifest.get("devices").and_then(toml::Value::as_table).cloned();
     table.unwrap_or_default().into_iter()

@@ -91,8 +91,8 @@ mod tests {
     use super::super::{About, Doubt, doubts};
     use crate::machine::cpu::Cache;
     use crate::plan::Sizes;
+    use crate::record::specimen::BEACON;
     use crate::record::{self, RunRecord};
-    use crate::report::specimen::BEACON;
 
     /// Beacon reads 400 MB for each token, on a machine whose probes found so much of what that takes.
     fn reading(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> RunRecord {

@@ -187,6 +187,6 @@ fn elapsed_ns(sample: &Sample) -> u64 {
 }
 
 #[cfg(test)]
-mod specimen;
+pub mod specimen;
 #[cfg(test)]
 mod tests;

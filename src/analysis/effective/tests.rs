@@ -4,7 +4,9 @@ mod clocks;
 
 use protocol::{Capabilities, HelloFacts, IgnoreEos};
 
-use super::specimen::{BEACONS, decoding, launches, measured_samples, running, samples, states};
+use super::specimen::{
+    BEACONS, decoding, launches, measured_samples, running, samples, states, with_busy_cores,
+};
 use super::*;
 use crate::plan::{Proof, Sizes};
 use crate::record::{Continued, Held, HeldOut, Kept, Late, RECORD_VERSION, Scored};
@@ -224,10 +226,10 @@ fn an_engine_that_keeps_fewer_cores_busy_than_its_threads_is_told_with_the_case(
 
 #[test]
 fn an_engine_that_is_serial_in_one_case_alone_is_told_where_it_is_not() {
-    let mut asked = crate::report::specimen::asked(&["patient-original", "beacon"]);
+    let mut asked = crate::record::specimen::asked(&["patient-original", "beacon"]);
     asked.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
-    let engines = [crate::report::specimen::BASELINE, crate::report::specimen::BEACON];
-    let mut record = crate::report::specimen::measured(&asked, &engines);
+    let engines = [crate::record::specimen::BASELINE, crate::record::specimen::BEACON];
+    let mut record = crate::record::specimen::measured(&asked, &engines);
     let serial = record
         .header
         .plan
