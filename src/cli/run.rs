@@ -1,4 +1,4 @@
-//! What an experiment is about: shared by the commands that measure.
+//! The arguments of an experiment, shared by the commands that measure.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What listings share. They are plain text, for a person.
+//! The parts that listings share. They are plain text, for a person.
 
 use places::OwnPython;
 

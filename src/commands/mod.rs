@@ -20,7 +20,7 @@ mod scenarios;
 mod schema;
 mod setup;
 
-// What several of them share.
+// Shared by several of them.
 mod dry_run;
 mod experiment;
 mod interrupts;

@@ -44,7 +44,7 @@ impl Plan {
 }
 
 impl Asked {
-    /// What the rows of the plan will be called.
+    /// The labels that the rows of the plan will have.
     pub fn labels(&self) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
         for row in self.rows() {
@@ -115,7 +115,7 @@ impl Row<'_> {
             options,
             unavailable: start.unavailable,
             beside: None,
-            // What a device holds is not freed by stopping its process.
+            // Stopping a process does not free the memory of its device.
             alone: candidate.alone || !device.is_cpu(),
             vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
             dtype,

@@ -62,7 +62,7 @@ enum Verifier<'a> {
     Off,
 }
 
-/// What `--witness` takes for nobody.
+/// `--witness none` checks nothing.
 const NO_WITNESS: &str = "none";
 
 /// Finds all that a selection names. A name that stands for nothing is refused here, before anything is built.

@@ -110,7 +110,7 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
 const PURE: &[&str] = &["analysis", "plan", "record", "report", "machine/gpu/looks", "machine/gpu/trouble"];
 /// Files of these rooms that read or write; `plan/mod.rs` and `record/mod.rs` say what.
 const READERS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"];
-/// What has a clock, a process, a thread or a file.
+/// Paths that lead to a clock, a process, a thread or a file.
 const IMPURE: &[&str] = &[
     "tokio",
     "duct",

@@ -30,7 +30,7 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
     );
 }
 
-/// What the program says that `--format` takes after these words.
+/// The formats that `--format` takes after these words, by the error that lists them.
 pub fn formats(words: &[&str]) -> Vec<String> {
     let refused = finished_with_unknown_format(words);
     let (_, list) = refused.split_once(FORMATS_FOLLOW).unwrap_or_else(|| panic!("no list in {refused}"));

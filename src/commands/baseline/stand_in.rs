@@ -89,8 +89,8 @@ pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
 }
 
 impl StandIn {
-    /// The plan with it, and with the workloads of its row. What a row is held against is measured twice, as a reference is,
-    /// so that the record carries how far it lies from itself; where the row has a twin already, that one tells.
+    /// The plan with it, and with the workloads of its row. A baseline's program is measured twice, as a reference is, so
+    /// that the record carries how far it lies from itself; where the row has a twin already, that one tells.
     pub fn join(self, mut plan: Plan) -> Plan {
         let Some(Beside::Baseline { of }) = self.configuration.beside else { return plan };
         let place = plan.configurations.len();

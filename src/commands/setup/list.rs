@@ -16,7 +16,7 @@ use crate::engines::setup;
 use crate::shell::{megabytes, pasteable};
 use crate::text;
 
-/// What `setup` would do for each engine, and where it stands.
+/// Prints for each engine where it stands, and what `setup` would do.
 pub fn list(registry: &Registry) -> Result<u8> {
     let mut text = String::new();
     for engine in &registry.engines {
