@@ -1,6 +1,7 @@
 //! EXIT_CODES: what this program's exit status means. `orchestrate --help` prints the table.
 
 use crate::analysis::compare::judgement::Standing;
+use crate::shell::Usage;
 
 /// Everything that was asked for was measured. Under `--all`, engines that cannot run here are rows and no failure.
 pub const DONE: u8 = 0;
@@ -32,6 +33,11 @@ Exit codes:
   5    orchestrate itself could not do its work
   130  interrupted; what was measured is saved
 Where several hold, the first of 130, 5, 1, 2, 4, 3 is given.";
+
+/// Of a command that did not end as it should: the user's error, or this program's.
+pub fn of_error(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<Usage>()) { USAGE } else { ERROR }
+}
 
 /// Of a comparison.
 pub fn of_standing(standing: Standing) -> u8 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use crate::plan::{Extent, Order};
 use crate::shell::Usage;
@@ -51,16 +51,6 @@ pub struct BaselineArgs {
     pub rerun_baseline: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum BaselineCommand {
-    /// All of them, with their age and size
-    List,
-    /// What one was measured with
-    Show { name: String },
-    /// Remove one, with its record and its programs
-    Remove { name: String },
-}
-
 /// What may pass.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Judging changes")]
@@ -98,18 +88,6 @@ impl JudgeArgs {
             Usage(format!("--warning {warning}% is above --critical {critical}%: less cannot be worse"))
         })
     }
-}
-
-#[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// What was: a run record, or a baseline by name
-    pub base: String,
-    /// What is: a run record, or a baseline by name
-    pub new: String,
-    #[command(flatten)]
-    pub judge: JudgeArgs,
-    #[arg(long, value_name = "FORMAT", default_value = crate::report::FORMATS[0].name, value_parser = super::formats())]
-    pub format: &'static crate::report::Format,
 }
 
 /// 0.02 is 2 %.

@@ -3,14 +3,28 @@
 use std::path::Path;
 
 use anyhow::Result;
+use clap::Args;
 
 use super::baseline::Baseline;
 use super::output;
 use crate::analysis::compare::judge;
-use crate::cli::CompareArgs;
 use crate::cli::exit_code::of_standing;
+use crate::cli::{JudgeArgs, formats};
 use crate::record::RunRecord;
+use crate::report::{FORMATS, Format};
 use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// What was: a run record, or a baseline by name
+    pub base: String,
+    /// What is: a run record, or a baseline by name
+    pub new: String,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats())]
+    pub format: &'static Format,
+}
 
 pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     let thresholds = arguments.judge.thresholds()?;

@@ -263,7 +263,7 @@ fn rough(ns: f64) -> String {
 mod tests {
     use super::*;
     use crate::plan::Asked;
-    use crate::report::specimen::{BASELINE, BEACON, asked, measured, planned, unavailable};
+    use crate::record::specimen::{BASELINE, BEACON, asked, measured, planned, unavailable};
 
     /// Wherever its lines end.
     fn unbroken(said: &str) -> String {

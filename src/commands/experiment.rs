@@ -20,7 +20,7 @@ use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SettingUp;
 use crate::engines::{Start, own_python};
 use crate::machine::{self, Machine};
-use crate::plan::asked::{self, Resolved, Selection};
+use crate::plan::selection::{self, Resolved, Selection};
 use crate::plan::{Asked, Plan};
 use crate::record::{
     self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
@@ -41,7 +41,6 @@ const LAST_OF_THREADS: Duration = Duration::from_secs(3);
 pub struct Resolving<'a> {
     registry: &'a Registry,
     arguments: &'a RunArgs,
-    selection: Selection,
     resolved: Resolved<'a>,
     /// Where the record goes.
     pub results: PathBuf,
@@ -70,26 +69,23 @@ pub struct Measured {
 
 /// Finds what the command line names, and refuses what cannot be kept.
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Resolving<'a>> {
-    let selection = arguments.selection();
-    let resolved = asked::resolve(registry, &selection)?;
+    let resolved = selection::resolve(registry, &arguments.selection())?;
     let results = arguments.results.clone().map_or_else(results_dir, Ok)?;
     if !arguments.extent.dry_run {
         check_destinations(&results, arguments.json.as_deref())?;
     }
-    Ok(Resolving { registry, arguments, selection, resolved, results, id: run::new_id() })
+    Ok(Resolving { registry, arguments, resolved, results, id: run::new_id() })
 }
 
 impl<'a> Resolving<'a> {
     /// Without building anything: what is not ready is a candidate with its reason.
     pub fn as_it_stands(&self) -> Result<Asked> {
-        let Resolved { engines, scenarios, models } = &self.resolved;
-        let candidates = engines.iter().map(|found| self.registry.candidate(found)).collect();
-        asked::asked(&self.selection, self.registry, candidates, models.clone(), scenarios.clone())
+        self.resolved.as_it_stands()
     }
 
     /// Builds engines and sets them up as far as that is allowed, and names the models' weights. An engine that cannot run is a
     /// candidate with its reason.
-    pub fn make_ready(mut self) -> Result<Ready<'a>> {
+    pub fn make_ready(self) -> Result<Ready<'a>> {
         // From here on nothing that this run starts outlives it.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
@@ -102,7 +98,7 @@ impl<'a> Resolving<'a> {
             if let Found::Engine(engine, _) = found
                 && !self.arguments.no_setup
             {
-                for device in &self.selection.devices {
+                for device in self.resolved.devices() {
                     let prepared = setting_up.prepare(engine.on(device));
                     troubles.extend(prepared.err().map(|trouble| (device, trouble)));
                 }
@@ -114,9 +110,8 @@ impl<'a> Resolving<'a> {
             candidates.push(candidate);
         }
         let mut notices = setting_up.warnings;
-        notices.extend(asked::identify(&mut self.resolved.models, &mut listener));
-        let Resolved { models, scenarios, .. } = self.resolved;
-        let asked = asked::asked(&self.selection, self.registry, candidates, models, scenarios)?;
+        let (asked, unnamed) = self.resolved.made_ready(candidates, &mut listener)?;
+        notices.extend(unnamed);
         let warning = |message| Warning { configuration: None, message };
         Ok(Ready {
             asked,

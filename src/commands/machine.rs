@@ -5,29 +5,33 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Args;
 use machine_limits::{Asked, Limits};
 
 use super::output;
 use crate::cli::exit_code::DONE;
-use crate::cli::machine::MachineArgs;
+use crate::cli::formats_where;
 use crate::machine::cpu::all_threads;
 use crate::machine::cpu::last_level_cache_bytes;
 use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
 use crate::report::machine_page::Page;
+use crate::report::{FORMATS, Format};
 
 /// Of probing: plateaus of the machine last for seconds.
 const PROBE: Duration = Duration::from_secs(4);
 
-pub fn machine(arguments: &MachineArgs) -> Result<u8> {
-    output::show(&gather(arguments), arguments.format)?;
-    Ok(DONE)
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    /// How it is printed
+    #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
+    pub format: &'static Format,
+    /// Only what the machine says of itself: do not probe what it can do at most
+    #[arg(long)]
+    pub no_probe: bool,
 }
 
-/// The hidden command that a run asks what GPUs can do at most.
-pub fn probe_gpu(devices: Vec<u32>) -> Result<u8> {
-    let mut line = serde_json::to_vec(&gpu_limits::answer(devices))?;
-    line.push(b'\n');
-    output::print(&line)?;
+pub fn machine(arguments: &MachineArgs) -> Result<u8> {
+    output::show(&gather(arguments), arguments.format)?;
     Ok(DONE)
 }
 

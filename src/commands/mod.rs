@@ -1,20 +1,124 @@
-//! One file a subcommand: a straight pipeline over the rooms below.
+//! The subcommands. To add one, write its file, with its arguments and a function that is a straight pipeline over the rooms
+//! below; name the file here, and give it an entry in `commands!`.
 
-pub mod baseline;
-pub mod calibrate;
-pub mod check;
-pub mod compare;
+mod baseline;
+mod calibrate;
+mod check;
+mod compare;
+mod engines;
+mod keeper;
+mod machine;
+mod metrics;
+mod model;
+mod null_engine;
+mod overhead;
+mod probe_gpu;
+mod report;
+mod request;
+mod run;
+mod scenarios;
+mod schema;
+mod setup;
+
+// Shared by several of them.
 mod dry_run;
 mod experiment;
-pub mod interrupts;
+mod interrupts;
 mod known_floors;
-pub mod listing;
-pub mod machine;
-pub mod measure;
-pub mod model;
-pub mod null_engine;
+mod listing;
 pub mod output;
-pub mod overhead;
 mod progress;
-pub mod request;
-pub mod setup;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::cli::RunArgs;
+use crate::cli::exit_code::EXIT_CODES;
+
+/// Each entry is a variant of `Command`, with its help, its arguments and the call that it stands for.
+macro_rules! commands {
+    ($($(#[$help:meta])* $variant:ident $(($arguments:ident: $type:ty))? => $call:expr,)+) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($(#[$help])* $variant $(($type))?,)+
+        }
+
+        impl Command {
+            fn dispatch(self) -> Result<u8> {
+                match self {
+                    $(Self::$variant $(($arguments))? => $call,)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Measure engines (the same as giving its options without `run`)
+    Run(arguments: Box<RunArgs>) => run::run(&arguments),
+    /// List the engines that are known here, and whether they can run
+    Engines => engines::engines(),
+    /// List scenarios and suites
+    Scenarios => scenarios::scenarios(),
+    /// Say what each figure means
+    Metrics => metrics::metrics(),
+    /// Build an engine and create its environment
+    Setup(arguments: setup::SetupArgs) => setup::setup(&arguments),
+    /// Make, convert, fetch and describe models
+    #[command(subcommand)]
+    Model(command: model::ModelCommand) => model::model(&command),
+    /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
+    Request(arguments: request::RequestArgs) => request::request(&arguments),
+    /// Say what of the protocol an engine keeps, what is absent and what is wrong
+    Check(arguments: check::CheckArgs) => check::check(&arguments),
+    /// Make a report of a run record again
+    Report(arguments: report::ReportArgs) => report::report(&arguments),
+    /// Say what changed from one run record or baseline to another, and how sure that is
+    Compare(arguments: compare::CompareArgs) => compare::compare(&arguments),
+    /// Look after the runs that --save-baseline keeps
+    #[command(subcommand)]
+    Baseline(command: baseline::BaselineCommand) => baseline::baseline(&command),
+    /// Find out how small a change can be seen on this machine, by measuring engines against themselves
+    Calibrate(arguments: Box<RunArgs>) => calibrate::calibrate(*arguments),
+    /// Measure what this program itself costs: a request, a streamed token, waiting
+    Overhead(arguments: overhead::OverheadArgs) => overhead::overhead(&arguments),
+    /// Say what this machine is, what it can do at most, and what speaks against measuring on it now
+    Machine(arguments: machine::MachineArgs) => machine::machine(&arguments),
+    /// Print the JSON Schema of the protocol
+    Schema => schema::schema(),
+    /// An engine that computes nothing; `overhead` measures with it
+    #[command(hide = true)]
+    NullEngine => null_engine::null_engine(),
+    /// What GPUs can do at most, as JSON; a run asks it, so that no context of its own stays on a GPU
+    #[command(hide = true)]
+    ProbeGpu(arguments: probe_gpu::ProbeGpuArgs) => probe_gpu::probe_gpu(arguments),
+    /// Ends what a run leaves behind; started by the run itself
+    #[command(hide = true)]
+    Keeper(arguments: keeper::KeeperArgs) => keeper::keeper(&arguments),
+}
+
+/// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    after_help = EXIT_CODES,
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+impl Cli {
+    /// Gives the exit status.
+    pub fn dispatch(self) -> Result<u8> {
+        match self.command {
+            None => run::run(&self.run),
+            Some(command) => command.dispatch(),
+        }
+    }
+}

@@ -18,7 +18,7 @@ use crate::commands::output;
 const OPTION: &str = "ms_per_token";
 
 /// Answers until `shutdown` or the end of stdin.
-pub fn serve() -> Result<u8> {
+pub fn null_engine() -> Result<u8> {
     let (mut framer, mut bytes) = (Framer::default(), vec![0; 64 * 1024]);
     let mut engine = NullEngine { work: Duration::ZERO };
     let mut stdin = std::io::stdin().lock();

@@ -7,9 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::termios::tcgetwinsize;
 
-use crate::cli::exit_code::DONE;
-use crate::cli::{ReportArgs, ViewArgs};
-use crate::record::RunRecord;
+use crate::cli::ViewArgs;
 use crate::report::{Content, Format, Report, View, Viewed};
 
 /// Writes to stdout. A reader that has gone away, as `head` does, is no error.
@@ -46,14 +44,7 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 /// A report, and what of it the command line names.
 pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
-    Viewed { report, view: View { pairs, wall_time, resources } }
-}
-
-pub fn report_again(arguments: &ReportArgs) -> Result<u8> {
-    arguments.view.check()?;
-    let report = Report::of(&RunRecord::read(&arguments.record)?);
-    show(&viewed(&report, &arguments.view), arguments.view.format)?;
-    Ok(DONE)
+    Viewed { report, view: View { pairs, wall_time, resources }, judged: None }
 }
 
 /// To a file; `-` is stdout.
@@ -73,13 +64,6 @@ pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
         let _ = std::fs::remove_file(&half);
     }
     written.with_context(|| format!("cannot write `{}`", path.display()))
-}
-
-pub fn schema() -> Result<u8> {
-    let mut text = serde_json::to_vec_pretty(&protocol::schema())?;
-    text.push(b'\n');
-    print(&text)?;
-    Ok(DONE)
 }
 
 /// How many columns the reader has, where stdout is a terminal that says so. One that does not know its height still knows

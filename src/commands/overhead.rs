@@ -1,16 +1,24 @@
 //! `orchestrate overhead`: what this program itself costs.
 
 use anyhow::Result;
+use clap::Args;
 
 use super::output;
 use crate::analysis::metric::Unit;
-use crate::cli::OverheadArgs;
 use crate::cli::exit_code::DONE;
-use crate::report::Content;
+use crate::cli::formats;
 use crate::report::document::{
-    Column, Document, Field, Fit, Item, Line, Lines, List, Named, Part, Table, column, json_bytes,
+    Column, Document, Field, Item, Line, Lines, List, Named, Part, Rooms, Table, column, json_bytes,
 };
+use crate::report::{self, Content, Format};
 use crate::run::overhead::{Figure, Overhead};
+
+#[derive(Debug, Args)]
+pub struct OverheadArgs {
+    /// How the table is printed
+    #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
+    pub format: &'static Format,
+}
 
 /// Of a spreadsheet.
 const COLUMNS: [&str; 6] = ["cost", "unit", "n", "median", "p95", "about"];
@@ -21,7 +29,7 @@ pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
 }
 
 impl Content for Overhead {
-    fn document(&self, _: Fit) -> Document {
+    fn document(&self, _: &Rooms) -> Document {
         let heading = "what `orchestrate` itself costs, measured now with an engine that does nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
         let line = |it: &Figure| {

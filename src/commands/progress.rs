@@ -119,42 +119,20 @@ struct Line {
     lasting: bool,
 }
 
+impl Line {
+    /// Without control characters, and with its indent.
+    fn safe(self) -> Self {
+        let indent = self.text.len() - self.text.trim_start().len();
+        let text = format!("{}{}", &"  "[..indent.min(2)], text::line(&self.text));
+        Self { text, ..self }
+    }
+}
+
 impl Story {
     fn take(&mut self, event: &Event) -> Vec<Line> {
-        let mut lines = Vec::new();
-        // What ends the rounds of a workload is whatever comes after its last sample.
-        let goes_on = match event {
-            Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
-                self.workload.as_ref().is_some_and(|(current, _)| current == workload)
-            }
-            Event::Warned(_) | Event::Failed { .. } => true,
-            _ => false,
-        };
-        if !goes_on
-            && let Some((workload, estimates)) = self.workload.take()
-            && !estimates.is_empty()
-        {
-            let estimates: Vec<_> =
-                estimates.iter().map(|(label, estimate)| format!("{label} {estimate}")).collect();
-            lines.push(step(format!("  {workload}: {}", estimates.join(", "))));
-        }
+        let mut lines: Vec<_> = self.end_of_rounds(event).into_iter().collect();
         match event {
-            Event::SetUp(SetUpEvent::Started { subject: engine, what, note }) => {
-                let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-                let text = text::narrow(&format!("{engine}: {what}{note}"), WIDTH);
-                lines.extend(text.lines().map(|line| lasting(line.into())));
-                self.status = format!("{engine}: {what}");
-            }
-            Event::SetUp(SetUpEvent::Output { subject: engine, line }) => {
-                self.status = format!("{engine}: {line}")
-            }
-            Event::SetUp(SetUpEvent::Finished { subject: engine, failed: None }) => {
-                lines.push(lasting(format!("{engine}: done")))
-            }
-            Event::SetUp(SetUpEvent::Finished { subject: engine, failed: Some(reason) }) => {
-                lines.push(lasting(format!("{engine}: not set up: {reason}")));
-            }
-            Event::SetUp(SetUpEvent::Warned(message)) => lines.push(lasting(format!("warning: {message}"))),
+            Event::SetUp(event) => lines.extend(self.take_set_up(event)),
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = blocks.map_or("as many as are needed".into(), |blocks| blocks.to_string());
                 lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
@@ -193,17 +171,7 @@ impl Story {
                 self.status = format!("{}  {label}: {workload}, warming up", self.block);
             }
             Event::Sampled { label, workload, warmup, estimate } => {
-                self.done += 1;
-                let what = if *warmup { ", warming up" } else { "" };
-                let estimate_text =
-                    estimate.as_ref().map_or(String::new(), |estimate| format!("  {estimate}"));
-                self.status = format!("{}  {label}: {workload}{what}{estimate_text}", self.block);
-                let (_, estimates) = self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
-                if let Some(estimate) = estimate {
-                    estimates.retain(|(other, _)| other != label);
-                    estimates.push((label.clone(), estimate.clone()));
-                    estimates.sort();
-                }
+                self.take_sample(label, workload, *warmup, estimate.as_deref());
             }
             Event::Failed { label, failure } => lines.push(lasting(format!("{label}: {}", fault(failure)))),
             Event::Warned(warning) => lines.push(lasting(format!("warning: {}", warning.message))),
@@ -217,11 +185,58 @@ impl Story {
         }
         // Engines, builders and paths have their say in these texts.
         self.status = text::line(&self.status);
-        for line in &mut lines {
-            let indent = line.text.len() - line.text.trim_start().len();
-            line.text = format!("{}{}", &"  "[..indent.min(2)], text::line(&line.text));
+        lines.into_iter().map(Line::safe).collect()
+    }
+
+    /// The estimates of the workload whose rounds this event ends: any event but those that come between its samples.
+    fn end_of_rounds(&mut self, event: &Event) -> Option<Line> {
+        let goes_on = match event {
+            Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
+                self.workload.as_ref().is_some_and(|(current, _)| current == workload)
+            }
+            Event::Warned(_) | Event::Failed { .. } => true,
+            _ => false,
+        };
+        if goes_on {
+            return None;
         }
-        lines
+        let (workload, estimates) = self.workload.take().filter(|(_, estimates)| !estimates.is_empty())?;
+        let estimates: Vec<_> =
+            estimates.iter().map(|(label, estimate)| format!("{label} {estimate}")).collect();
+        Some(step(format!("  {workload}: {}", estimates.join(", "))))
+    }
+
+    fn take_set_up(&mut self, event: &SetUpEvent) -> Vec<Line> {
+        match event {
+            SetUpEvent::Started { subject, what, note } => {
+                self.status = format!("{subject}: {what}");
+                let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+                let text = text::narrow(&format!("{}{note}", self.status), WIDTH);
+                text.lines().map(|line| lasting(line.into())).collect()
+            }
+            SetUpEvent::Output { subject, line } => {
+                self.status = format!("{subject}: {line}");
+                Vec::new()
+            }
+            SetUpEvent::Finished { subject, failed: None } => vec![lasting(format!("{subject}: done"))],
+            SetUpEvent::Finished { subject, failed: Some(reason) } => {
+                vec![lasting(format!("{subject}: not set up: {reason}"))]
+            }
+            SetUpEvent::Warned(message) => vec![lasting(format!("warning: {message}"))],
+        }
+    }
+
+    fn take_sample(&mut self, label: &str, workload: &str, is_warmup: bool, estimate: Option<&str>) {
+        self.done += 1;
+        let what = if is_warmup { ", warming up" } else { "" };
+        let shown = estimate.map_or(String::new(), |estimate| format!("  {estimate}"));
+        self.status = format!("{}  {label}: {workload}{what}{shown}", self.block);
+        let (_, estimates) = self.workload.get_or_insert_with(|| (workload.into(), Vec::new()));
+        if let Some(estimate) = estimate {
+            estimates.retain(|(other, _)| other != label);
+            estimates.push((label.into(), estimate.into()));
+            estimates.sort();
+        }
     }
 
     /// `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`; before the run, what is set up.

@@ -1,17 +1,37 @@
 //! `orchestrate request ENGINE SCENARIO`: the exact lines that a run would send, to pipe into any engine by hand.
 
+use std::str::FromStr;
+
 use anyhow::{Result, bail};
+use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
-use crate::cli::RequestArgs;
 use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
-use crate::plan::asked::{self, Resolved, Selection};
+use crate::machine::{CPU, Device};
 use crate::plan::prompts::{Prompts, Which};
+use crate::plan::selection::{Selection, resolve};
 use crate::plan::{Asked, Plan};
 use crate::record::Role;
 use crate::run::load_request;
+
+#[derive(Debug, Args)]
+pub struct RequestArgs {
+    /// An engine by name or path; it is not started
+    pub engine: String,
+    pub scenario: String,
+    /// The form for an engine that knows `generate` alone: prompts as text, nothing before and after
+    #[arg(long)]
+    pub text: bool,
+    #[arg(short, long)]
+    pub model: Option<String>,
+    /// The device that `load` names
+    #[arg(long, default_value = CPU, value_parser = Device::from_str)]
+    pub device: Device,
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
 
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let registry = Registry::open()?;
@@ -23,9 +43,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
         seed: arguments.seed,
         ..Selection::default()
     };
-    let Resolved { engines, scenarios, models } = asked::resolve(&registry, &selection)?;
-    let candidates = engines.iter().map(|found| registry.candidate(found)).collect();
-    let asked = asked::asked(&selection, &registry, candidates, models, scenarios)?;
+    let asked = resolve(&registry, &selection)?.as_it_stands()?;
     output::print(&lines(&asked, arguments.text)?)?;
     Ok(DONE)
 }

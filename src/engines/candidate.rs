@@ -44,11 +44,28 @@ impl Start {
 
 impl Candidate {
     pub fn on(&self, device: &Device) -> &Start {
-        self.devices.get(device.family()).unwrap_or(&self.own)
+        self.devices.get(&device.family()).unwrap_or(&self.own)
     }
 
     /// What was known of a device is no longer so.
     pub fn start_on(&mut self, device: &Device, start: Start) {
-        *self.devices.get_mut(device.family()).unwrap_or(&mut self.own) = start;
+        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own) = start;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_in_capitals_starts_the_program_of_its_family() {
+        let devices = BTreeMap::from([("cuda".to_string(), Start::by("on-cuda"))]);
+        let mut candidate = Candidate { own: Start::by("on-cpu"), devices, ..Candidate::default() };
+        for name in ["cuda", "CUDA", "Cuda:1"] {
+            assert_eq!(candidate.on(&name.into()).command, ["on-cuda"], "{name}");
+        }
+        assert_eq!(candidate.on(&"CPU".into()).command, ["on-cpu"]);
+        candidate.start_on(&"CUDA:0".into(), Start::by("anew"));
+        assert_eq!((&*candidate.own.command[0], &*candidate.devices["cuda"].command[0]), ("on-cpu", "anew"));
     }
 }

@@ -144,7 +144,7 @@ impl Engine {
     }
 
     pub fn on(&self, device: &Device) -> Program<'_> {
-        self.on_family(device.family())
+        self.on_family(&device.family())
     }
 
     pub fn on_family(&self, family: &str) -> Program<'_> {

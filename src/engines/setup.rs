@@ -129,7 +129,7 @@ impl<'a> SettingUp<'a> {
         Ok(match no_driver {
             Some(unavailable) => self.built_alone(program, device, &unavailable.reason),
             None => {
-                let ready = match device.family() {
+                let ready = match device.family().as_str() {
                     _ if device.is_cpu() => "is ready".into(),
                     family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
                     family => {

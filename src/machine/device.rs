@@ -44,9 +44,16 @@ impl Device {
         start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
     }
 
-    /// What `cuda:1` and `cuda` have in common. Manifests say of families what is started on them.
-    pub fn family(&self) -> &str {
-        self.0.split(':').next().unwrap_or_default()
+    /// The part that `cuda:1` and `cuda` share, in lower case. Manifests say of families what is started on them.
+    pub fn family(&self) -> String {
+        self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
+    }
+
+    /// Whether an engine that states this device runs on the one that it was given: `cuda` is any GPU of CUDA, and an engine that
+    /// states `cuda` alone runs on the first one.
+    pub fn satisfies(&self, given: &Self) -> bool {
+        let (stated, given) = (self.0.to_ascii_lowercase(), given.0.to_ascii_lowercase());
+        stated == given || self.family() == given || given.strip_suffix(":0") == Some(&stated)
     }
 
     /// CUDA's index of the GPU that the name means: `cuda` is the first one.
@@ -105,8 +112,23 @@ mod tests {
 
     #[test]
     fn a_family_is_what_stands_before_the_index() {
-        let family = |name: &str| Device::from(name).family().to_string();
+        let family = |name: &str| Device::from(name).family();
         assert_eq!(["cuda:1", "cuda", "cpu:0", ""].map(family), ["cuda", "cuda", "cpu", ""]);
+        // As `is_cpu` and `cuda_index` read them.
+        assert_eq!(["CUDA:1", "Cuda", "CPU"].map(family), ["cuda", "cuda", "cpu"]);
+    }
+
+    #[test]
+    fn a_device_satisfies_its_family_and_a_family_its_first_device() {
+        let satisfies = |stated: &str, given: &str| Device::from(stated).satisfies(&given.into());
+        for (stated, given) in
+            [("cuda:1", "cuda:1"), ("cuda:1", "cuda"), ("cuda", "cuda:0"), ("cuda:0", "CUDA"), ("CPU", "cpu")]
+        {
+            assert!(satisfies(stated, given), "{stated} {given}");
+        }
+        for (stated, given) in [("cuda", "cuda:1"), ("cuda:1", "cuda:0"), ("cpu", "cuda"), ("cuda", "cud")] {
+            assert!(!satisfies(stated, given), "{stated} {given}");
+        }
     }
 
     #[test]

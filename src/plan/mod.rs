@@ -1,13 +1,22 @@
-//! Arguments to a plan: which configurations, which cases, in which order. Pure: no clock, no process, no file.
+//! Arguments to a plan: which configurations, which cases, in which order.
+//!
+//! ```text
+//! Selection --resolve--> Resolved --made_ready--> Asked --Plan::new--> Plan
+//! ```
+//!
+//! No clock and no process anywhere. Two files read: `models` finds models and reads what their files say, with all weights
+//! where they have no name yet; `prompts` opens a model for its tokenizer. `selection` asks the registry and `models`. All
+//! others are pure.
 
-pub mod asked;
 mod beside;
 pub mod dtype;
 mod metric_id;
+pub mod models;
 pub mod prompts;
+mod rows;
 pub mod scenario;
+pub mod selection;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use protocol::Sampling;
@@ -259,63 +268,17 @@ pub struct Asked {
     pub temperature: Option<f64>,
 }
 
-impl Asked {
-    /// A row may be the witness itself.
-    fn vouched_by(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
-        let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
-        self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
-            && device.is_cpu()
-            && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
-    }
-}
-
 impl Plan {
-    pub fn new(asked: &Asked) -> Self {
-        let mut plan = Self {
-            mode: asked.mode,
-            order: asked.order,
-            extent: asked.extent,
-            seed: asked.seed,
-            reference: asked.reference.clone(),
-            proof: asked.proof,
-            ..Self::default()
-        };
-        let workloads: Vec<Workload> =
-            asked.scenarios.iter().flat_map(|scenario| workloads(asked, scenario)).collect();
-        for model in &asked.models {
-            for device in &asked.devices {
-                for dtype in &asked.dtypes {
-                    for &threads in &asked.threads {
-                        for candidate in &asked.candidates {
-                            let configuration =
-                                configuration(asked, candidate, model, device, dtype, threads);
-                            plan.add(configuration, &workloads);
-                        }
-                    }
-                }
-            }
-        }
-        let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
-        references.into_iter().for_each(|reference| plan.add_twin(reference));
-        for model in &asked.models {
-            plan.add_witness(asked, model);
-        }
-        plan
-    }
-
     pub fn workloads_of(&self, configuration: usize) -> Vec<Workload> {
         let cases = self.cases.iter().filter(|case| case.configuration == configuration);
         cases.map(|case| case.workload.clone()).collect()
     }
 
     /// A configuration and its cases; a label that is taken gets a number.
+    /// A configuration and its cases; a label that is taken gets a number.
     pub fn add(&mut self, mut configuration: Configuration, workloads: &[Workload]) {
-        let wanted = configuration.label.clone();
-        let mut number = 2;
-        while self.configurations.iter().any(|other| other.label == configuration.label) {
-            configuration.label = format!("{wanted} #{number}");
-            number += 1;
-        }
+        let is_taken = |label: &str| self.configurations.iter().any(|other| other.label == label);
+        configuration.label = free_label(configuration.label, is_taken);
         let index = self.configurations.len();
         self.configurations.push(configuration);
         self.cases.extend(
@@ -361,84 +324,13 @@ impl Configuration {
     }
 }
 
-fn configuration(
-    asked: &Asked,
-    candidate: &Candidate,
-    model: &Model,
-    device: &Device,
-    dtype: &Option<String>,
-    threads: u32,
-) -> Configuration {
-    let mut label = candidate.engine.clone();
-    label.extend(candidate.preset.iter().map(|preset| format!(":{preset}")));
-    // A factor that varies is part of the name; one that does not is in the caption.
-    let factors = [
-        (asked.models.len() > 1, model.name.clone()),
-        (asked.devices.len() > 1, device.to_string()),
-        (asked.dtypes.len() > 1, dtype.clone().unwrap_or_else(|| "default dtype".into())),
-        (asked.threads.len() > 1, format!("{threads} {}", if threads == 1 { "thread" } else { "threads" })),
-    ];
-    for (_, name) in factors.into_iter().filter(|(varies, _)| *varies) {
-        label.push_str(&format!(" {name}"));
-    }
-    let dtype = dtype.clone().or_else(|| candidate.dtype.clone());
-    let mut options = candidate.options.clone();
-    options.extend(asked.options.clone());
-    let start = candidate.on(device).clone();
-    Configuration {
-        label,
-        engine: candidate.engine.clone(),
-        preset: candidate.preset.clone(),
-        command: start.command,
-        model: model.clone(),
-        device: device.clone(),
-        threads,
-        options,
-        unavailable: start.unavailable,
-        beside: None,
-        // What a device holds is not freed by stopping its process.
-        alone: candidate.alone || !device.is_cpu(),
-        vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
-        dtype,
-        against: candidate.against.clone(),
-    }
+/// With a number where it is taken.
+fn free_label(wanted: String, is_taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2_u32..).map(|number| format!("{wanted} #{number}"));
+    std::iter::once(wanted.clone()).chain(numbered).find(|label| !is_taken(label)).unwrap_or(wanted)
 }
 
-/// One workload for each prompt length, or one for the prompt that was given.
-fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
-    let workload = |prompt: Prompt, label: String| {
-        let max_new_tokens = asked.max_new_tokens.unwrap_or(scenario.max_new_tokens);
-        Workload {
-            scenario: scenario.name.into(),
-            label,
-            kind: scenario.kind,
-            headline: scenario.headline,
-            prompt,
-            max_new_tokens,
-            ignore_eos: max_new_tokens > 1,
-            sampling: asked
-                .temperature
-                .filter(|&temperature| temperature > 0.0)
-                .map(|temperature| Sampling { temperature, seed: asked.seed, ..Sampling::default() }),
-            warmup: if scenario.kind == Kind::Launch { Some(0) } else { asked.warmup },
-            rounds: if scenario.kind == Kind::Launch { 1 } else { asked.rounds.unwrap_or(scenario.rounds) },
-        }
-    };
-    match &asked.prompt {
-        Some(text) => vec![workload(Prompt::Text(text.clone()), scenario.name.into())],
-        None => {
-            let label = |tokens: &u32| match scenario.prompt_tokens {
-                [_] => scenario.name.to_string(),
-                _ => format!("{} {tokens}", scenario.name),
-            };
-            scenario
-                .prompt_tokens
-                .iter()
-                .map(|tokens| workload(Prompt::Tokens(*tokens), label(tokens)))
-                .collect()
-        }
-    }
-}
-
+#[cfg(test)]
+pub mod specimen;
 #[cfg(test)]
 mod tests;

@@ -149,7 +149,7 @@ mod tests {
         let mut seen: Vec<Vec<u32>> = Vec::new();
         for scenario in crate::plan::scenario::named("default").unwrap() {
             for tokens in scenario.prompt_tokens {
-                let mut workload = crate::run::example_workload(Prompt::Tokens(*tokens));
+                let mut workload = crate::plan::specimen::workload(Prompt::Tokens(*tokens));
                 workload.label = format!("{} {tokens}", scenario.name);
                 let whichs =
                     [which(0, Role::Warmup, 0), which(0, Role::Warmup, 2), which(0, Role::Measured, 0)];
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_prompt_begins_with_a_salt_of_its_own_and_those_of_the_pair_are_one_prompt() {
         let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
-        let workload = crate::run::example_workload(Prompt::Tokens(64));
+        let workload = crate::plan::specimen::workload(Prompt::Tokens(64));
         let ids = |block, role, index| prompts.ids(&workload, which(block, role, index)).unwrap();
         let from = prompts.bos.len();
         let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
@@ -186,7 +186,7 @@ mod tests {
     fn a_prompt_has_exactly_the_tokens_asked_and_begins_as_the_tokenizer_begins() {
         let path = model_files::resolve(None).unwrap();
         let prompts = Prompts::of_model(&path.to_string_lossy()).unwrap();
-        let workload = crate::run::example_workload(Prompt::Tokens(128));
+        let workload = crate::plan::specimen::workload(Prompt::Tokens(128));
         let ids = prompts.ids(&workload, which(0, Role::Measured, 3)).unwrap();
         assert_eq!(ids.len(), 128);
         assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);

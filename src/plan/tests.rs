@@ -39,6 +39,22 @@ fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
 }
 
 #[test]
+fn the_rows_of_a_plan_are_called_as_was_said_before_it_was_made() {
+    let mut several = asked();
+    // Two programs of one name.
+    several.candidates.push(several.candidates[0].clone());
+    several.dtypes = vec![None, Some("f32".into())];
+    let plan = Plan::new(&several);
+    let rows = plan.configurations.iter().filter(|configuration| configuration.beside.is_none());
+    let labels: Vec<_> = rows.map(|configuration| configuration.label.clone()).collect();
+    assert_eq!(several.labels(), labels);
+    assert_eq!(
+        labels[..3],
+        ["a default dtype 1 thread", "b default dtype 1 thread", "a default dtype 1 thread #2"]
+    );
+}
+
+#[test]
 fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there() {
     let mut asked = asked();
     (asked.devices, asked.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);

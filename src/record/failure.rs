@@ -15,7 +15,7 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     pub kind: FailureKind,
-    /// `start`, `hello`, `load`, `warm-up 1`, `sample 17`.
+    /// A `Stage` as it is written, or that of a later program.
     pub when: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,6 +23,44 @@ pub struct Failure {
     /// The last lines that the engine wrote there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
+}
+
+/// How far an engine had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Start,
+    Hello,
+    Load,
+    /// It is asked to prove what it does; nothing of it is measured.
+    Proof,
+    Warmup(u32),
+    /// The unmeasured request before a sample.
+    Before(u32),
+    Sample(u32),
+    /// The pass in which samplers look on.
+    Pass,
+}
+
+impl Stage {
+    /// Whether a record's word is of an engine that never answered.
+    pub fn is_start(word: &str) -> bool {
+        [Self::Start, Self::Hello].iter().any(|stage| stage.to_string() == word)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Hello => f.write_str("hello"),
+            Self::Load => f.write_str("load"),
+            Self::Proof => f.write_str("proof"),
+            Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
+            Self::Before(index) => write!(f, "the request before sample {}", index + 1),
+            Self::Sample(index) => write!(f, "sample {}", index + 1),
+            Self::Pass => f.write_str("the sampled pass"),
+        }
+    }
 }
 
 /// The type, the word of each kind, and the way back from the word: a kind is one line.

@@ -1,17 +1,17 @@
 //! The run record: the file under `results/` with the machine, the plan, every raw sample and every failure.
 //!
 //! A record is lines of JSON, one entry each, appended and flushed as they come: a torn last line is all that can be
-//! lost. Nothing in it is derived; every number in a report is computed from it again. The only writer under `results/`.
+//! lost. Nothing in it is derived; every number in a report is computed from it again. `file` reads records and is the only
+//! writer under `results/`; everything else here is types and is pure.
 
 mod beside;
 mod check;
 mod failure;
+mod file;
 mod proof;
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
 
 use anyhow::{Context, Result, anyhow, bail};
 use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded};
@@ -27,7 +27,8 @@ pub use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
 use check::Known;
 
 pub use beside::{Idle, Late, Limits, Overhead, Pass};
-pub use failure::{Failure, FailureKind};
+pub use failure::{Failure, FailureKind, Stage};
+pub use file::{Recorder, check_writable, results_dir};
 pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
 
 /// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
@@ -271,12 +272,6 @@ impl RunRecord {
         })
     }
 
-    pub fn read(path: &Path) -> Result<Self> {
-        let file =
-            File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
-        Self::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
-    }
-
     /// A last line that is torn is left out: the run was cut off while it was written. Every index in what is read is one of
     /// something that there is.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
@@ -403,55 +398,7 @@ enum Which {
     End,
 }
 
-/// A record being written: what is taken in is also on disk.
-pub struct Recorder {
-    pub record: RunRecord,
-    pub path: PathBuf,
-    file: File,
-}
-
-impl Recorder {
-    /// Creates `DIR/ID.jsonl` with its header.
-    pub fn create(dir: &Path, header: Header) -> Result<Self> {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
-        let path = dir.join(format!("{}.jsonl", header.id));
-        let file = OpenOptions::new().create_new(true).append(true).open(&path);
-        let file = file.with_context(|| format!("cannot create the run record `{}`", path.display()))?;
-        let record = RunRecord { header: header.clone(), ..RunRecord::default() };
-        let mut recorder = Self { record, path, file };
-        recorder.append(&Entry::Header(Box::new(header)))?;
-        Ok(recorder)
-    }
-
-    pub fn take(&mut self, entry: Entry) -> Result<()> {
-        self.append(&entry)?;
-        self.record.take(entry);
-        Ok(())
-    }
-
-    /// One write for each entry, so that only the last line can be torn.
-    fn append(&mut self, entry: &Entry) -> Result<()> {
-        let line = protocol::encode(entry);
-        self.file.write_all(&line).with_context(|| format!("cannot write to `{}`", self.path.display()))
-    }
-}
-
-/// Whether a record can be written there, found out before there is one.
-pub fn check_writable(dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
-    let probe = dir.join(format!(".writable-{}", std::process::id()));
-    let written = File::create(&probe);
-    written.with_context(|| format!("cannot write to `{}`\nhint: --results DIR", dir.display()))?;
-    std::fs::remove_file(&probe).with_context(|| format!("cannot remove `{}`", probe.display()))
-}
-
-/// `results/` of the checkout that this program was built in, else of the user's data directory.
-pub fn results_dir() -> Result<PathBuf> {
-    match places::checkout() {
-        Some(root) => Ok(root.join("results")),
-        None => Ok(places::data_dir()?.join("results")),
-    }
-}
-
+#[cfg(test)]
+pub mod specimen;
 #[cfg(test)]
 mod tests;

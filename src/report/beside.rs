@@ -1,7 +1,7 @@
 //! Tables of what cases need or take beside their figures.
 
 use super::document::{Column, Line, Room, Table};
-use super::labels::Labels;
+use super::labels::{Labels, name_of};
 use super::{Report, Row};
 use crate::text::shorten;
 
@@ -17,7 +17,7 @@ pub fn table<T>(
     let room = Room { factors: false, ..room };
     let labels = Labels::of(report, room);
     let line = |(row, of): &(&Row, &T)| {
-        let names = [shorten(&row.case.label, room.word), labels.short(&room.name_of(&row.engine))];
+        let names = [shorten(&row.case.label, room.word), labels.short(&name_of(&row.engine, room))];
         Line::of(names.into_iter().chain(cells(of)).collect())
     };
     Table {

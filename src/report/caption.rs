@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::document::Room;
 use super::factors::{FACTORS, FactorId, varies};
+use super::labels::name_of;
 use super::outputs;
 use super::{Extent, Report, Row};
 use crate::analysis::metric::Unit;
-use crate::machine::Device;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
 use crate::text::shorten;
@@ -26,7 +26,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
         let version = |version: &String| shorten(version, LONGEST_WORD);
         if !several {
             let version = first.engine.version.iter().map(|own| format!(" {}", version(own)));
-            parts.push(format!("{}{}", room.name_of(&first.engine), version.collect::<String>()));
+            parts.push(format!("{}{}", name_of(&first.engine, room), version.collect::<String>()));
         }
         for factor in FACTORS {
             let Some(value) = factor.common(report) else { continue };
@@ -172,10 +172,7 @@ fn machine(report: &Report) -> String {
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| counted(u64::from(cores), "core")));
     // Where nothing computed on one it explains nothing.
-    let on_gpu = report
-        .rows
-        .iter()
-        .any(|row| row.engine.device.as_deref().is_some_and(|it| !Device::from(it).is_cpu()));
+    let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
     let gpus = (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), LONGEST_MODEL));
     let parts = parts.chain(gpus);
     let text = parts.collect::<Vec<_>>().join(", ");
@@ -199,5 +196,5 @@ fn is_complete(report: &Report, row: &Row) -> bool {
 }
 
 pub fn several_engines(report: &Report, room: Room) -> bool {
-    varies(&report.rows, |row| room.name_of(&row.engine)) || !report.failed.is_empty()
+    varies(&report.rows, |row| name_of(&row.engine, room)) || !report.failed.is_empty()
 }

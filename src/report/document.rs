@@ -7,7 +7,13 @@ use super::Fault;
 
 /// Something that can be shown in every format.
 pub trait Content {
-    fn document(&self, fit: Fit) -> Document;
+    /// Each of its tables that depends on how much room there is, in the room that the format chose for it.
+    fn document(&self, rooms: &Rooms) -> Document;
+
+    /// What would stand there in that room; no columns where it has no such table.
+    fn table(&self, _: Sheet, _: Room) -> Table {
+        Table::default()
+    }
 
     /// `None` for what is no list of values: its command refuses formats that need lines.
     fn lines(&self) -> Option<Lines>;
@@ -21,8 +27,31 @@ pub trait Content {
     }
 }
 
-/// The room in which a table fits its reader.
-pub type Fit<'a> = &'a dyn Fn(&dyn Fn(Room) -> Table) -> Room;
+/// A table that can be drawn in more room or less.
+#[derive(Debug, Clone, Copy)]
+pub enum Sheet {
+    Figures,
+    WallTime,
+    Resources,
+}
+
+/// The room of each sheet. A format chooses it from `Content::table` before it asks for the document.
+#[derive(Debug, Clone, Copy)]
+pub struct Rooms {
+    pub figures: Room,
+    pub wall_time: Room,
+    pub resources: Room,
+}
+
+impl Rooms {
+    pub fn chosen(choose: impl Fn(Sheet) -> Room) -> Self {
+        Self {
+            figures: choose(Sheet::Figures),
+            wall_time: choose(Sheet::WallTime),
+            resources: choose(Sheet::Resources),
+        }
+    }
+}
 
 /// What a narrow terminal has no room for.
 #[derive(Debug, Clone, Copy)]

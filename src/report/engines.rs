@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::factors::same_device;
 use super::{Asked, Engine};
+use crate::machine::Device;
 use crate::plan::{Beside, Configuration, Plan};
 use crate::record::{Launch, RunRecord};
 use crate::text::{line, shorten};
@@ -42,7 +42,8 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
                 }
             };
             let (asked, runs) = (configuration.device.as_str(), facts.device.clone());
-            let same = runs.as_deref().is_some_and(|runs| same_device(asked, runs));
+            let same =
+                runs.as_deref().is_some_and(|runs| Device::from(runs).satisfies(&configuration.device));
             compare("device", Some(asked).filter(|asked| !asked.is_empty()), runs, same);
             let asked = configuration.dtype.as_deref();
             let same = asked == facts.weights_dtype.as_deref() || asked == facts.compute_dtype.as_deref();
@@ -99,8 +100,9 @@ fn in_effect<'a>(
     let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
     // An engine that was never asked for a `hello` may still say what it is made of.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
+    let of_word = |name: &str| Device::from(word(name).as_str());
     let asked = Asked {
-        device: Some(word(configuration.device.as_str())).filter(|device| !device.is_empty()),
+        device: configuration.device.is_known().then(|| of_word(configuration.device.as_str())),
         dtype: configuration.dtype.as_deref().map(word),
         threads: Some(configuration.threads).filter(|&threads| threads > 0),
     };
@@ -110,7 +112,7 @@ fn in_effect<'a>(
         engine: line(&configuration.engine),
         model: line(&configuration.model.name),
         version: hello.map(|hello| word(&hello.version)).or_else(libraries),
-        device: facts().find_map(|facts| facts.device.as_deref()).map(word),
+        device: facts().find_map(|facts| facts.device.as_deref()).map(of_word),
         dtype: facts().find_map(dtype_of).as_deref().map(word),
         threads: facts().find_map(|facts| facts.threads),
         asked,

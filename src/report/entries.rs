@@ -14,7 +14,7 @@ use crate::analysis::agreement::Standing;
 use crate::analysis::effective::{About, Doubt};
 use crate::analysis::metric::Better;
 use crate::analysis::metric::limits::Limit;
-use crate::machine::Machine;
+use crate::machine::{Device, Machine};
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use comparisons::{ComparisonEntry, DerivedEntry, NoiseEntry, comparison, derived, noise};
@@ -270,7 +270,7 @@ fn engine(engine: &Engine) -> EngineEntry<'_> {
         name: &engine.engine,
         model: &engine.model,
         version: engine.version.as_deref(),
-        device: engine.device.as_deref(),
+        device: engine.device.as_ref().map(Device::as_str),
         dtype: engine.dtype.as_deref(),
         threads: engine.threads,
     }

@@ -3,6 +3,7 @@
 //! in the caption.
 
 use super::{Engine, Report, Row};
+use crate::machine::Device;
 use crate::text::shorten;
 
 pub struct Factor {
@@ -43,9 +44,9 @@ pub const FACTORS: [Factor; 5] = [
     Factor {
         id: FactorId::Device,
         title: "device",
-        stated: |engine| engine.device.clone(),
-        asked: |engine| engine.asked.device.clone(),
-        same: same_device,
+        stated: |engine| engine.device.as_ref().map(Device::to_string),
+        asked: |engine| engine.asked.device.as_ref().map(Device::to_string),
+        same: |asked, stated| Device::from(stated).satisfies(&asked.into()),
     },
     Factor {
         id: FactorId::Dtype,
@@ -102,11 +103,6 @@ impl Factor {
             None => shorten(&(self.asked)(engine).unwrap_or_default(), longest),
         }
     }
-}
-
-/// `cuda` is any of `cuda:0`, `cuda:1`.
-pub fn same_device(asked: &str, runs: &str) -> bool {
-    asked == runs || runs.split(':').next() == Some(asked) || asked.strip_suffix(":0") == Some(runs)
 }
 
 pub fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Row) -> T) -> bool {

@@ -4,7 +4,7 @@
 use super::caption::{falls_short, headlines, several_engines};
 use super::document::{Column, Explained, Line, Place, Room, Table};
 use super::factors::{FACTORS, Factor, FactorId, varies};
-use super::labels::Labels;
+use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
 use super::verdicts::Judged;
@@ -21,13 +21,6 @@ const RATIOS: &str = "x ref";
 /// The title of the column of shares.
 const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
-
-impl Room {
-    /// What a table calls an engine: different for different rows of a case, together with the factors' columns.
-    pub fn name_of(self, engine: &Engine) -> String {
-        if self.factors { engine.name.clone() } else { engine.label.clone() }
-    }
-}
 
 /// A line for each row and for each configuration that failed as a whole.
 pub fn table(report: &Report, view: &View, room: Room) -> Table {
@@ -56,7 +49,7 @@ impl Grid {
             self.column(report, "case", Place::Name, case, |_| "-".into());
         }
         if several_engines(report, room) {
-            let of = |engine: &Engine| labels.short(&room.name_of(engine));
+            let of = |engine: &Engine| labels.short(&name_of(engine, room));
             self.column(report, "engine", Place::Name, |row| of(&row.engine), |failed| of(&failed.engine));
         }
         for factor in FACTORS.iter().filter(|factor| room.factors && factor.is_swept(report)) {

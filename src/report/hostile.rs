@@ -1,8 +1,8 @@
 //! Tests of reports about engines that state too much.
 
-use super::specimen::*;
 use super::tests::{rendered, seen};
 use super::*;
+use crate::record::specimen::*;
 use crate::record::{Entry, RunRecord};
 
 /// Every word that an engine may choose is as long as it likes.

@@ -1,7 +1,7 @@
 //! Long names of engines and models, paths most of all, and what stands for them in a table.
 
-use super::Report;
 use super::document::Room;
+use super::{Engine, Report};
 use crate::text::{shorten_start, width};
 
 /// However much room there is, a label in a sentence is no longer.
@@ -9,6 +9,11 @@ const LONGEST: usize = 40;
 
 /// Long names and what stands for them: different for different names.
 pub struct Labels(pub Vec<(String, String)>);
+
+/// What a table calls an engine: different for different rows of a case, together with the factors' columns.
+pub fn name_of(engine: &Engine, room: Room) -> String {
+    if room.factors { engine.name.clone() } else { engine.label.clone() }
+}
 
 impl Labels {
     /// As the room asks for them: a model is a name where it is in a column of its own.
@@ -19,7 +24,7 @@ impl Labels {
             rows.chain(report.failed.iter().map(|failed| &failed.engine))
         };
         let models = engines().filter(|_| room.factors).map(|engine| engine.model.clone());
-        let name = |engine| room.name_of(engine);
+        let name = |engine| name_of(engine, room);
         let mut labels: Vec<(String, String)> = Vec::new();
         for whole in engines().map(name).chain(models).filter(|name| width(name) > longest) {
             if labels.iter().any(|(other, _)| *other == whole) {

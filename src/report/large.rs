@@ -1,9 +1,9 @@
 //! A record with a million token times is read and reported, and every one of them counts. `scripts/large-record` says how
 //! fast.
 
-use super::specimen::*;
 use super::*;
 use crate::plan::{Asked, Extent as Planned};
+use crate::record::specimen::*;
 use crate::record::{Entry, RunRecord, Sample};
 
 const BLOCKS: u32 = 5;

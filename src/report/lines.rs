@@ -6,6 +6,7 @@ use super::verdicts::evidence;
 use super::{Engine, Fault, Figure, Report, Row};
 use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::Limit;
+use crate::machine::Device;
 use crate::plan::Mode;
 use crate::record::Overhead;
 use stats::Summary;
@@ -101,7 +102,7 @@ fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Na
         (column!("engine"), (&engine.label).into()),
         (column!("version"), engine.version.as_deref().into()),
         (column!("model"), (&engine.model).into()),
-        (column!("device"), engine.device.as_deref().into()),
+        (column!("device"), engine.device.as_ref().map(Device::as_str).into()),
         (column!("dtype"), engine.dtype.as_deref().into()),
         (column!("threads"), engine.threads.into()),
         (column!("mode"), mode.into()),
@@ -193,7 +194,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
 
 /// What the machine can do, of no case and no engine: the best of so many probes, and the range of them.
 fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
-    let named = own_names(report, Some(limit.key.device.to_string()), limit.key.threads);
+    let named = own_names(report, Some(limit.key.device.clone()), limit.key.threads);
     let name = format!("limit.{}", limit.key.name());
     let mut fields = [named, value(&name, limit.key.unit(), limit.probes.len())].concat();
     let best = limit.best();
@@ -206,7 +207,7 @@ fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
 }
 
 /// Of what this program measured itself.
-fn own_names(report: &Report, device: Option<String>, threads: Option<u32>) -> Vec<Named> {
+fn own_names(report: &Report, device: Option<Device>, threads: Option<u32>) -> Vec<Named> {
     let version = Some(report.orchestrate_version.clone());
     let itself = Engine { label: "orchestrate".into(), version, device, threads, ..Engine::default() };
     names(report, "", "", &itself)

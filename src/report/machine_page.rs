@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use machine_limits::Limits;
 use serde::Serialize;
 
-use super::document::{Content, Document, Fit, Lines, List, Part, json_bytes};
+use super::document::{Content, Document, Lines, List, Part, Rooms, json_bytes};
 use crate::machine::cpu::{Cache, Cpu};
 use crate::machine::energy::{Listed, PERMISSION};
 use crate::machine::gpu::Unordered;
@@ -31,7 +31,7 @@ pub struct Page {
 }
 
 impl Content for Page {
-    fn document(&self, _: Fit) -> Document {
+    fn document(&self, _: &Rooms) -> Document {
         let facts = self.facts().into_iter().map(|(label, fact)| (label, line(&fact))).collect();
         let mut parts = vec![Part::Facts(facts)];
         parts.extend(self.limits.iter().flat_map(limits::parts));

@@ -1,6 +1,6 @@
 //! For README files and comments: GitHub's Markdown.
 
-use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Table};
+use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Rooms, Table};
 use super::verdicts::said::loosened;
 use super::{Format, Shape};
 
@@ -13,7 +13,7 @@ pub const FORMAT: Format = Format {
 const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
-    let document = content.document(&|_| ROOM);
+    let document = content.document(&Rooms::chosen(|_| ROOM));
     let mut out = String::new();
     document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
     for part in &document.parts {

@@ -36,9 +36,9 @@ use crate::analysis::effective::Doubt;
 use crate::analysis::metric::limits::{Key, Limit};
 use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Metric, MetricId};
-use crate::machine::Machine;
+use crate::machine::{Device, Machine};
 use crate::plan::{Mode, Order};
-use crate::record::{FailureKind, Overhead, WarmUp};
+use crate::record::{FailureKind, Overhead, Stage, WarmUp};
 pub use document::Content;
 use document::Lines;
 pub use extent::Extent;
@@ -199,7 +199,7 @@ pub struct Engine {
     pub engine: String,
     pub model: String,
     pub version: Option<String>,
-    pub device: Option<String>,
+    pub device: Option<Device>,
     /// Of the weights; `bf16/f32` where it computes in another.
     pub dtype: Option<String>,
     pub threads: Option<u32>,
@@ -209,7 +209,7 @@ pub struct Engine {
 /// What the plan asked a configuration for. What it left to the engine is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asked {
-    pub device: Option<String>,
+    pub device: Option<Device>,
     pub dtype: Option<String>,
     pub threads: Option<u32>,
 }
@@ -266,7 +266,7 @@ impl Fault {
         let when = match (&self.kind, self.when.as_str()) {
             (FailureKind::Unavailable, _) | (_, "") => String::new(),
             // The message says that it cannot start.
-            (FailureKind::Start, "start" | "hello") => return format!("{}{times}", self.message),
+            (FailureKind::Start, when) if Stage::is_start(when) => return format!("{}{times}", self.message),
             (_, when) => format!(" at {when}"),
         };
         format!("{}{when}: {}{times}", self.kind, self.message)
@@ -285,8 +285,6 @@ mod hostile;
 mod large;
 #[cfg(test)]
 mod shares;
-#[cfg(test)]
-pub mod specimen;
 #[cfg(test)]
 mod sweeps;
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
-use super::specimen::*;
 use super::tests::rendered;
 use crate::machine::cpu::Cache;
 use crate::plan::Sizes;
+use crate::record::specimen::*;
 use crate::record::{self, RunRecord};
 
 /// A model of a hundred million weights, on a machine that reads 40 GB/s and does 200 Gop/s.

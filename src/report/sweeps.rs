@@ -2,9 +2,9 @@
 
 use protocol::Facts;
 
-use super::specimen::*;
 use super::tests::rendered;
 use crate::plan::{Asked, Model};
+use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
 
 /// Decoding alone: one case for each configuration.

@@ -8,7 +8,7 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use super::document::{Column, Content, Explained, Item, Line, List, Long, Part, Place, Room, Table};
+use super::document::{Column, Content, Explained, Item, Line, List, Long, Part, Place, Room, Rooms, Table};
 use super::verdicts::said::loosened;
 use super::{Format, Shape};
 use crate::text::{shorten, width, wrap};
@@ -31,7 +31,8 @@ const HEADER: usize = 3;
 const LABEL: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
-    let document = content.document(&|table| room(limit, table));
+    let rooms = Rooms::chosen(|sheet| room(limit, |room| content.table(sheet, room)));
+    let document = content.document(&rooms);
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
         let follows = matches!(part, Part::Notice(_) | Part::Caption(_)) || out.is_empty();
@@ -106,19 +107,19 @@ fn fitted(mut table: Table, limit: usize) -> Table {
 }
 
 /// The first room in which it fits; the last one always does, as far as anything can.
-fn room(limit: usize, make: &dyn Fn(Room) -> Table) -> Room {
+fn room(limit: usize, table: impl Fn(Room) -> Table) -> Room {
     let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     let mut whole = whole
         .map(|(versions, label, gap)| Room { versions, label, factors: true, word: WORD, gap })
         .into_iter();
     let fits = |room: &Room| {
-        let table = make(*room);
+        let table = table(*room);
         Layout::of(&table).width(0..table.columns.len()) <= limit
     };
     let broken =
         |factors, label: usize, word, gap| Room { versions: true, label: label.min(28), factors, word, gap };
     let fits_broken = |room: &Room| {
-        let table = make(*room);
+        let table = table(*room);
         Layout::within(&table, limit).widest(&table) <= limit
     };
     let narrow =

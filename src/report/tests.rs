@@ -2,8 +2,8 @@
 
 mod formats;
 
-use super::specimen::*;
 use super::*;
+use crate::record::specimen::*;
 use crate::record::{Entry, RunRecord};
 
 pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
@@ -12,7 +12,7 @@ pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String
 
 pub(super) fn seen(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    shown(&Viewed { report, view }, format, width)
+    shown(&Viewed { report, view, judged: None }, format, width)
 }
 
 fn default_suite() -> RunRecord {

@@ -1,22 +1,29 @@
 //! A report as its reader asked for it: a document of all that people read, and what programs get of it.
 
+use anyhow::Result;
+
 use super::caption::caption;
-use super::document::{Content, Document, Fit, Item, Lines, List, Part};
+use super::document::{Content, Document, Item, Lines, List, Part, Room, Rooms, Sheet, Table};
 use super::grid;
 use super::labels::Labels;
+use super::resources::sheet::Needs;
 use super::verdicts::said::verdicts;
-use super::{Report, View, entries, lines, resources, wall_time};
+use super::wall_time::account::Account;
+use super::{Report, View, compare, entries, lines};
+use crate::analysis::compare::Judgement;
 
 /// A report, and what of it is shown.
 pub struct Viewed<'a> {
     pub report: &'a Report,
     pub view: View,
+    /// Of a run that is held against a baseline: its judgement, or why there is none. Only JSON has room for it.
+    pub judged: Option<&'a Result<Judgement>>,
 }
 
 impl Content for Viewed<'_> {
-    fn document(&self, fit: Fit) -> Document {
-        let Self { report, view } = self;
-        let room = fit(&|room| grid::table(report, view, room));
+    fn document(&self, rooms: &Rooms) -> Document {
+        let Self { report, view, .. } = self;
+        let room = rooms.figures;
         let (table, labels) = (grid::table(report, view, room), Labels::of(report, room));
         let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.sentence(it)));
@@ -30,13 +37,23 @@ impl Content for Viewed<'_> {
         parts.extend((!table.lines.is_empty()).then_some(Part::Table(table)));
         parts.extend(verdicts(report, &labels, view.pairs).map(Part::List));
         if view.wall_time {
-            parts.extend(wall_time::account::parts(report, fit));
+            parts.extend(Account::of(report).iter().flat_map(|it| it.parts(rooms.wall_time)));
         }
         if view.resources {
-            parts.extend(resources::sheet::parts(report, fit));
+            parts.extend(Needs::of(report).iter().flat_map(|it| it.parts(rooms.resources)));
         }
         parts.push(Part::List(List { heading: None, items: below }));
         Document { parts, summary: None }
+    }
+
+    fn table(&self, sheet: Sheet, room: Room) -> Table {
+        let Self { report, view, .. } = self;
+        let table = match sheet {
+            Sheet::Figures => Some(grid::table(report, view, room)),
+            Sheet::WallTime => Account::of(report).filter(|_| view.wall_time).map(|it| it.table(room)),
+            Sheet::Resources => Needs::of(report).filter(|_| view.resources).map(|it| it.table(room)),
+        };
+        table.unwrap_or_default()
     }
 
     fn lines(&self) -> Option<Lines> {
@@ -44,7 +61,10 @@ impl Content for Viewed<'_> {
     }
 
     fn json(&self) -> Vec<u8> {
-        entries::json(self.report)
+        match self.judged {
+            Some(judged) => entries::with_judgement(self.report, &compare::judgement(judged)),
+            None => entries::json(self.report),
+        }
     }
 
     fn width(&self, reader: Option<usize>) -> usize {

@@ -76,8 +76,8 @@ fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
 mod tests {
     use super::*;
     use crate::machine::cpu::Cache;
+    use crate::plan::specimen::workload;
     use crate::plan::{Case, Model, Prompt, Sizes};
-    use crate::run::example_workload;
     use crate::shell::Unavailable;
 
     const GIB: u64 = 1 << 30;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn plan(configurations: Vec<Configuration>) -> Plan {
-        let case = |configuration| Case { configuration, workload: example_workload(Prompt::Tokens(8)) };
+        let case = |configuration| Case { configuration, workload: workload(Prompt::Tokens(8)) };
         let cases = (0..configurations.len()).map(case).collect();
         Plan { configurations, cases, ..Plan::default() }
     }

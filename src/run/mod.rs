@@ -160,20 +160,3 @@ fn planned(plan: &Plan) -> Vec<machine::Planned> {
     };
     plan.configurations.iter().map(engine).collect()
 }
-
-/// A workload for the tests of rooms around this one.
-#[cfg(test)]
-pub fn example_workload(prompt: crate::plan::Prompt) -> crate::plan::Workload {
-    crate::plan::Workload {
-        scenario: "decode".into(),
-        label: "decode".into(),
-        kind: crate::plan::scenario::Kind::Warm,
-        headline: crate::plan::MetricId::DECODE_RATE,
-        prompt,
-        max_new_tokens: 8,
-        ignore_eos: true,
-        sampling: None,
-        warmup: Some(1),
-        rounds: 2,
-    }
-}

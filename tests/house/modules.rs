@@ -1,6 +1,8 @@
 //! The module graph of a crate, from its source files: which module needs which other one. The graph resolves each path as the
-//! compiler does, through `use`, renames, globs and re-exports. It cannot see what no path names, such as a method's type.
+//! compiler does, through `use`, renames, globs and re-exports. A call names no module:
+//! methods of an `impl` beside its type count as a need of those modules around it that call one of that name.
 
+mod foreign;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -9,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::Visit;
 
+pub use foreign::goes_through;
 use reader::Reader;
 
 /// The names from the crate's root to the module.
 pub type Module = Vec<String>;
-/// A path as it is written.
+/// A path as it is written; one with a colon in front begins with an empty name.
 type Path = Vec<String>;
 pub type Edges = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -40,6 +43,35 @@ struct Contents {
     globs: Vec<Path>,
     /// Paths of expressions, types and macros.
     paths: Vec<Path>,
+    /// Each inherent `impl`: the path of its type, and its functions.
+    impls: Vec<(Path, BTreeSet<String>)>,
+    /// Methods that are called.
+    methods: BTreeSet<String>,
+}
+
+/// An inherent `impl` outside its type's module. A call of a method does not name the method's module.
+pub struct Apart {
+    pub at: Module,
+    pub home: Module,
+    /// The type's name.
+    pub of: String,
+    functions: BTreeSet<String>,
+}
+
+impl Apart {
+    /// The innermost module that both are in.
+    fn common(&self) -> &[String] {
+        let same = self.at.iter().zip(&self.home).take_while(|(one, other)| one == other).count();
+        &self.home[..same]
+    }
+
+    /// A parent and its own child are one subject.
+    pub fn is_parent_or_child(&self) -> bool {
+        let (at, home) = (self.at.as_slice(), self.home.as_slice());
+        [(at, home), (home, at)]
+            .iter()
+            .any(|(inner, outer)| inner.split_last().is_some_and(|(_, rest)| rest == *outer))
+    }
 }
 
 /// The end of a path.
@@ -87,10 +119,50 @@ impl<'a> Graph<'a> {
 
     /// For each module: the other modules that it needs.
     pub fn edges(&self) -> Edges {
-        self.modules.keys().map(|module| (module.clone(), self.needed(module))).collect()
+        let apart = self.apart();
+        self.modules.keys().map(|module| (module.clone(), self.needed(module, &apart))).collect()
     }
 
-    fn needed(&self, module: &Module) -> BTreeSet<Module> {
+    /// Each inherent `impl` outside its type's module: the modules of both, and its functions.
+    pub fn apart(&self) -> Vec<Apart> {
+        let all =
+            self.modules.iter().flat_map(|(at, contents)| contents.impls.iter().map(move |it| (at, it)));
+        let each = all.flat_map(|(at, (path, functions))| {
+            let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
+            let homes: BTreeSet<Module> = walk.find(at, path).into_iter().map(Found::home).collect();
+            let apart = homes.into_iter().filter(move |home| home != at);
+            let of = path.last().cloned().unwrap_or_default();
+            apart.map(move |home| Apart {
+                at: at.clone(),
+                home,
+                of: of.clone(),
+                functions: functions.clone(),
+            })
+        });
+        each.collect()
+    }
+
+    /// Functions and constants of a module that uses the module that uses them, which is inside it: the parent, the name and the
+    /// user. Types are left out: nearly every parent declares those that its children share.
+    pub fn calls_from_inside(&self) -> BTreeSet<(Module, String, Module)> {
+        let edges = self.edges();
+        let each = self.modules.iter().flat_map(|(module, contents)| {
+            let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
+            let paths = contents.imports.iter().map(|(_, path)| path).chain(&contents.paths);
+            let named = paths.filter_map(|path| Some((path.last()?, walk.find(module, path))));
+            let named = named.collect::<Vec<_>>().into_iter();
+            named.flat_map(move |(name, found)| {
+                found.into_iter().map(move |it| (it.home(), name.clone(), module))
+            })
+        });
+        let is_circle = |(parent, name, module): &(Module, String, &Module)| {
+            let is_inside = module.len() > parent.len() && module.starts_with(parent);
+            is_inside && self.modules[parent].values.contains(name) && edges[parent].contains(*module)
+        };
+        each.filter(is_circle).map(|(parent, name, module)| (parent, name, module.clone())).collect()
+    }
+
+    fn needed(&self, module: &Module, apart: &[Apart]) -> BTreeSet<Module> {
         let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
         let mut needed = BTreeSet::new();
         let contents = &self.modules[module];
@@ -103,6 +175,16 @@ impl<'a> Graph<'a> {
             needed.extend(walk.find(module, path).into_iter().filter(is_item).map(Found::home));
         }
         needed.extend(walk.through);
+        // Values have no known type here: where the type is not named, a method of such a name is another one.
+        let paths = || contents.paths.iter().chain(contents.imports.iter().map(|(_, path)| path));
+        let called = |it: &&Apart| {
+            let is_path = |path: &Path| matches!(path.as_slice(), [.., of, name] if *of == it.of && it.functions.contains(name));
+            let is_method = it.functions.iter().any(|name| contents.methods.contains(name));
+            let is_named = || paths().any(|path| path.contains(&it.of));
+            module.starts_with(it.common())
+                && ((is_method && is_named()) || contents.paths.iter().any(is_path))
+        };
+        needed.extend(apart.iter().filter(called).map(|it| it.at.clone()));
         needed.remove(module);
         needed
     }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::modules::{Graph, Scope, goes_through};
 use crate::support::root;
 use crate::support::tree::{
-    Source, engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
+    engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
 };
 use crate::support::workspace::Workspace;
 
@@ -55,7 +56,7 @@ fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
 #[test]
 fn what_engines_share_brings_neither_a_tensor_framework_nor_tokio() {
     let workspace = Workspace::read();
-    for shared in ["engine-kit", "model-files", "places", "protocol"] {
+    for shared in ["engine-kit", "machine-limits", "model-files", "places", "protocol"] {
         let reached = workspace.reached(shared);
         assert_no_tensors(shared, &reached);
         assert!(
@@ -105,27 +106,117 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
 
 // What each room may touch.
 
+/// Rooms, and modules of other rooms, that compute: what they need is passed in.
+const PURE: &[&str] = &["analysis", "plan", "record", "report", "machine/gpu/looks", "machine/gpu/trouble"];
+/// Files of these rooms that read or write; `plan/mod.rs` and `record/mod.rs` say what.
+const READERS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"];
+/// Paths that lead to a clock, a process, a thread or a file.
+const IMPURE: &[&str] = &[
+    "tokio",
+    "duct",
+    "nix",
+    "rustix",
+    "std::process",
+    "std::fs",
+    "std::env",
+    "std::net",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "model_files",
+    "places",
+    "machine_limits",
+];
+/// Types of these crates.
+const PURE_ALL_THE_SAME: &[&str] = &[
+    "machine_limits::Copies",
+    "machine_limits::GpuLimits",
+    "machine_limits::Limits",
+    "machine_limits::Operations",
+    "machine_limits::Reads",
+    "machine_limits::names",
+];
+/// Methods of a path that ask the disk.
+const ASKING_THE_DISK: &[&str] = &[
+    "is_file",
+    "is_dir",
+    "is_symlink",
+    "exists",
+    "try_exists",
+    "canonicalize",
+    "metadata",
+    "symlink_metadata",
+    "read_dir",
+    "read_link",
+];
+
 #[test]
 fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
-    let forbidden =
-        ["tokio", "std::process", "std::fs", "std::env", "Instant", "SystemTime", "duct", "nix::"];
-    let rooms = ["analysis", "stats", "plan", "report", "machine/gpu/looks", "machine/gpu/trouble"];
-    for room in rooms {
-        let in_room = |it: &&Source| {
-            it.path == format!("src/{room}.rs") || it.path.starts_with(&format!("src/{room}/"))
-        };
-        let sources = sources("src/");
-        let files: Vec<_> = sources.iter().filter(in_room).collect();
-        assert!(!files.is_empty(), "the room `{room}` has moved: tell this test where to");
-        for file in files {
-            for word in forbidden {
-                file.refuse(
-                    word,
-                    "this room is pure: pass the value in, so that any report can be made again years later",
-                );
-            }
-        }
+    for room in PURE {
+        assert_pure("src", |file| is_in(file, room) && !READERS.contains(&file));
     }
+    assert_pure("src/stats", |_| true);
+}
+
+#[test]
+fn files_that_are_excused_from_purity_are_there_and_need_it() {
+    let graph = Graph::new(Scope::Program, &in_src);
+    let foreign = graph.foreign();
+    for reader in READERS {
+        let module = graph.files().find(|(_, file)| file == reader);
+        let (module, _) = module.unwrap_or_else(|| panic!("`{reader}` has moved: tell this test where to"));
+        assert!(
+            impure(&foreign[module]).is_some() || asks_the_disk(&format!("src/{reader}")).is_some(),
+            "`{reader}` reads nothing any more: take it off READERS"
+        );
+    }
+}
+
+/// The files of the crate in a folder that `is_pure` picks.
+fn assert_pure(folder: &str, is_pure: impl Fn(&str) -> bool) {
+    let root = if folder == "src" { "main.rs" } else { "lib.rs" };
+    let path = |file: &str| format!("{folder}/{}", if file == "main.rs" { root } else { file });
+    let read = |file: &str| text(&path(file));
+    let graph = Graph::new(Scope::Program, &read);
+    let foreign = graph.foreign();
+    let files: Vec<_> = graph.files().filter(|(_, file)| is_pure(file)).collect();
+    assert!(!files.is_empty(), "a pure room in `{folder}` has moved: tell this test where to");
+    let found = files.into_iter().filter_map(|(module, file)| {
+        let path = path(file);
+        let what = impure(&foreign[module]).or_else(|| asks_the_disk(&path))?;
+        Some(format!("`{path}` uses `{what}`"))
+    });
+    let found: Vec<_> = found.collect();
+    assert!(
+        found.is_empty(),
+        "these files are pure; pass the value in, so that any report can be made again years later:\n{}",
+        found.join("\n")
+    );
+}
+
+fn impure(paths: &BTreeSet<String>) -> Option<String> {
+    let is_excused =
+        |path: &str| PURE_ALL_THE_SAME.iter().any(|pure| goes_through(path, pure) && !path.ends_with('*'));
+    let asks = |path: &str| {
+        let method = path.strip_prefix("std::path::Path::").or(path.strip_prefix("std::path::PathBuf::"));
+        method.is_some_and(|method| ASKING_THE_DISK.contains(&method))
+    };
+    let is_impure =
+        |path: &str| asks(path) || IMPURE.iter().any(|it| goes_through(path, it) && !is_excused(path));
+    paths.iter().find(|path| is_impure(path)).cloned()
+}
+
+fn asks_the_disk(path: &str) -> Option<String> {
+    let code = sources(path).into_iter().find(|it| it.path == path)?.code;
+    ASKING_THE_DISK.iter().map(|method| format!(".{method}(")).find(|call| code.contains(call))
+}
+
+fn is_in(file: &str, room: &str) -> bool {
+    file == format!("{room}.rs") || file.starts_with(&format!("{room}/"))
+}
+
+fn in_src(path: &str) -> Option<String> {
+    text(&format!("src/{path}"))
 }
 
 #[test]
@@ -152,7 +243,7 @@ fn only_run_process_spawns_engines_and_only_few_ask_questions_of_programs() {
 #[test]
 fn only_record_writes_results_and_only_few_files_write_anything_else() {
     let rooms = [
-        "src/record/mod.rs",
+        "src/record/file.rs",
         "src/commands/output.rs",
         "src/engines/setup/environment.rs",
         "src/commands/baseline/store.rs",
@@ -321,6 +412,12 @@ fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
     assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
     let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
     assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
+}
+
+#[test]
+#[should_panic(expected = "no sources under `src/a-room-that-is-gone/`")]
+fn a_rule_about_a_room_that_is_gone_fails() {
+    sources("src/a-room-that-is-gone/");
 }
 
 fn devices(manifest: &toml::Table) -> impl Iterator<Item = (String, toml::Value)> {

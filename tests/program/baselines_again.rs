@@ -145,6 +145,20 @@ fn what_a_program_reads_on_stdout_stays_one_document() {
 }
 
 #[test]
+fn a_judgement_that_the_format_has_no_room_for_is_introduced_on_stderr() {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    saved(&scratch, "main", &engine);
+    let csv = run(&scratch, &engine, &["--baseline", "main", "--format", "csv"]);
+    let introduced =
+        "the judgement, as a table (--format csv has room for the run alone):\n\nnote: baseline `main`, ";
+    assert!(csv.stderr.contains(introduced) && !csv.stdout.contains("baseline"), "{csv:?}");
+    let json = run(&scratch, &engine, &["--baseline", "main", "--format", "csv", "--json", "-"]);
+    let introduced = "the judgement, as a table (the JSON on stdout has it too):\n\nnote: baseline `main`, ";
+    assert!(json.stderr.contains(introduced), "{json:?}");
+}
+
+#[test]
 fn the_judgement_is_part_of_the_json_as_compare_gives_it() {
     let scratch = Scratch::new();
     let base = saved(&scratch, "main", &engine(&scratch, "engine", 2000)).join("record.jsonl");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::support::snapshot::assert_snapshot;
+use crate::support::snapshot::{assert_snapshot, formats};
 use crate::support::{Scratch, fake_engine, finish, root};
 
 /// Runs the orchestrator in the root of the tree.
@@ -133,8 +133,24 @@ fn values_that_make_no_sense_are_refused_before_anything_starts() {
 
 #[test]
 fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
-    snapshot("no-pairs-in-csv", &["report", "no-such-record.jsonl", "--pairs", "--format", "csv"]);
     snapshot("no-machine-in-csv", &["machine", "--format", "csv"]);
+    let (all, of_machine) = (formats(&["report", "record"]), formats(&["machine"]));
+    assert_eq!(formats(&["-e", "sh"]), all);
+    assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");
+    let refused: Vec<_> = all.iter().filter(|format| !of_machine.contains(format)).collect();
+    assert!(refused.iter().any(|format| *format == "csv"), "{of_machine:?} of {all:?}");
+    // A format of lines has no place for pairs either.
+    let (last, others) = of_machine.split_last().unwrap();
+    for format in refused {
+        let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
+        let outcome = finish(Scratch::new().orchestrate().args(words));
+        let said = format!(
+            "error: --pairs: a line of {format} has no place for a comparison with several engines\n\
+             hint: --format {} or {last} has it\n",
+            others.join(", ")
+        );
+        assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr), (Some(2), "", said));
+    }
 }
 
 #[test]
@@ -182,6 +198,11 @@ fn a_report_can_be_made_again_in_every_format() {
     snapshot("report-csv", &["report", RECORD, "--format", "csv"]);
     snapshot("report-markdown", &["report", RECORD, "--format", "markdown"]);
     snapshot("report-everything", &["report", RECORD, "--pairs", "--wall-time"]);
+    for format in formats(&["report", RECORD]) {
+        let mut command = Scratch::new().orchestrate();
+        let outcome = finish(command.args(["report", RECORD, "--format", &format]).current_dir(root()));
+        assert!(outcome.code == Some(0) && !outcome.stdout.is_empty(), "{format}: {outcome:?}");
+    }
     let outcome =
         finish(Scratch::new().orchestrate().args(["report", RECORD, "--format", "json"]).current_dir(root()));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::support::snapshot::formats;
 use crate::support::{Outcome, Scratch, finish};
 
 /// A record of one engine in one scenario: five blocks of three rounds, a token after each `ms` of its block.
@@ -126,10 +127,19 @@ fn a_record_of_another_machine_is_refused_and_by_force_compared_with_a_word_abou
 
 #[test]
 fn every_format_of_a_report_is_one_of_a_comparison() {
-    for (format, part) in [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")] {
+    let formats = formats(&["compare", "base", "new"]);
+    assert_eq!(formats, crate::support::snapshot::formats(&["report", "record"]));
+    let parts = [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")];
+    let mut seen = Vec::new();
+    for format in &formats {
         let found = compare(&STEADY, &STEADY, &["--format", format]);
-        assert!(found.code == Some(0) && found.stdout.contains(part), "{format}: {}", found.stdout);
+        assert!(found.code == Some(0) && found.stdout.contains("pebble"), "{format}: {}", found.stdout);
+        let part = parts.iter().find(|(name, _)| name == format);
+        assert!(part.is_none_or(|(_, part)| found.stdout.contains(part)), "{format}: {}", found.stdout);
+        assert!(!seen.contains(&found.stdout), "`{format}` is as another format");
+        seen.push(found.stdout);
     }
+    assert!(parts.iter().all(|(name, _)| formats.iter().any(|format| format == name)), "{formats:?}");
     let json = compare(&STEADY, &Written::slower(1.5), &["--format", "json"]).stdout;
     let changes = serde_json::from_str::<Value>(&json).unwrap()["changes"].clone();
     let decode = changes.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap().clone();

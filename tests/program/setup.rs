@@ -179,6 +179,17 @@ fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are(
 }
 
 #[test]
+fn a_name_that_stands_for_nothing_is_refused_before_anything_is_built() {
+    let scratch = tree();
+    for option in ["--reference", "--witness"] {
+        let outcome = finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"]));
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.starts_with(&format!("error: {option}: no engine `nobody`")), "{outcome:?}");
+        assert!(!scratch.join("target/release/able-engine").exists(), "{outcome:?}");
+    }
+}
+
+#[test]
 fn set_up_builds_an_engine_and_says_so_and_can_be_asked_again() {
     let scratch = tree();
     for name in ["setup-able", "setup-able-again"] {

@@ -30,7 +30,42 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
     );
 }
 
+/// The formats that `--format` takes after these words, by the error that lists them.
+pub fn formats(words: &[&str]) -> Vec<String> {
+    let refused = finished_with_unknown_format(words);
+    let (_, list) = refused.split_once(FORMATS_FOLLOW).unwrap_or_else(|| panic!("no list in {refused}"));
+    let (list, _) = list.split_once(']').unwrap();
+    list.split(',').map(|name| name.trim().to_string()).collect()
+}
+
+fn finished_with_unknown_format(words: &[&str]) -> String {
+    let scratch = Scratch::new();
+    let outcome = finish(scratch.orchestrate().args(words).args(["--format", "no-such-format"]));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    outcome.stderr
+}
+
+const FORMATS_FOLLOW: &str = "[possible values:";
+
+/// Each list of formats becomes one word, however it is folded: only the snapshot of `--help`, which has another form, names
+/// them all.
+fn without_formats(text: &str) -> String {
+    let mut parts = text.split(FORMATS_FOLLOW);
+    let mut whole = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        whole.push_str(FORMATS_FOLLOW);
+        match part.split_once(']') {
+            Some((list, after)) if list.trim_start().starts_with("table,") => {
+                whole.push_str(&format!(" [FORMATS]]{after}"));
+            }
+            _ => whole.push_str(part),
+        }
+    }
+    whole
+}
+
 fn redact(text: &str, scratch: &Scratch) -> String {
+    let text = without_formats(text);
     let text = text.replace(env!("CARGO_BIN_EXE_orchestrate"), "[ORCHESTRATE]");
     let text =
         text.replace(&*scratch.path.to_string_lossy(), "[TMP]").replace(&*root().to_string_lossy(), "[ROOT]");

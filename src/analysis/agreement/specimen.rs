@@ -1,8 +1,8 @@
 //! Records whose proof is written by hand: a witness in f32, and one engine beside it that is whatever a test says.
 
 use crate::plan::{Asked, Extent, Proof};
+use crate::record::specimen::{self, BASELINE, BEACON, Invented};
 use crate::record::{Continued, Entry, HeldOut, Opinion, Role, RunRecord, Sample, Scored};
-use crate::report::specimen::{self, BASELINE, BEACON, Invented};
 
 /// The configurations of these records.
 pub const WITNESS: usize = 0;

@@ -79,10 +79,12 @@ mod tests {
 
     use super::super::specimen::{BEACONS, decoding, doubts};
     use super::*;
+    use crate::analysis::values::Values;
     use crate::machine::cpu::Cache;
     use crate::plan::Sizes;
+    use crate::record::specimen::BEACON;
     use crate::record::{self, RunRecord};
-    use crate::report::specimen::BEACON;
+    use stats::Summary;
 
     /// Beacon reads 400 MB for each token, on a machine whose probes found so much of what that takes.
     fn reading(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
@@ -138,9 +140,9 @@ mod tests {
                 times.iter_mut().for_each(|ns| *ns = start + (*ns - start) / 2);
             }
         });
-        let report = crate::report::Report::of(&record);
-        let row = report.rows.iter().find(|row| row.engine.label == "beacon").unwrap();
-        let shown = row.figure(MetricId::BANDWIDTH_SHARE).unwrap().summary.estimate;
+        let (values, case) = (Values::of(&record), record.header.plan.cases_of(BEACONS)[0]);
+        let shares = values.of_metric(case, metric::of(MetricId::BANDWIDTH_SHARE)).launches();
+        let shown = Summary::of(&shares).unwrap().estimate;
         let told = doubts(&record).into_iter().find(|it| it.message.contains("this run's probes")).unwrap();
         assert_eq!(told.seen, format!("{}x", three_digits(shown)));
     }

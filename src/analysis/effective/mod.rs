@@ -181,6 +181,6 @@ fn time(ns: f64) -> String {
 }
 
 #[cfg(test)]
-mod specimen;
+pub mod specimen;
 #[cfg(test)]
 mod tests;

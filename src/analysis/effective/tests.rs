@@ -4,8 +4,11 @@ mod clocks;
 
 use protocol::{Capabilities, HelloFacts, IgnoreEos};
 
-use super::specimen::{BEACONS, decoding, doubts, launches, measured_samples, running, samples, states};
+use super::specimen::{
+    BEACONS, decoding, doubts, launches, measured_samples, running, samples, states, with_busy_cores,
+};
 use super::*;
+use crate::analysis::cores::CoresBusy;
 use crate::plan::{Proof, Sizes};
 use crate::record::{Continued, Held, HeldOut, Kept, Late, RECORD_VERSION, Role, Scored};
 use crate::text::three_digits;
@@ -225,10 +228,10 @@ fn an_engine_that_keeps_fewer_cores_busy_than_its_threads_is_told_with_the_case(
 
 #[test]
 fn an_engine_that_is_serial_in_one_case_alone_is_told_where_it_is_not() {
-    let mut asked = crate::report::specimen::asked(&["patient-original", "beacon"]);
+    let mut asked = crate::record::specimen::asked(&["patient-original", "beacon"]);
     asked.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
-    let engines = [crate::report::specimen::BASELINE, crate::report::specimen::BEACON];
-    let mut record = crate::report::specimen::measured(&asked, &engines);
+    let engines = [crate::record::specimen::BASELINE, crate::record::specimen::BEACON];
+    let mut record = crate::record::specimen::measured(&asked, &engines);
     let serial = record
         .header
         .plan
@@ -259,9 +262,9 @@ fn a_claim_about_threads_rests_on_the_cores_that_the_table_shows() {
         short.iteration.sequences[0].token_ns = None;
         short.cpu_ns = Some(100_000_000);
     });
-    let report = crate::report::Report::of(&record);
-    let row = report.rows.iter().find(|row| row.engine.label == "beacon").unwrap();
-    let cores = three_digits(row.resources.as_ref().unwrap().cores_busy.unwrap());
+    let case = record.header.plan.cases_of(BEACONS)[0];
+    let cores = CoresBusy::of(Values::of(&record).samples(case)).unwrap().cores;
+    let cores = three_digits(cores);
     assert_ne!(cores, "1.00");
     says(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
 }

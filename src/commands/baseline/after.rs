@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use super::{Refused, Saved, save};
 use crate::analysis::compare::Judgement;
@@ -14,21 +13,6 @@ use crate::commands::output;
 use crate::record::Recorder;
 use crate::report;
 use crate::shell::this_program;
-
-/// A judgement within the report for programs: what `compare --format json` gives, or why there is none.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub enum Document<'a> {
-    Judged(Box<report::compare::Entry<'a>>),
-    Refused { refused: String },
-}
-
-pub fn document(judged: &Result<Judgement>) -> Document<'_> {
-    match judged {
-        Ok(judgement) => Document::Judged(Box::new(report::compare::entry(judgement))),
-        Err(refused) => Document::Refused { refused: format!("{refused:#}") },
-    }
-}
 
 /// Prints the judgement below the report, and keeps the run under the name that it was given. Gives the exit status of the
 /// whole, where `code` is that of the run itself.
@@ -76,9 +60,20 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
         output::print(&[b"\n".to_vec(), output::rendered(&judgement, format)?].concat())?;
     } else {
         let shown = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
-        say(String::from_utf8_lossy(&shown).trim_end());
+        say(&format!("{}\n\n{}", beside_stdout(arguments), String::from_utf8_lossy(&shown).trim_end()));
     }
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
+}
+
+/// Says why the judgement is on stderr as a table, whatever format was asked for.
+fn beside_stdout(arguments: &RunArgs) -> String {
+    let format = arguments.view.format;
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    let why = match format.has_lines() && !to_stdout {
+        true => format!("--format {} has room for the run alone", format.name),
+        false => "the JSON on stdout has it too".into(),
+    };
+    format!("the judgement, as a table ({why}):")
 }
 
 fn keep(name: &str, recorder: &Recorder) -> u8 {

@@ -51,25 +51,25 @@ impl Against {
         Ok(Some(Self::Program(path)))
     }
 
-    /// Before anything is measured: refuses what could not be compared afterwards, and adds the programs that are measured
-    /// again to the plan. Gives what a reader of the record should know.
-    pub fn prepare(&self, plan: &mut Plan, here: &Machine, judge: &JudgeArgs) -> Result<Vec<Warning>> {
+    /// Before anything is measured: refuses what could not be compared afterwards. Gives the plan with the programs that are
+    /// measured again, and what a reader of the record should know.
+    pub fn join(&self, plan: Plan, here: &Machine, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
         let stand_ins = match self {
-            Self::Program(path) => vec![stand_in::of_program(path, plan)?],
+            Self::Program(path) => vec![stand_in::of_program(path, &plan)?],
             Self::Saved { baseline, record, again: true } => {
                 can_run_here(baseline, here)?;
-                stand_in::stand_ins(baseline, &record.header.plan, plan)?
+                stand_in::stand_ins(baseline, &record.header.plan, &plan)?
             }
             Self::Saved { baseline, record, again: false } => {
-                return compared_with_figures(baseline, record, plan, here, judge);
+                let warnings = compared_with_figures(baseline, record, &plan, here, judge)?;
+                return Ok((plan, warnings));
             }
         };
         let mut warnings = Vec::new();
-        for stand_in in stand_ins {
-            warnings.extend(self.words_of(&stand_in, plan, judge)?);
-            stand_in.join(plan);
+        for stand_in in &stand_ins {
+            warnings.extend(self.words_of(stand_in, &plan, judge)?);
         }
-        Ok(warnings)
+        Ok((stand_ins.into_iter().fold(plan, |plan, stand_in| stand_in.join(plan)), warnings))
     }
 
     /// What is said of a program that is measured again. One that cannot be trusted to be that of then is refused.

@@ -4,15 +4,25 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use anyhow::Result;
+use clap::Subcommand;
 
 use super::{Baseline, store};
-use crate::cli::BaselineCommand;
 use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::text::line;
 
-pub fn command(command: &BaselineCommand) -> Result<u8> {
+#[derive(Debug, Subcommand)]
+pub enum BaselineCommand {
+    /// All of them, with their age and size
+    List,
+    /// What one was measured with
+    Show { name: String },
+    /// Remove one, with its record and its programs
+    Remove { name: String },
+}
+
+pub fn baseline(command: &BaselineCommand) -> Result<u8> {
     let text = match command {
         BaselineCommand::List => list()?,
         BaselineCommand::Show { name } => show(&Baseline::read(name)?)?,

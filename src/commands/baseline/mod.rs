@@ -32,10 +32,10 @@ use crate::shell::Usage;
 use crate::text::line;
 
 pub use accept::Refused;
-pub use after::{conclude, document};
+pub use after::conclude;
 pub use against::Against;
 pub use age::Age;
-pub use command::command;
+pub use command::{BaselineCommand, baseline};
 pub use program::Program;
 pub use store::check_name;
 

@@ -89,15 +89,16 @@ pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
 }
 
 impl StandIn {
-    /// Puts it into the plan with the workloads of its row. What a row is held against is measured twice, as a reference is,
-    /// so that the record carries how far it lies from itself; where the row has a twin already, that one tells.
-    pub fn join(self, plan: &mut Plan) {
-        let Some(Beside::Baseline { of }) = self.configuration.beside else { return };
+    /// The plan with it, and with the workloads of its row. A baseline's program is measured twice, as a reference is, so
+    /// that the record carries how far it lies from itself; where the row has a twin already, that one tells.
+    pub fn join(self, mut plan: Plan) -> Plan {
+        let Some(Beside::Baseline { of }) = self.configuration.beside else { return plan };
         let place = plan.configurations.len();
         plan.add(self.configuration, &plan.workloads_of(of));
         if plan.twin_of(of).is_none() {
             plan.add_twin(place);
         }
+        plan
     }
 }
 

@@ -5,7 +5,7 @@ use crate::analysis::metric::{self, Shown};
 use crate::record::RunRecord;
 use crate::report::Content;
 use crate::report::document::{
-    Column, Document, Fit, Line, Lines, List, Named, Part, Table, column, json_bytes,
+    Column, Document, Line, Lines, List, Named, Part, Rooms, Table, column, json_bytes,
 };
 use crate::text::{line, shorten_start};
 use stats::Floor;
@@ -24,7 +24,7 @@ pub struct Floors<'a> {
 }
 
 impl Content for Floors<'_> {
-    fn document(&self, _: Fit) -> Document {
+    fn document(&self, _: &Rooms) -> Document {
         let lines: Vec<Line> = self.floors.iter().filter_map(|known| self.line(known)).collect();
         if lines.is_empty() {
             let nothing = "nothing was measured beside itself, so nothing is known of the noise here";

@@ -18,22 +18,42 @@ mod subject;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use anyhow::Result;
+use clap::Args;
 
-use crate::cli::CheckArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Device;
 use crate::machine::cpu;
 use crate::plan::Configuration;
-use crate::plan::asked;
+use crate::plan::models;
 use crate::run::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
 use crate::shell::Usage;
 use subject::Subject;
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// An engine by name, or the path of any program
+    #[arg(value_name = "NAME|PATH")]
+    pub engine: String,
+    /// A model folder or file; the default is the embedded one
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<String>,
+    /// The device to check it on; the CPU, or the first of those that it says it has
+    #[arg(long, value_parser = Device::from_str)]
+    pub device: Option<Device>,
+    /// Seconds that one answer or one load may take
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    /// Show every line in both directions and the engine's stderr
+    #[arg(long)]
+    pub debug: bool,
+}
 
 /// In this order: later checks need what earlier ones prove.
 const GROUPS: &[(&str, &[Check])] = &[
@@ -198,7 +218,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         engine: candidate.engine,
         preset: candidate.preset,
         command: start.command,
-        model: asked::model(arguments.model.as_deref())?,
+        model: models::model(arguments.model.as_deref())?,
         device,
         dtype: candidate.dtype,
         threads: cpu::all_threads(),

@@ -4,13 +4,27 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use anyhow::Result;
+use clap::Args;
 use model_files::{conversions, size};
 
 use crate::cli::exit_code::DONE;
-use crate::cli::model::CacheArgs;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::shell::parse_bytes;
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct CacheArgs {
+    /// Say what is in the cache (the default)
+    #[arg(long)]
+    pub list: bool,
+    /// Keep it below this size (`20GB`), now and from now on; what was not used for longest goes first
+    #[arg(long, value_name = "SIZE")]
+    pub limit: Option<String>,
+    /// Remove everything in it
+    #[arg(long)]
+    pub clear: bool,
+}
 
 pub fn cache(arguments: &CacheArgs) -> Result<u8> {
     let mut text = String::new();

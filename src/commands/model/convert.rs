@@ -3,11 +3,27 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use clap::Args;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 
 use super::{bar::Bar, check_writable, dtype, format, written};
-use crate::cli::model::ConvertArgs;
 use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// A model folder, a `.gguf` file, or `embedded`
+    #[arg(value_name = "IN")]
+    pub model: String,
+    /// `safetensors` or `gguf`
+    #[arg(long, value_name = "FORMAT")]
+    pub to: String,
+    /// The matrices' dtype; unless given, the one they have
+    #[arg(long)]
+    pub dtype: Option<String>,
+    /// Where it goes; unless given beside the model, or here when the model was not named by its path
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+}
 
 pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
@@ -35,11 +51,11 @@ pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
 /// What a conversion keeps that no dtype was named for: it must change the format, and to one that holds these numbers.
 fn unasked_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
     let own = model_files::own_dtype(model)?;
-    let other = match (to, own) {
-        (Format::Safetensors, Dtype::BF16) => "f32",
-        (Format::Safetensors, _) => "bf16",
-        (Format::Gguf, Dtype::Q8_0) => "q4_k",
-        (Format::Gguf, _) => "q8_0",
+    let other = match to {
+        Format::Safetensors if own == Dtype::BF16 => "f32",
+        Format::Safetensors => "bf16",
+        Format::Gguf if own == Dtype::Q8_0 => "q4_k",
+        Format::Gguf => "q8_0",
     };
     let hint = format!("hint: name another dtype: `--dtype {other}`");
     let same = || Usage(format!("`{}` is {} already\n{hint}", model.name, to.as_str()));

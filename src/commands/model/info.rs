@@ -3,13 +3,29 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use clap::Args;
 use model_files::{ModelFacts, ModelFolder, size};
 
 use crate::cli::exit_code::DONE;
-use crate::cli::model::InfoArgs;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::text;
+
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// A model folder, a `.gguf` file, a repository that was pulled, or `embedded`
+    #[arg(value_name = "PATH", default_value = model_files::embedded::NAME)]
+    pub model: String,
+    /// What it is expected to be: `llama`, `gpt2`; anything else is an error
+    #[arg(long, value_name = "ARCHITECTURE")]
+    pub model_type: Option<String>,
+    /// Also read all weights and print the hash that names them
+    #[arg(long)]
+    pub identity: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub fn info(arguments: &InfoArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));

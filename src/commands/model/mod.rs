@@ -10,14 +10,32 @@ mod synth;
 mod witness;
 
 use anyhow::Result;
+use clap::Subcommand;
 use model_files::{Dtype, Format, Written, size};
 
 use crate::cli::exit_code::{DONE, INTERRUPTED};
-use crate::cli::model::ModelCommand;
 use crate::commands::output;
 use crate::shell::Usage;
 
 use bar::Bar;
+
+#[derive(Debug, Subcommand)]
+pub enum ModelCommand {
+    /// Make a model of a real shape with random weights: same speed, no download, the same bytes on every machine
+    Synth(synth::SynthArgs),
+    /// Write a model in another format or another dtype
+    Convert(convert::ConvertArgs),
+    /// Fetch a model from the Hugging Face hub
+    Pull(pull::PullArgs),
+    /// List the models that are here, and those that can be synthesised
+    List,
+    /// Say what a model is: architecture, sizes, bytes moved for each token, memory for each context length
+    Info(info::InfoArgs),
+    /// Ask an engine in f32 what it says of held-out text, and keep that beside the model: runs then need not ask it
+    Witness(witness::WitnessArgs),
+    /// The conversions that runs made for engines that need another format
+    Cache(cache::CacheArgs),
+}
 
 pub fn model(command: &ModelCommand) -> Result<u8> {
     match command {

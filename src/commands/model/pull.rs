@@ -4,16 +4,28 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use model_files::hub::{self, Event, Repository, Settings};
 use model_files::size;
 
 use crate::cli::exit_code::DONE;
-use crate::cli::model::PullArgs;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::text;
+
+#[derive(Debug, Args)]
+pub struct PullArgs {
+    /// `OWNER/NAME`, with `@REVISION` for another than `main`
+    #[arg(value_name = "REPO[@REV]")]
+    pub repo: String,
+    /// Only files that this pattern matches (`*` stands for anything, `?` for one character); may be given several times.
+    /// Unless given: config, tokenizer, and the safetensors or the only GGUF file. Pickles (`*.bin`, `*.pt`) and `*.h5` are
+    /// never fetched
+    #[arg(long = "file", value_name = "PATTERN")]
+    pub files: Vec<String>,
+}
 
 pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let repository = Repository::parse(&arguments.repo).map_err(|error| Usage(error.to_string()))?;

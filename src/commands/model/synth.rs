@@ -1,11 +1,35 @@
 //! `orchestrate model synth`.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, ensure};
+use clap::Args;
 use model_files::{Goal, Shape, synthesise};
 
 use super::{bar::Bar, check_writable, dtype, format, written};
-use crate::cli::model::SynthArgs;
 use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct SynthArgs {
+    /// A shape by name (see `orchestrate model list`)
+    #[arg(required_unless_present = "config")]
+    pub name: Option<String>,
+    /// A shape of your own: a `config.json` as Hugging Face writes it
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    pub config: Option<PathBuf>,
+    /// The folder to make; for GGUF a file that ends in `.gguf`, or the folder to put it in
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// safetensors: f32, bf16, f16; gguf: those, and q8_0, q4_0, q4_k
+    #[arg(long, default_value = "bf16")]
+    pub dtype: String,
+    /// `safetensors` or `gguf`
+    #[arg(long, default_value = "safetensors")]
+    pub format: String,
+    /// Other seeds make other weights
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
 
 pub fn synth(arguments: &SynthArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));

@@ -1,22 +1,39 @@
 //! `orchestrate model witness`: asks the engine whose word is taken, and keeps its answer beside the model.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
+use clap::Args;
 
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, INTERRUPTED};
-use crate::cli::model::WitnessArgs;
 use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
 use crate::engines::registry::Registry;
-use crate::plan::asked;
+use crate::plan::models;
 use crate::plan::scenario::SUITES;
 use crate::plan::{Plan, WITNESS_DTYPE};
 use crate::record::End;
 use crate::run::witness;
 use crate::shell::Usage;
 
+#[derive(Debug, Args)]
+pub struct WitnessArgs {
+    /// A model folder, or `embedded`
+    pub model: String,
+    /// Who is asked; unless given, the reference engine of the tree
+    #[arg(long, value_name = "ENGINE")]
+    pub witness: Option<String>,
+    /// Make it anew where there is one
+    #[arg(long)]
+    pub force: bool,
+    /// Where the record of what it was asked goes
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
+}
+
 pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
-    let model = asked::model(Some(&arguments.model))?;
+    let model = models::model(Some(&arguments.model))?;
     let name = &model.name;
     let path = witness::path_of(&model).with_context(|| {
         Usage(format!("model `{name}`: it is one file, and a witness is kept in a folder"))

@@ -26,7 +26,8 @@ pub fn checked(registry: &Registry, engine: &Engine, devices: &[Device]) -> Resu
 
 /// The device whose name was mistyped, if this is none that a manifest names and looks like one that is.
 fn meant(registry: &Registry, device: &Device) -> Option<String> {
-    let asked = device.family();
+    // As it was typed: capitals are a slip.
+    let asked = device.as_str().split(':').next().unwrap_or_default();
     let of_manifests = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
     let known: Vec<&str> = of_manifests.map(String::as_str).chain([CPU]).collect();
     let meant = known.iter().find(|known| mistyped(asked, known)).filter(|_| !known.contains(&asked))?;

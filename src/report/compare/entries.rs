@@ -1,5 +1,6 @@
 //! A judgement for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
 
+use anyhow::Result;
 use serde::Serialize;
 
 use super::cells;
@@ -20,6 +21,14 @@ pub struct Entry<'a> {
     changes: Vec<ChangeEntry<'a>>,
     means: Vec<MeanEntry<'a>>,
     notes: &'a [String],
+}
+
+/// A judgement within the report of a run: what `compare --format json` gives, or why there is none.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum JudgementEntry<'a> {
+    Judged(Box<Entry<'a>>),
+    Refused { refused: String },
 }
 
 #[derive(Serialize)]
@@ -53,7 +62,13 @@ struct MeanEntry<'a> {
     caution: &'static str,
 }
 
-/// What a larger document takes in.
+pub fn judgement(judged: &Result<Judgement>) -> JudgementEntry<'_> {
+    match judged {
+        Ok(judgement) => JudgementEntry::Judged(Box::new(entry(judgement))),
+        Err(refused) => JudgementEntry::Refused { refused: format!("{refused:#}") },
+    }
+}
+
 pub fn entry(judgement: &Judgement) -> Entry<'_> {
     let means = judgement.means.iter().map(|mean| MeanEntry {
         configuration: &mean.configuration,

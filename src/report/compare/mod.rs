@@ -4,12 +4,13 @@ mod cells;
 mod entries;
 mod lines;
 
-use super::document::{Content, Document, Fit, Lines, List, Part, json_bytes};
+use super::document::{Content, Document, Lines, List, Part, Rooms, json_bytes};
 use crate::analysis::compare::Judgement;
-pub use entries::{Entry, entry};
+use entries::entry;
+pub use entries::judgement;
 
 impl Content for Judgement {
-    fn document(&self, _: Fit) -> Document {
+    fn document(&self, _: &Rooms) -> Document {
         let list = |lines: Vec<String>| Part::List(List::plain(lines));
         let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
         parts.extend(cells::tables(self).into_iter().map(Part::Table));

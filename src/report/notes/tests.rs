@@ -1,8 +1,8 @@
 use super::super::Report;
-use super::super::specimen::*;
 use super::super::tests::rendered;
 use super::*;
 use crate::plan::{Asked, MetricId, Order};
+use crate::record::specimen::*;
 use crate::record::{Entry, Header, KnownFloor, Role, WarmUpEnd};
 use crate::text;
 

@@ -1,11 +1,11 @@
 use serde_json::Value;
 
 use super::super::Report;
-use super::super::specimen::{BASELINE, BEACON, REED};
 use super::super::tests::rendered;
 use crate::analysis::agreement::specimen::*;
 use crate::plan::Proof;
 use crate::record::RunRecord;
+use crate::record::specimen::{BASELINE, BEACON, REED};
 use crate::text;
 
 /// A witness, an engine that is beside it by so much, and one that nobody could ask.

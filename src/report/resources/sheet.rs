@@ -6,48 +6,67 @@ use super::Resources;
 use super::facts::{Counts, FACTS, Fact};
 use crate::analysis::metric::{Known, Scale, Unit};
 use crate::report::beside;
-use crate::report::document::{Column, Fit, Part, Table};
+use crate::report::document::{Column, Part, Room, Table};
 use crate::report::{Report, Row};
 use crate::text::three_digits;
 
-/// None where nothing was measured.
-pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {
-    let measured = report.rows.iter().filter(|row| row.fault.is_none());
-    let rows: Vec<(&Row, &Resources)> =
-        measured.filter_map(|row| Some((row, row.resources.as_ref()?))).collect();
-    if rows.is_empty() {
-        return Vec::new();
+/// The cases of a report that were measured, with what each needed.
+pub struct Needs<'a> {
+    report: &'a Report,
+    rows: Vec<(&'a Row, &'a Resources)>,
+    bytes: Scale,
+    joules: Scale,
+    /// The columns: facts that are known of some row.
+    known: Vec<Titled>,
+    /// Said once.
+    unknown: Vec<Titled>,
+}
+
+type Titled = (&'static str, &'static Fact);
+
+impl<'a> Needs<'a> {
+    /// `None` where nothing was measured.
+    pub fn of(report: &'a Report) -> Option<Self> {
+        let measured = report.rows.iter().filter(|row| row.fault.is_none());
+        let rows: Vec<(&Row, &Resources)> =
+            measured.filter_map(|row| Some((row, row.resources.as_ref()?))).collect();
+        let scale_of = |of: fn(Counts) -> bool, unit: Unit| {
+            let facts = || FACTS.iter().filter(move |fact| of(fact.counts));
+            Scale::of(unit, rows.iter().flat_map(|(_, it)| facts().filter_map(|fact| (fact.of)(it))))
+        };
+        let (bytes, joules) =
+            (scale_of(Counts::is_bytes, Unit::Bytes), scale_of(Counts::is_joules, Unit::Joules));
+        let is_known = |(_, fact): &Titled| rows.iter().any(|(_, it)| (fact.of)(it).is_some());
+        let titled = FACTS.iter().filter_map(|fact| Some((fact.title?, fact)));
+        let (known, unknown) = titled.partition(is_known);
+        (!rows.is_empty()).then_some(Self { report, rows, bytes, joules, known, unknown })
     }
-    let scale_of = |of: fn(Counts) -> bool, unit: Unit| {
-        let facts = || FACTS.iter().filter(move |fact| of(fact.counts));
-        Scale::of(unit, rows.iter().flat_map(|(_, it)| facts().filter_map(|fact| (fact.of)(it))))
-    };
-    let bytes = scale_of(Counts::is_bytes, Unit::Bytes);
-    let joules = scale_of(Counts::is_joules, Unit::Joules);
-    let scale = |counts: Counts| match counts {
-        Counts::Bytes | Counts::GpuBytes => bytes,
-        Counts::Joules | Counts::GpuJoules => joules,
-        Counts::Plain(symbol) | Counts::Gpu(symbol) => Scale { divisor: 1.0, symbol },
-    };
-    // What nobody knows in any row is said once.
-    let known = |fact: &&(&str, &Fact)| rows.iter().any(|(_, it)| (fact.1.of)(it).is_some());
-    let titled: Vec<(&str, &Fact)> = FACTS.iter().filter_map(|fact| Some((fact.title?, fact))).collect();
-    let (facts, unknown): (Vec<&(&str, &Fact)>, Vec<_>) = titled.iter().partition(known);
-    let cells = |resources: &Resources| {
-        let cell = |(_, fact): &&(&str, &Fact)| match (fact.of)(resources) {
-            Some(value) => written(value, fact.counts, scale(fact.counts)),
+
+    pub fn table(&self, room: Room) -> Table {
+        let columns = self.known.iter().map(|(title, fact)| Column::figure(title, self.scale(fact).symbol));
+        let cell = |resources: &Resources, fact: &Fact| match (fact.of)(resources) {
+            Some(value) => written(value, fact.counts, self.scale(fact)),
             None => "n/a".into(),
         };
-        facts.iter().map(cell).collect()
-    };
-    let make = |room| {
-        let columns = facts.iter().map(|(title, fact)| Column::figure(title, scale(fact.counts).symbol));
-        beside::table(report, room, &rows, columns.collect(), cells)
-    };
-    let mut notes = legend(&unknown);
-    notes.extend(of_gpus(&rows));
-    let table = Table { notes, ..make(fit(&make)) };
-    vec![Part::Heading("what each case needed:".into()), Part::Table(table)]
+        let cells =
+            |resources: &Resources| self.known.iter().map(|(_, fact)| cell(resources, fact)).collect();
+        beside::table(self.report, room, &self.rows, columns.collect(), cells)
+    }
+
+    pub fn parts(&self, room: Room) -> [Part; 2] {
+        let mut notes = legend(&self.unknown);
+        notes.extend(of_gpus(&self.rows));
+        let table = Table { notes, ..self.table(room) };
+        [Part::Heading("what each case needed:".into()), Part::Table(table)]
+    }
+
+    fn scale(&self, fact: &Fact) -> Scale {
+        match fact.counts {
+            Counts::Bytes | Counts::GpuBytes => self.bytes,
+            Counts::Joules | Counts::GpuJoules => self.joules,
+            Counts::Plain(symbol) | Counts::Gpu(symbol) => Scale { divisor: 1.0, symbol },
+        }
+    }
 }
 
 fn written(value: f64, counts: Counts, scale: Scale) -> String {
@@ -57,7 +76,7 @@ fn written(value: f64, counts: Counts, scale: Scale) -> String {
     }
 }
 
-fn legend(unknown: &[&(&str, &Fact)]) -> Vec<String> {
+fn legend(unknown: &[Titled]) -> Vec<String> {
     let counted = "memory counts the process tree, each page once; its peak may lie at load, and its parts were seen in \
                    requests; energy is over idle";
     let mut legend = vec![counted.to_string()];

@@ -1,5 +1,7 @@
 use super::*;
+use crate::analysis::effective::specimen::{BEACONS, decoding, samples, with_busy_cores};
 use crate::analysis::values::Measured;
+use crate::report::Report;
 use stats::Summary;
 
 /// A default suite: five blocks, each with one launch of every configuration.
@@ -31,4 +33,16 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
         }
     }
     assert!(compared > 100, "{compared}");
+}
+
+#[test]
+fn what_a_record_of_an_earlier_program_warned_of_itself_is_said_once() {
+    let mut record = decoding(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
+    let recorded = |message: &str| Warning { configuration: Some(BEACONS), message: message.into() };
+    record.warnings =
+        vec![recorded("decode: its clock leaves out 100 ms of each request"), recorded("noisy")];
+    record = with_busy_cores(record);
+    let warnings = Report::of(&record).warnings;
+    assert_eq!(warnings.iter().filter(|it| it.contains("leaves out")).count(), 1, "{warnings:?}");
+    assert!(warnings.contains(&"beacon: noisy".to_string()), "{warnings:?}");
 }

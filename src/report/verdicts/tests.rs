@@ -1,9 +1,9 @@
 use super::super::View;
-use super::super::specimen::*;
 use super::super::tests::{rendered, seen};
 use super::*;
 use crate::engines::manifest::Against;
 use crate::plan::{Asked, Extent as Planned};
+use crate::record::specimen::*;
 use crate::record::{Closed, Entry, KnownFloor, RunRecord};
 use crate::text;
 use stats::StoppedBy;

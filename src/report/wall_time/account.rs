@@ -3,46 +3,60 @@
 use super::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
 use crate::report::beside;
-use crate::report::document::{Column, Fit, Part, Room, Table};
+use crate::report::document::{Column, Part, Room, Table};
 use crate::report::labels::Labels;
 use crate::report::{Report, Row};
 
 /// What is left when all parts are taken from the total.
 const REST: &str = "rest";
 
-/// None where nobody knows where the time went.
-pub fn parts(report: &Report, fit: Fit) -> Vec<Part> {
-    let measured = report.rows.iter().filter(|row| row.fault.is_none());
-    let rows: Vec<(&Row, &WallTime)> =
-        measured.filter_map(|row| Some((row, row.wall_time.as_ref()?))).collect();
-    if rows.is_empty() {
-        return Vec::new();
+/// The cases of a report of which it is known where the time went.
+pub struct Account<'a> {
+    report: &'a Report,
+    rows: Vec<(&'a Row, &'a WallTime)>,
+    scale: Scale,
+    /// Those that some row has.
+    parts: Vec<TimePart>,
+}
+
+impl<'a> Account<'a> {
+    /// `None` where there is no such case.
+    pub fn of(report: &'a Report) -> Option<Self> {
+        let measured = report.rows.iter().filter(|row| row.fault.is_none());
+        let rows: Vec<(&Row, &WallTime)> =
+            measured.filter_map(|row| Some((row, row.wall_time.as_ref()?))).collect();
+        let totals = rows.iter().map(|(_, wall_time)| wall_time.total_ns as f64);
+        let scale = Scale::of(Unit::Nanoseconds, totals);
+        let has = |part: &TimePart| rows.iter().any(|(_, it)| it.part(*part).is_some());
+        let parts = PARTS.into_iter().filter(has).collect();
+        (!rows.is_empty()).then_some(Self { report, rows, scale, parts })
     }
-    let scale = Scale::of(Unit::Nanoseconds, rows.iter().map(|(_, wall_time)| wall_time.total_ns as f64));
-    let parts: Vec<TimePart> =
-        PARTS.into_iter().filter(|part| rows.iter().any(|(_, it)| it.part(*part).is_some())).collect();
-    let make = |room| {
-        let titles = parts.iter().map(|part| title(*part)).chain([REST, "total"]);
-        let columns = titles.map(|title| Column::figure(title, scale.symbol)).collect();
-        beside::table(report, room, &rows, columns, |wall_time| figures(wall_time, &parts, scale))
-    };
-    let room = fit(&make);
-    let labels = Labels::of(report, Room { factors: false, ..room });
-    let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
-    let mut notes = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
-    let shortened = rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
-    notes.extend(shortened.map(|(row, wall_time)| {
-        let WallTime { shortened, launches, requests, .. } = wall_time;
-        format!(
-            "`{}` `{}`: its own times add up to more than passed in {shortened} of {launches} launches and {requests} requests \
-             (they overlap, or its clock runs otherwise): each was shortened alike",
-            labels.label(&row.engine.label),
-            row.case.label
-        )
-    }));
-    let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches and \
-                   measured requests:";
-    vec![Part::Heading(heading.into()), Part::Table(Table { notes, ..make(room) })]
+
+    pub fn table(&self, room: Room) -> Table {
+        let titles = self.parts.iter().map(|part| title(*part)).chain([REST, "total"]);
+        let columns = titles.map(|title| Column::figure(title, self.scale.symbol)).collect();
+        let cells = |wall_time: &WallTime| figures(wall_time, &self.parts, self.scale);
+        beside::table(self.report, room, &self.rows, columns, cells)
+    }
+
+    pub fn parts(&self, room: Room) -> [Part; 2] {
+        let labels = Labels::of(self.report, Room { factors: false, ..room });
+        let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
+        let mut notes = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
+        let shortened = self.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
+        notes.extend(shortened.map(|(row, wall_time)| {
+            let WallTime { shortened, launches, requests, .. } = wall_time;
+            format!(
+                "`{}` `{}`: its own times add up to more than passed in {shortened} of {launches} launches and {requests} \
+                 requests (they overlap, or its clock runs otherwise): each was shortened alike",
+                labels.label(&row.engine.label),
+                row.case.label
+            )
+        }));
+        let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches \
+                       and measured requests:";
+        [Part::Heading(heading.into()), Part::Table(Table { notes, ..self.table(room) })]
+    }
 }
 
 /// One for each part, then the rest and the total.

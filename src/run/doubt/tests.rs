@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::Proof;
+use crate::record::specimen::{asked, planned};
 use crate::record::{Entry, Launch};
-use crate::report::specimen::{asked, planned};
 
 /// Three blocks of two rounds of two workloads for each engine; `ids` says what an output is.
 fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {

@@ -9,8 +9,9 @@ use protocol::{
 };
 
 use super::child::{Launching, Line, Process};
-use super::error::{Cause, Fault, Stage};
+use super::error::{Cause, Fault};
 use super::library;
+use crate::record::Stage;
 
 /// Lines on stdout that are no JSON object: libraries chatter. More than this is no chatter.
 pub const STRAY_LINES: usize = 1000;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use protocol::Failed;
 
-use crate::record::FailureKind;
+use crate::record::{FailureKind, Stage};
 
 /// A failure with everything a row says about it.
 #[derive(Debug)]
@@ -15,22 +15,6 @@ pub struct Fault {
     pub cause: Cause,
     /// The last lines that the engine wrote on stderr.
     pub stderr: Vec<String>,
-}
-
-/// How far an engine had come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    Start,
-    Hello,
-    Load,
-    /// It is asked to prove what it does; nothing of it is measured.
-    Proof,
-    Warmup(u32),
-    /// The unmeasured request before a sample.
-    Before(u32),
-    Sample(u32),
-    /// The pass in which samplers look on.
-    Pass,
 }
 
 #[derive(Debug)]
@@ -101,21 +85,6 @@ impl fmt::Display for Cause {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
             Self::Said(failed) => f.write_str(&failed.message),
-        }
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start => f.write_str("start"),
-            Self::Hello => f.write_str("hello"),
-            Self::Load => f.write_str("load"),
-            Self::Proof => f.write_str("proof"),
-            Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
-            Self::Before(index) => write!(f, "the request before sample {}", index + 1),
-            Self::Sample(index) => write!(f, "sample {}", index + 1),
-            Self::Pass => f.write_str("the sampled pass"),
         }
     }
 }

@@ -9,7 +9,8 @@ mod leader;
 mod library;
 mod stream;
 
+pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
 pub use conversation::{Answer, Conversation, Deadlines, Hello, STRAY_LINES};
-pub use error::{Cause, Fault, Stage};
+pub use error::{Cause, Fault};
 pub use keeper::{Keeper, keep};

@@ -6,7 +6,7 @@ use syn::buffer::{Cursor, TokenBuffer};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, UseTree};
 
-use super::{Contents, Module, Path, Scope};
+use super::{Contents, Module, Scope};
 
 /// Reads one file: its module and the inline ones inside it.
 pub struct Reader {
@@ -74,7 +74,7 @@ impl<'ast> Visit<'ast> for Reader {
         let name = plain(&item.ident);
         self.here().children.insert(name.clone());
         for unread in ["path", "macro_use"] {
-            let has_it = item.attrs.iter().any(|it| it.path().is_ident(unread));
+            let has_it = item.attrs.iter().any(|it| is_or_sets(&it.meta, unread));
             assert!(
                 !has_it,
                 "module `{name}`: the module graph does not follow `#[{unread}]`; do without it"
@@ -92,32 +92,57 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if item.leading_colon.is_none() {
-            self.leaves(&item.tree, &[]);
-        }
+        let before: &[String] = if item.leading_colon.is_some() { &[String::new()] } else { &[] };
+        self.leaves(&item.tree, before);
     }
 
     fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
         assert!(item.ident != "self", "the module graph does not follow `extern crate self`; write `crate`");
     }
 
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        if path.leading_colon.is_none() {
-            let path = path.segments.iter().map(|it| plain(&it.ident)).collect();
-            self.here().paths.push(path);
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if let (None, syn::Type::Path(own)) = (&item.trait_, &*item.self_ty) {
+            let path = own.path.segments.iter().map(|it| plain(&it.ident)).collect();
+            let functions = item.items.iter().filter_map(|it| match it {
+                syn::ImplItem::Fn(function) => Some(plain(&function.sig.ident)),
+                _ => None,
+            });
+            let functions = functions.collect();
+            self.here().impls.push((path, functions));
         }
+        visit::visit_item_impl(self, item);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.here().methods.insert(plain(&call.method));
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let before = path.leading_colon.map(|_| String::new());
+        let path_as_written = before.into_iter().chain(path.segments.iter().map(|it| plain(&it.ident)));
+        let path_as_written = path_as_written.collect();
+        self.here().paths.push(path_as_written);
         visit::visit_path(self, path);
     }
 
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let is_include = call.path.segments.last().is_some_and(|it| it.ident == "include");
+        let is_generated = strings_in(TokenBuffer::new2(call.tokens.clone()).begin())
+            .iter()
+            .any(|it| it.value() == "OUT_DIR");
+        assert!(
+            !is_include || is_generated,
+            "the module graph does not follow `include!`; declare a module (only data that `build.rs` writes is included)"
+        );
         let tokens = TokenBuffer::new2(call.tokens.clone());
-        paths_in(tokens.begin(), &mut self.here().paths);
+        names_in(tokens.begin(), self.here());
         visit::visit_macro(self, call);
     }
 
     fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
         let tokens = TokenBuffer::new2(list.tokens.clone());
-        paths_in(tokens.begin(), &mut self.here().paths);
+        names_in(tokens.begin(), self.here());
         // serde takes paths in strings.
         for path in strings_in(tokens.begin()).iter().filter_map(|it| it.parse::<syn::Path>().ok()) {
             self.visit_path(&path.clone());
@@ -127,6 +152,17 @@ impl<'ast> Visit<'ast> for Reader {
 
 fn plain(name: &syn::Ident) -> String {
     name.to_string().trim_start_matches("r#").to_string()
+}
+
+/// Whether the attribute is the one of that name, or sets it under a condition.
+fn is_or_sets(attribute: &Meta, name: &str) -> bool {
+    let Meta::List(list) = attribute else { return attribute.path().is_ident(name) };
+    let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
+    let sets =
+        |parts: syn::punctuated::Punctuated<Meta, _>| parts.iter().skip(1).any(|it| is_or_sets(it, name));
+    let is_conditional = attribute.path().is_ident("cfg_attr");
+    attribute.path().is_ident(name)
+        || (is_conditional && syn::parse::Parser::parse2(comma, list.tokens.clone()).is_ok_and(sets))
 }
 
 /// Whether the condition of a `cfg` holds in tests alone.
@@ -175,8 +211,8 @@ fn name_of(item: &Item) -> Option<(String, bool)> {
     Some((plain(name), is_type))
 }
 
-/// The paths among the tokens of a macro.
-fn paths_in(mut at: Cursor, paths: &mut Vec<Path>) {
+/// The paths and the methods among the tokens of a macro.
+fn names_in(mut at: Cursor, contents: &mut Contents) {
     let mut before = ' ';
     while !at.eof() {
         let mut punct = ' ';
@@ -187,12 +223,14 @@ fn paths_in(mut at: Cursor, paths: &mut Vec<Path>) {
                 path.push(plain(&name));
                 at = after;
             }
-            // A single name after a dot is a field or a method.
+            // A single name after a dot is a field or a method, which is called.
             if path.len() > 1 || before != '.' {
-                paths.push(path);
+                contents.paths.push(path);
+            } else if at.any_group().is_some() {
+                contents.methods.extend(path);
             }
         } else if let Some((inside, _, _, after)) = at.any_group() {
-            paths_in(inside, paths);
+            names_in(inside, contents);
             at = after;
         } else {
             punct = at.punct().map_or(' ', |(punct, _)| punct.as_char());

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::{Graph, Module, Scope, circles};
+use super::{Graph, Module, Scope, circles, goes_through};
 
 const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
 const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
@@ -92,10 +92,116 @@ fn the_reader_leaves_tests_out_of_the_program_and_follows_them_where_it_should()
 }
 
 #[test]
+fn the_reader_finds_paths_of_other_crates_however_they_are_brought_in() {
+    let files = |source: &'static str| {
+        [
+            ROOT,
+            ("a.rs", source),
+            ("b.rs", "pub use std::time::Instant as Stamp;"),
+            ("c.rs", "use std::{fs, env};"),
+        ]
+    };
+    let names = |source| {
+        let files = files(source);
+        let read =
+            |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
+        let foreign = Graph::new(Scope::Program, &read).foreign();
+        foreign[&vec!["a".to_string()]].iter().cloned().collect::<Vec<_>>()
+    };
+    let through = |source, wanted| names(source).iter().any(|path| goes_through(path, wanted));
+    assert!(through("use std::{fs, env};", "std::fs") && through("use std::{fs as f};", "std::fs"));
+    assert!(through("fn f() { ::std::fs::read(p); }", "std::fs") && through("use ::std::fs;", "std::fs"));
+    assert!(through("use std::time; fn f() { time::Instant::now() }", "std::time::Instant"));
+    assert!(through("use std::*; fn f() { fs::read(p) }", "std::fs"));
+    assert!(through("use crate::b::Stamp; fn f() { Stamp::now() }", "std::time::Instant"));
+    assert!(through("use crate::b; fn f() { b::Stamp::now() }", "std::time::Instant"));
+    assert!(through("fn f() { print(tokio::time::now()) }", "tokio"));
+    assert!(through("fn f() { log!(std::env::args()) }", "std::env"));
+    assert!(!through("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
+    assert!(!through("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
+    assert_eq!(names("use x::{self, Y as Z}; fn f() { Z::g() }"), ["x", "x::Y", "x::Y::g"]);
+    // A child takes a name from its parent by a glob.
+    let [root, parent, ..] = files("use std::env; mod d;");
+    let read = |path: &str| {
+        let all = [root, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
+        all.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
+    };
+    let foreign = Graph::new(Scope::Program, &read).foreign();
+    assert!(foreign[&vec!["a".to_string(), "d".to_string()]].contains("std::env::args"));
+}
+
+#[test]
 fn modules_that_reach_each_other_are_a_circle() {
     let module = |name: &str| vec![name.to_string()];
     let needs = |names: &[&str]| names.iter().map(|name| module(name)).collect::<BTreeSet<_>>();
     let edges = [("a", needs(&["b"])), ("b", needs(&["a", "c"])), ("c", needs(&[]))];
     let edges = edges.into_iter().map(|(name, needs)| (module(name), needs)).collect();
     assert_eq!(circles(&edges), BTreeSet::from([needs(&["a", "b"])]));
+}
+
+#[test]
+fn an_impl_beside_its_type_is_needed_by_those_around_it_who_call_its_methods() {
+    let root = ("main.rs", "mod a;");
+    let types = ("a/b.rs", "pub struct T;");
+    let apart =
+        ("a/c.rs", "use super::b::T; impl T { pub fn size(self) -> u8 { super::d::f() } pub fn of() {} }");
+    let of = |caller| needs(&[root, ("a.rs", "mod b; mod c; mod d;"), types, apart, ("a/d.rs", caller)]);
+    let by_dot = of("use super::b::T; pub fn f() {} fn g(t: T) -> u8 { t.size() }");
+    assert_eq!(by_dot, ["a::c -> a::b", "a::c -> a::d", "a::d -> a::b", "a::d -> a::c"]);
+    assert_eq!(of("use super::b::T; pub fn f() { assert!(T::of() == ()) }"), by_dot);
+    assert_eq!(of("use super::b::T; pub fn f(t: T) { println!(\"{}\", t.size()) }"), by_dot);
+    // A field, a method of another type.
+    assert_eq!(of("use super::b::T; pub fn f(t: T) { t.size; format!(\"{}\", t.size) }"), by_dot[..3]);
+    assert_eq!(of("pub fn f(t: U) { t.size() }"), by_dot[..2]);
+}
+
+#[test]
+fn an_impl_is_apart_unless_its_type_is_beside_it_in_the_parent_or_in_a_child() {
+    let root = ("main.rs", "mod a;");
+    let child = ("a/b.rs", "use super::T; pub struct U; impl T {} impl U {} impl Clone for super::c::V {}");
+    let beside = ("a/c.rs", "pub struct V; impl super::b::U {}");
+    let files = [root, ("a.rs", "mod b; mod c; pub struct T; impl b::U {}"), child, beside];
+    let read = |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
+    let apart = Graph::new(Scope::Program, &read).apart();
+    let found: Vec<_> =
+        apart.iter().map(|it| (it.at.join("::"), it.of.as_str(), it.is_parent_or_child())).collect();
+    assert_eq!(found, [("a".into(), "U", true), ("a::b".into(), "T", true), ("a::c".into(), "U", false)]);
+}
+
+#[test]
+fn a_function_of_a_parent_that_uses_its_child_is_called_from_inside() {
+    let root = ("main.rs", "mod a;");
+    let of = |parent, child| {
+        let files = [root, ("a.rs", parent), ("a/b.rs", child)];
+        let read =
+            |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
+        let calls = Graph::new(Scope::Program, &read).calls_from_inside().into_iter();
+        calls
+            .map(|(parent, name, user)| format!("{} {name} {}", parent.join("::"), user.join("::")))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("mod b; pub fn f() { b::g() }", "pub fn g() { super::f() }"), ["a f a::b"]);
+    assert!(
+        of("mod b; pub fn f() {}", "pub fn g() { super::f() }").is_empty(),
+        "the parent only declares it"
+    );
+    assert!(of("mod b; pub struct T; fn f() { b::g() }", "pub fn g(_: super::T) {}").is_empty());
+}
+
+#[test]
+#[should_panic(expected = "does not follow `#[path]`")]
+fn the_reader_refuses_a_path_under_a_condition() {
+    needs(&[("main.rs", "#[cfg_attr(unix, allow(unused), path = \"b.rs\")] mod a;"), B]);
+}
+
+#[test]
+#[should_panic(expected = "does not follow `include!`")]
+fn the_reader_refuses_source_text_that_is_included() {
+    needs(&[("main.rs", "mod a;"), ("a.rs", "include!(\"b.rs\");"), B]);
+}
+
+#[test]
+fn data_that_the_build_writes_may_be_included() {
+    let source = "const A: &[u8] = include!(concat!(env!(\"OUT_DIR\"), \"/a.rs\")); const B: &str = include_str!(\"b.rs\");";
+    assert!(needs(&[("main.rs", "mod a;"), ("a.rs", source)]).is_empty());
 }

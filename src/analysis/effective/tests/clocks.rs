@@ -20,14 +20,6 @@ fn a_machine_that_holds_up_half_of_the_requests_is_not_the_engine() {
     assert_eq!(doubts_of(&with_busy_cores(record)), []);
 }
 
-/// Whatever was changed, both threads worked.
-fn with_busy_cores(mut record: RunRecord) -> RunRecord {
-    for sample in &mut record.samples {
-        sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns));
-    }
-    record
-}
-
 /// Beacon's requests of the decode scenario, with stamps at this share of the truth.
 fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
     with_busy_cores(decoding(|record| {
@@ -97,16 +89,4 @@ fn streamed_tokens_that_come_late_are_told_by_the_first_of_them_too() {
     let mut few = late(60_000_000, 60_000_000);
     samples(&mut few).filter(|it| it.late.is_some()).skip(2).for_each(|it| it.late = None);
     assert_eq!(doubts_of(&few), []);
-}
-
-#[test]
-fn what_a_record_of_an_earlier_program_warned_of_itself_is_said_once() {
-    let mut record = decoding(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
-    let recorded = |message: &str| Warning { configuration: Some(BEACONS), message: message.into() };
-    record.warnings =
-        vec![recorded("decode: its clock leaves out 100 ms of each request"), recorded("noisy")];
-    record = with_busy_cores(record);
-    let warnings = crate::report::Report::of(&record).warnings;
-    assert_eq!(warnings.iter().filter(|it| it.contains("leaves out")).count(), 1, "{warnings:?}");
-    assert!(warnings.contains(&"beacon: noisy".to_string()), "{warnings:?}");
 }

@@ -1,27 +1,46 @@
 //! `orchestrate setup`: builds an engine and creates its environment, lists what is set up, removes it.
 
+mod list;
+
 use std::io::IsTerminal;
+use std::str::FromStr;
 
 use anyhow::Result;
+use clap::Args;
 
 use super::experiment::INTERRUPTED_SET_UP;
 use super::interrupts::Interrupts;
 use super::progress::{Display, Progress};
 use super::{listing, output};
-use crate::cli::SetupArgs;
 use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::engines::setup::{self, SettingUp};
+use crate::machine::{CPU, Device};
 use crate::run::event::Event;
 use crate::run::new_id;
 use crate::run::process::Keeper;
 use crate::shell::Usage;
 use crate::text;
 
-pub fn set_up(arguments: &SetupArgs) -> Result<u8> {
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    #[arg(required_unless_present = "list")]
+    pub engine: Option<String>,
+    /// Say what is set up, where, and how large it is
+    #[arg(long)]
+    pub list: bool,
+    /// Remove an engine's environment
+    #[arg(long, conflicts_with = "list")]
+    pub remove: bool,
+    /// Devices to make it ready for, as a comma list: an engine may be another program on each
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str, conflicts_with_all = ["list", "remove"])]
+    pub device: Vec<Device>,
+}
+
+pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let Some(name) = arguments.engine.as_deref().filter(|_| !arguments.list) else {
-        return listing::set_ups(&registry);
+        return list::list(&registry);
     };
     let Some(engine) = registry.engines.iter().find(|engine| engine.manifest.name == name) else {
         return Err(Usage(format!("no engine `{name}`\nhint: orchestrate engines")).into());

@@ -12,10 +12,9 @@ use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Asked, Plan};
 use crate::record::{End, Recorder, Warning};
-use crate::report::document::{Document, Fit, Lines};
-use crate::report::{Content, Report, Viewed, entries};
+use crate::report::{Content, Report, Viewed};
 
-pub fn measure(arguments: &RunArgs) -> Result<u8> {
+pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
     baseline::check_arguments(arguments)?;
     let against = Against::open(&arguments.baseline)?;
@@ -43,46 +42,21 @@ pub fn measure(arguments: &RunArgs) -> Result<u8> {
 
 /// The plan, with the programs of a baseline that are measured again, and what a reader of the record should know.
 fn planned(asked: &Asked, against: Option<&Against>, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
-    let mut plan = Plan::new(asked);
-    let warnings = against.map(|against| against.prepare(&mut plan, &Machine::probe(), judge)).transpose()?;
-    Ok((plan, warnings.unwrap_or_default()))
+    let plan = Plan::new(asked);
+    match against {
+        Some(against) => against.join(plan, &Machine::probe(), judge),
+        None => Ok((plan, Vec::new())),
+    }
 }
 
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let shown = Shown { viewed: output::viewed(&report, &arguments.view), judged };
+    let shown = Viewed { judged, ..output::viewed(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }
     match &arguments.json {
         Some(path) => output::write(&shown.json(), path),
         None => Ok(()),
-    }
-}
-
-/// A report of this run, with its judgement in the JSON.
-struct Shown<'a> {
-    viewed: Viewed<'a>,
-    judged: Option<&'a Result<Judgement>>,
-}
-
-impl Content for Shown<'_> {
-    fn document(&self, fit: Fit) -> Document {
-        self.viewed.document(fit)
-    }
-
-    fn lines(&self) -> Option<Lines> {
-        self.viewed.lines()
-    }
-
-    fn json(&self) -> Vec<u8> {
-        match self.judged {
-            Some(judged) => entries::with_judgement(self.viewed.report, &baseline::document(judged)),
-            None => self.viewed.json(),
-        }
-    }
-
-    fn width(&self, reader: Option<usize>) -> usize {
-        self.viewed.width(reader)
     }
 }

@@ -1,0 +1,161 @@
+//! The arguments of an experiment, shared by the commands that measure.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
+
+use super::{BaselineArgs, ExtentArgs, JudgeArgs, ViewArgs};
+use crate::machine::{CPU, Device};
+use crate::plan::Mode;
+use crate::plan::scenario;
+use crate::plan::selection::Selection;
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    /// Measure every engine that this machine can run; build and set up what is missing
+    #[arg(long)]
+    pub all: bool,
+    /// Every preset of the engines that are named (or of `--all`), not the default one alone
+    #[arg(long)]
+    pub presets: bool,
+    /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
+    #[arg(short, long = "engine", value_name = "NAME|PATH")]
+    pub engines: Vec<String>,
+    /// A model folder or file; the default is the embedded one
+    #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
+    pub models: Vec<String>,
+    /// What the models are expected to be: `llama`, `gpt2`; another architecture is an error
+    #[arg(long, value_name = "ARCHITECTURE")]
+    pub model_type: Option<String>,
+    /// A scenario or a suite (see `orchestrate scenarios`)
+    #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
+    pub scenarios: Vec<String>,
+    /// Devices to run on; a comma list makes the cross product
+    #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str)]
+    pub device: Vec<Device>,
+    /// Dtypes to load in; each engine's own default unless given
+    #[arg(long, value_delimiter = ',')]
+    pub dtype: Vec<String>,
+    /// Threads for every engine; as many as there are cores unless given
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: Vec<u32>,
+    /// An option of the engines' own; the value is JSON or a word
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub options: Vec<(String, serde_json::Value)>,
+    /// A prompt in place of the scenario's
+    #[arg(long)]
+    pub prompt: Option<String>,
+    /// Tokens to generate for each request, in place of the scenario's number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_new_tokens: Option<u32>,
+    /// Measured requests for each case in each block: its rounds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: Option<u32>,
+    /// Unmeasured requests before them; unless given, until they take equally long
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
+    /// Chooses the windows of text that prompts are cut from, and seeds sampling
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// 0 is greedy
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
+    pub temperature: Option<f64>,
+    /// `warm`: one process answers all requests of a launch; `one-shot`: one process for each request, the cold way
+    #[arg(long, value_enum, default_value_t = Mode::Warm)]
+    pub mode: Mode,
+    /// What ratios are taken against; unless given, the engine whose manifest says that it is the reference
+    #[arg(long, value_name = "ENGINE")]
+    pub reference: Option<String>,
+    /// Whose word on a model's output is taken, in f32; unless given, the reference engine of the tree where it is set up.
+    /// `none` proves nothing. ORCHESTRATE_WITNESS in the environment says the same
+    #[arg(long, value_name = "ENGINE")]
+    pub witness: Option<String>,
+    /// Build nothing and set up nothing: measure what is ready
+    #[arg(long)]
+    pub no_setup: bool,
+    /// Seconds that one answer or one load may take
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    #[command(flatten)]
+    pub view: ViewArgs,
+    /// Write the report as JSON to a file; `-` prints it in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Where the run record goes
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
+    /// Show every line in both directions and the engines' stderr
+    #[arg(long)]
+    pub debug: bool,
+    #[command(flatten)]
+    pub extent: ExtentArgs,
+    #[command(flatten)]
+    pub baseline: BaselineArgs,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+}
+
+/// Names the reference engine for output checks in every run of a shell or of a test.
+const WITNESS: &str = "ORCHESTRATE_WITNESS";
+
+impl RunArgs {
+    pub fn selection(&self) -> Selection {
+        Selection {
+            all: self.all,
+            presets: self.presets,
+            engines: self.engines.clone(),
+            scenarios: self.scenarios.clone(),
+            models: self.models.clone(),
+            model_type: self.model_type.clone(),
+            devices: self.device.clone(),
+            dtypes: self.dtype.clone(),
+            threads: self.threads.clone(),
+            options: self.options.clone(),
+            reference: self.reference.clone(),
+            verifier: self.verifier_name(),
+            mode: self.mode,
+            order: self.extent.order,
+            extent: self.extent.extent(),
+            seed: self.seed,
+            prompt: self.prompt.clone(),
+            max_new_tokens: self.max_new_tokens,
+            rounds: self.iterations,
+            warmup: self.warmup,
+            temperature: self.temperature,
+        }
+    }
+
+    /// The reference engine for output checks: the flag's, else the environment's.
+    fn verifier_name(&self) -> Option<String> {
+        self.witness.clone().or_else(|| std::env::var(WITNESS).ok())
+    }
+}
+
+impl ValueEnum for Mode {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Warm, Self::OneShot]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Warm => "warm".into(),
+            Self::OneShot => "one-shot".into(),
+        })
+    }
+}
+
+fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (key, value) =
+        text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
+    Ok((key.to_string(), value))
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("expected 0 or more".into()),
+    }
+}

@@ -1,0 +1,93 @@
+//! How a report is printed, and what of it.
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::report::{self, Format};
+use crate::shell::Usage;
+
+/// How a report is printed, and what of it.
+#[derive(Debug, Default, Args)]
+pub struct ViewArgs {
+    /// How the table is printed
+    #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
+    pub format: &'static Format,
+    /// Verdicts on every pair of engines, not on each against the reference alone
+    #[arg(long)]
+    pub pairs: bool,
+    /// Where the wall time went: start, imports, weights, compiling, first token, steady state, and what nobody accounts for
+    #[arg(long)]
+    pub wall_time: bool,
+    /// What each case needed beside time: memory in its parts, cores, energy, a GPU
+    #[arg(long)]
+    pub resources: bool,
+}
+
+impl ViewArgs {
+    /// Refuses what its format could not show, before anything is measured.
+    pub fn check(&self) -> Result<(), Usage> {
+        if self.pairs && self.format.has_lines() {
+            let why =
+                format!("a line of {} has no place for a comparison with several engines", self.format.name);
+            let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);
+            let others = any_of(&others.collect::<Vec<_>>());
+            return Err(Usage(format!("--pairs: {why}\nhint: --format {others} has it")));
+        }
+        Ok(())
+    }
+}
+
+pub fn formats() -> impl TypedValueParser<Value = &'static Format> {
+    formats_where(|_| true)
+}
+
+/// Those that a command can give.
+pub fn formats_where(given: fn(&Format) -> bool) -> impl TypedValueParser<Value = &'static Format> {
+    let given = report::FORMATS.iter().filter(|format| given(format));
+    let values = given.map(|format| PossibleValue::new(format.name).help(format.about));
+    PossibleValuesParser::from(values.collect::<Vec<_>>())
+        .try_map(|name| report::named(&name).ok_or("no such format"))
+}
+
+/// `a, b or c`.
+fn any_of(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        names => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::report::{FORMATS, Shape};
+
+    #[test]
+    fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {
+        static OF_LINES: Format = Format { name: "records", about: "", shape: Shape::Lines(|_| Vec::new()) };
+        let view = |format| ViewArgs { pairs: true, format, ..ViewArgs::default() };
+        let refused = view(&OF_LINES).check().unwrap_err().to_string();
+        assert!(refused.contains("a line of records") && refused.ends_with(" has it"), "{refused}");
+        for format in FORMATS {
+            assert_eq!(view(format).check().is_err(), format.has_lines(), "{}", format.name);
+            assert_eq!(refused.contains(&format!(" {}", format.name)), !format.has_lines(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_command_takes_the_formats_that_it_can_give_and_no_others() {
+        let (command, parser) = (clap::Command::new("x"), formats_where(|it| !it.has_lines()));
+        for format in FORMATS {
+            let taken = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
+            assert_eq!(taken.map(|it| it.name), (!format.has_lines()).then_some(format.name));
+        }
+    }
+
+    #[test]
+    fn names_are_joined_as_a_sentence_has_them() {
+        let joined = [any_of(&["a"]), any_of(&["a", "b"]), any_of(&["a", "b", "c"])];
+        assert_eq!(joined, ["a", "a or b", "a, b or c"]);
+    }
+}

@@ -1,0 +1,34 @@
+//! `orchestrate metrics`: the meaning of each figure.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::listing::WIDTH;
+use super::output;
+use crate::analysis::metric::METRICS;
+use crate::cli::exit_code::DONE;
+use crate::report::FACTS;
+use crate::text;
+
+pub fn metrics() -> Result<u8> {
+    let mut text = String::new();
+    for metric in METRICS {
+        writeln!(text, "{} ({})\n    {}", metric.name(), metric.unit.symbol(), metric.about)?;
+    }
+    writeln!(
+        text,
+        "\nof a preset against another of its engine, below the table and in formats for programs:"
+    )?;
+    writeln!(
+        text,
+        "derived.difference_ns (ns)\n    what a ratio of times comes to, of a rate for each token: the other preset's figure times \
+         (1 / ratio - 1)"
+    )?;
+    writeln!(text, "\nbeside them, in --resources and in formats for programs:")?;
+    for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
+        writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
+    }
+    output::print(text::narrow(&text, WIDTH).as_bytes())?;
+    Ok(DONE)
+}

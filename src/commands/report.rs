@@ -1,0 +1,26 @@
+//! `orchestrate report RECORD`: the report of a run record, made again.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::output;
+use crate::cli::ViewArgs;
+use crate::cli::exit_code::DONE;
+use crate::record::RunRecord;
+use crate::report::Report;
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    pub record: PathBuf,
+    #[command(flatten)]
+    pub view: ViewArgs,
+}
+
+pub fn report(arguments: &ReportArgs) -> Result<u8> {
+    arguments.view.check()?;
+    let report = Report::of(&RunRecord::read(&arguments.record)?);
+    output::show(&output::viewed(&report, &arguments.view), arguments.view.format)?;
+    Ok(DONE)
+}

@@ -1,0 +1,107 @@
+//! Models as the command line names them, and what their files say. Reads those files.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use model_files::{ModelFolder, size};
+
+use super::{Model, Sizes};
+use crate::engines::setup::SetUpEvent;
+use crate::shell::Usage;
+
+/// Read in less than a second.
+const SILENT_BYTES: u64 = 1_000_000_000;
+
+pub fn models(names: &[String]) -> Result<Vec<Model>> {
+    let names: Vec<Option<&str>> = match names {
+        [] => vec![None],
+        names => names.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    let mut models: Vec<Model> = Vec::new();
+    for name in names {
+        let model = model(name)?;
+        if !models.contains(&model) {
+            models.push(model);
+        }
+    }
+    Ok(models)
+}
+
+pub fn model(name: Option<&str>) -> Result<Model> {
+    let path = match name {
+        // That there is no place for the embedded one is nobody's typing error.
+        None => model_files::resolve(None)?,
+        name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
+    };
+    // Links are kept: a file in the hub's cache has its name in the link alone.
+    let path =
+        std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
+    // Unpacked from an installed program its folder has another name, and it is the same model.
+    let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
+    let own = match embedded {
+        true => model_files::embedded::NAME.to_string(),
+        false => model_files::hub::name_of(&path).unwrap_or_else(|| own_name(&path)),
+    };
+    Ok(Model { name: own, path: path.to_string_lossy().into_owned(), ..Model::default() })
+}
+
+fn own_name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let name = path.file_stem().filter(|_| path.is_file()).or(full.file_name()).unwrap_or(full.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// What the models' files say, and the names of their weights, for which all of them are read the first time. A model
+/// that cannot be understood here may yet be one that an engine understands, so it stays, with a warning.
+pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for model in models {
+        if let Err(error) = identify_one(model, listener) {
+            warnings.push(format!("`{}`: no name for its weights: {error:#}", model.name));
+        }
+    }
+    warnings
+}
+
+fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Result<()> {
+    let Ok(folder) = ModelFolder::open(&model.path) else {
+        // Each engine's row will say what is wrong with it.
+        return Ok(());
+    };
+    model.format = Some(folder.format.as_str().into());
+    model.architecture = Some(folder.config.architecture.clone());
+    model.dtype = model_files::own_dtype(&folder).ok().map(|dtype| dtype.as_str().to_ascii_lowercase());
+    let bytes = folder.weights_bytes();
+    let slow = bytes > SILENT_BYTES && folder.known_identity().is_none();
+    if slow {
+        let (what, note) = ("reading all weights once, to name them".into(), Some(size(bytes)));
+        listener(SetUpEvent::Started { subject: model.name.clone(), what, note });
+    }
+    let identity = folder.identity();
+    if slow {
+        listener(SetUpEvent::Finished { subject: model.name.clone(), failed: None });
+    }
+    model.sizes = model_files::ModelFacts::of(&folder).ok().map(|facts| sizes(&facts));
+    model.identity = Some(identity?);
+    Ok(())
+}
+
+fn sizes(facts: &model_files::ModelFacts) -> Sizes {
+    let of = |count: u32| u64::from(count);
+    Sizes {
+        parameters: facts.parameters,
+        read_per_token: facts.parameters_per_token,
+        output: of(facts.vocabulary_size) * of(facts.hidden_size),
+        kv_numbers_per_position: 2 * of(facts.layers) * of(facts.kv_heads) * of(facts.head_dim),
+        attended_per_position: of(facts.layers) * of(facts.heads) * of(facts.head_dim) * 2,
+    }
+}
+
+/// Refuses a model that is not what the user takes it for.
+pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
+    for model in models {
+        let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));
+        checked.map_err(|error| Usage(format!("model `{}`: {error:#}", model.name)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! The rows of a plan: the cross product of what is asked for, with labels and workloads.
+
+use std::collections::BTreeSet;
+
+use protocol::Sampling;
+
+use super::scenario::{Kind, Scenario};
+use super::{Asked, Configuration, Model, Plan, Prompt, WITNESS_DTYPE, Workload, free_label};
+use crate::engines::Candidate;
+use crate::machine::Device;
+
+/// One combination.
+struct Row<'a> {
+    candidate: &'a Candidate,
+    model: &'a Model,
+    device: &'a Device,
+    dtype: Option<&'a str>,
+    threads: u32,
+}
+
+impl Plan {
+    pub fn new(asked: &Asked) -> Self {
+        let mut plan = Self {
+            mode: asked.mode,
+            order: asked.order,
+            extent: asked.extent,
+            seed: asked.seed,
+            reference: asked.reference.clone(),
+            proof: asked.proof,
+            ..Self::default()
+        };
+        let workloads: Vec<Workload> =
+            asked.scenarios.iter().flat_map(|scenario| workloads(asked, scenario)).collect();
+        for row in asked.rows() {
+            plan.add(row.configuration(asked), &workloads);
+        }
+        let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
+        references.into_iter().for_each(|reference| plan.add_twin(reference));
+        for model in &asked.models {
+            plan.add_witness(asked, model);
+        }
+        plan
+    }
+}
+
+impl Asked {
+    /// The labels that the rows of the plan will have.
+    pub fn labels(&self) -> Vec<String> {
+        let mut labels: Vec<String> = Vec::new();
+        for row in self.rows() {
+            let label = free_label(row.label(self), |label| labels.iter().any(|other| other == label));
+            labels.push(label);
+        }
+        labels
+    }
+
+    fn rows(&self) -> Vec<Row<'_>> {
+        let mut rows = Vec::new();
+        for model in &self.models {
+            for device in &self.devices {
+                for dtype in &self.dtypes {
+                    for &threads in &self.threads {
+                        let dtype = dtype.as_deref();
+                        let row = |candidate| Row { candidate, model, device, dtype, threads };
+                        rows.extend(self.candidates.iter().map(row));
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    /// A row may be the witness itself.
+    fn vouched_by(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
+        let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
+        self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
+            && device.is_cpu()
+            && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
+    }
+}
+
+impl Row<'_> {
+    /// A factor that varies is part of the name; one that does not is in the caption.
+    fn label(&self, asked: &Asked) -> String {
+        let Self { candidate, model, device, dtype, threads } = self;
+        let mut label = candidate.engine.clone();
+        label.extend(candidate.preset.iter().map(|preset| format!(":{preset}")));
+        let plural = if *threads == 1 { "thread" } else { "threads" };
+        let factors = [
+            (asked.models.len() > 1, model.name.clone()),
+            (asked.devices.len() > 1, device.to_string()),
+            (asked.dtypes.len() > 1, dtype.unwrap_or("default dtype").into()),
+            (asked.threads.len() > 1, format!("{threads} {plural}")),
+        ];
+        for (_, name) in factors.into_iter().filter(|(varies, _)| *varies) {
+            label.push_str(&format!(" {name}"));
+        }
+        label
+    }
+
+    fn configuration(&self, asked: &Asked) -> Configuration {
+        let Self { candidate, model, device, dtype, threads } = *self;
+        let dtype = dtype.map(String::from).or_else(|| candidate.dtype.clone());
+        let mut options = candidate.options.clone();
+        options.extend(asked.options.clone());
+        let start = candidate.on(device).clone();
+        Configuration {
+            label: self.label(asked),
+            engine: candidate.engine.clone(),
+            preset: candidate.preset.clone(),
+            command: start.command,
+            model: model.clone(),
+            device: device.clone(),
+            threads,
+            options,
+            unavailable: start.unavailable,
+            beside: None,
+            // Stopping a process does not free the memory of its device.
+            alone: candidate.alone || !device.is_cpu(),
+            vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
+            dtype,
+            against: candidate.against.clone(),
+        }
+    }
+}
+
+/// One workload for each prompt length, or one for the prompt that was given.
+fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
+    let workload = |prompt: Prompt, label: String| {
+        let max_new_tokens = asked.max_new_tokens.unwrap_or(scenario.max_new_tokens);
+        Workload {
+            scenario: scenario.name.into(),
+            label,
+            kind: scenario.kind,
+            headline: scenario.headline,
+            prompt,
+            max_new_tokens,
+            ignore_eos: max_new_tokens > 1,
+            sampling: asked
+                .temperature
+                .filter(|&temperature| temperature > 0.0)
+                .map(|temperature| Sampling { temperature, seed: asked.seed, ..Sampling::default() }),
+            warmup: if scenario.kind == Kind::Launch { Some(0) } else { asked.warmup },
+            rounds: if scenario.kind == Kind::Launch { 1 } else { asked.rounds.unwrap_or(scenario.rounds) },
+        }
+    };
+    match &asked.prompt {
+        Some(text) => vec![workload(Prompt::Text(text.clone()), scenario.name.into())],
+        None => {
+            let label = |tokens: &u32| match scenario.prompt_tokens {
+                [_] => scenario.name.to_string(),
+                _ => format!("{} {tokens}", scenario.name),
+            };
+            scenario
+                .prompt_tokens
+                .iter()
+                .map(|tokens| workload(Prompt::Tokens(*tokens), label(tokens)))
+                .collect()
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What the command line names, found: engines, scenarios, models, the reference. A name that stands for nothing is the
+//! user's error, told with what there is. The registry and `models` look at the disk.
+
+use anyhow::Result;
+
+use crate::engines::Candidate;
+use crate::engines::registry::{Found, Registry};
+use crate::engines::setup::SetUpEvent;
+use crate::machine::Device;
+use crate::machine::cpu;
+use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
+use crate::plan::{Asked, Extent, Mode, Order, Proof, models};
+use crate::shell::Usage;
+use serde_json::Value;
+
+/// The names on the command line, before any of them is resolved.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Every engine in the tree.
+    pub all: bool,
+    /// All presets of the engines that are named without one.
+    pub presets: bool,
+    pub engines: Vec<String>,
+    pub scenarios: Vec<String>,
+    /// None is the embedded one.
+    pub models: Vec<String>,
+    pub model_type: Option<String>,
+    pub devices: Vec<Device>,
+    pub dtypes: Vec<String>,
+    pub threads: Vec<u32>,
+    pub options: Vec<(String, Value)>,
+    pub reference: Option<String>,
+    /// The reference engine for output checks.
+    pub verifier: Option<String>,
+    pub mode: Mode,
+    pub order: Order,
+    pub extent: Extent,
+    pub seed: u64,
+    pub prompt: Option<String>,
+    pub max_new_tokens: Option<u32>,
+    pub rounds: Option<u32>,
+    pub warmup: Option<u32>,
+    pub temperature: Option<f64>,
+}
+
+/// A selection whose names were found. Nothing is built yet, and no weights are read.
+#[derive(Debug)]
+pub struct Resolved<'a> {
+    registry: &'a Registry,
+    verifier: Verifier<'a>,
+    pub engines: Vec<Found<'a>>,
+    /// With the candidates as they were found, and without a verifier.
+    asked: Asked,
+}
+
+/// The reference engine for output checks, as it was named.
+#[derive(Debug)]
+enum Verifier<'a> {
+    /// That of the tree, where it can run.
+    Usual,
+    Named(String, Found<'a>),
+    Off,
+}
+
+/// `--witness none` checks nothing.
+const NO_WITNESS: &str = "none";
+
+/// Finds all that a selection names. A name that stands for nothing is refused here, before anything is built.
+pub fn resolve<'a>(registry: &'a Registry, selection: &Selection) -> Result<Resolved<'a>> {
+    scenario::check_suites(registry)?;
+    // First, because a suite's name may stand for engines too.
+    let scenarios = scenarios(registry, &selection.scenarios)?;
+    let engines = engines(registry, selection)?;
+    let models = models::models(&selection.models)?;
+    if let Some(expected) = &selection.model_type {
+        models::expect_architecture(&models, expected)?;
+    }
+    let verifier = Verifier::named(registry, selection.verifier.as_deref())?;
+    let candidates: Vec<_> = engines.iter().map(|found| registry.candidate(found)).collect();
+    let mut asked = Asked {
+        reference: own_reference(registry, &candidates),
+        witness: None,
+        proof: verifier.proof(),
+        candidates,
+        models,
+        scenarios,
+        devices: distinct(&selection.devices),
+        dtypes: match selection.dtypes.as_slice() {
+            [] => vec![None],
+            dtypes => distinct(dtypes).into_iter().map(Some).collect(),
+        },
+        threads: match selection.threads.as_slice() {
+            [] => vec![cpu::all_threads()],
+            threads => distinct(threads),
+        },
+        options: selection.options.iter().cloned().collect(),
+        mode: selection.mode,
+        order: selection.order,
+        extent: selection.extent,
+        seed: selection.seed,
+        prompt: selection.prompt.clone(),
+        max_new_tokens: selection.max_new_tokens,
+        rounds: selection.rounds,
+        warmup: selection.warmup,
+        temperature: selection.temperature,
+    };
+    if let Some(name) = &selection.reference {
+        asked.reference = reference(registry, &asked, name)?;
+    }
+    Ok(Resolved { registry, verifier, engines, asked })
+}
+
+impl Resolved<'_> {
+    pub fn devices(&self) -> &[Device] {
+        &self.asked.devices
+    }
+
+    /// Without building anything: an engine that is not ready is a candidate with its reason.
+    pub fn as_it_stands(&self) -> Result<Asked> {
+        Ok(Asked { witness: self.verifier.candidate(self.registry)?, ..self.asked.clone() })
+    }
+
+    /// With engines as set-up left them, and models whose weights have a name. Gives a warning for each model without one.
+    pub fn made_ready(
+        self,
+        candidates: Vec<Candidate>,
+        listener: &mut dyn FnMut(SetUpEvent),
+    ) -> Result<(Asked, Vec<String>)> {
+        let mut asked = Asked { candidates, ..self.asked };
+        let warnings = models::identify(&mut asked.models, listener);
+        asked.witness = self.verifier.candidate(self.registry)?;
+        Ok((asked, warnings))
+    }
+}
+
+impl<'a> Verifier<'a> {
+    fn named(registry: &'a Registry, name: Option<&str>) -> Result<Self> {
+        match name.filter(|name| !name.is_empty()) {
+            None => Ok(Self::Usual),
+            Some(NO_WITNESS) => Ok(Self::Off),
+            Some(name) => {
+                let found = registry.find(name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
+                Ok(Self::Named(name.into(), found))
+            }
+        }
+    }
+
+    fn proof(&self) -> Proof {
+        match self {
+            Self::Usual => Proof::Usual,
+            Self::Named(..) => Proof::Named,
+            Self::Off => Proof::Off,
+        }
+    }
+
+    /// The engine as it can be started now, which set-up may have changed.
+    fn candidate(&self, registry: &Registry) -> Result<Option<Candidate>> {
+        let (name, found) = match self {
+            Self::Usual => return Ok(registry.witness()),
+            Self::Off => return Ok(None),
+            Self::Named(name, found) => (name, found),
+        };
+        let candidate = registry.candidate(found);
+        match &candidate.on(&Device::cpu()).unavailable {
+            Some(missing) => {
+                Err(Usage(format!("--witness: `{name}` cannot run here: {}", missing.said())).into())
+            }
+            None => Ok(Some(candidate)),
+        }
+    }
+}
+
+/// The engines that the command line names, `--all` standing for every engine in the tree, `--presets` for all presets of those
+/// that are named without one, and the rows of the suites that it names.
+fn engines<'a>(registry: &'a Registry, selection: &Selection) -> Result<Vec<Found<'a>>> {
+    let mut names = selection.engines.clone();
+    for engine in &registry.engines {
+        let name = &engine.manifest.name;
+        if selection.all {
+            add_missing(&mut names, [name.clone()]);
+        }
+        if selection.presets && names.contains(name) {
+            add_missing(&mut names, engine.other_presets().map(|preset| format!("{name}:{preset}")));
+        }
+    }
+    for (suite, engine, _) in registry.suites() {
+        if selection.scenarios.iter().any(|name| name == suite) {
+            add_missing(&mut names, engine.rows_of(suite));
+        }
+    }
+    let of_the_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
+    if selection.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
+        let hint = "name it without a preset, or `--all`; `orchestrate engines` lists the presets";
+        return Err(Usage(format!("--presets: no engine is named that has presets\nhint: {hint}")).into());
+    }
+    if names.is_empty() {
+        let hint = "`--all` for every engine, `-e NAME` or `-e ./a-program` for one; `orchestrate engines` lists them";
+        return Err(Usage(format!("no engine to measure\nhint: {hint}")).into());
+    }
+    let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
+    names.iter().map(|name| registry.find(name).map_err(usage)).collect()
+}
+
+/// What is asked for twice is measured once.
+fn add_missing(names: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
+    for name in more {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+}
+
+pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static Scenario>> {
+    let mut found: Vec<&'static Scenario> = Vec::new();
+    let of_an_engine = |name: &String| {
+        let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
+        Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
+    };
+    for name in names {
+        let Some(scenarios) = scenario::named(name).or_else(|| of_an_engine(name)) else {
+            let known: Vec<_> = scenario_names(registry).map(|name| format!("`{name}`")).collect();
+            return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
+        };
+        for scenario in scenarios {
+            if !found.iter().any(|it| it.name == scenario.name) {
+                found.push(scenario);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What `-s` takes.
+pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
+    let suites = SUITES.iter().map(|suite| suite.name).chain(registry.suites().map(|(name, ..)| name));
+    SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
+}
+
+/// The engine whose manifest says so, where it is measured; else the one that was named first.
+fn own_reference(registry: &Registry, candidates: &[Candidate]) -> String {
+    let of_manifest = registry.reference().unwrap_or_default();
+    let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());
+    match candidates.first() {
+        Some(first) if !measured => name_of(first),
+        _ => of_manifest.into(),
+    }
+}
+
+fn name_of(candidate: &Candidate) -> String {
+    candidate.preset.iter().fold(candidate.engine.clone(), |engine, preset| format!("{engine}:{preset}"))
+}
+
+/// What `--reference` names: an engine as `-e` takes it, or a row as the table calls it.
+fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
+    if asked.labels().iter().any(|label| label == name) {
+        return Ok(name.into());
+    }
+    let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
+    Ok(name_of(&registry.candidate(&found)))
+}
+
+/// What a list names twice is one row.
+pub fn distinct<T: Clone + PartialEq>(list: &[T]) -> Vec<T> {
+    let mut distinct: Vec<T> = Vec::new();
+    for item in list {
+        if !distinct.contains(item) {
+            distinct.push(item.clone());
+        }
+    }
+    distinct
+}

@@ -1,0 +1,67 @@
+//! Run records as files: read whole, written entry by entry.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{Entry, Header, RunRecord};
+
+impl RunRecord {
+    pub fn read(path: &Path) -> Result<Self> {
+        let file =
+            File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
+        Self::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
+    }
+}
+
+/// A record being written: what is taken in is also on disk.
+pub struct Recorder {
+    pub record: RunRecord,
+    pub path: PathBuf,
+    file: File,
+}
+
+impl Recorder {
+    /// Creates `DIR/ID.jsonl` with its header.
+    pub fn create(dir: &Path, header: Header) -> Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
+        let path = dir.join(format!("{}.jsonl", header.id));
+        let file = OpenOptions::new().create_new(true).append(true).open(&path);
+        let file = file.with_context(|| format!("cannot create the run record `{}`", path.display()))?;
+        let record = RunRecord { header: header.clone(), ..RunRecord::default() };
+        let mut recorder = Self { record, path, file };
+        recorder.append(&Entry::Header(Box::new(header)))?;
+        Ok(recorder)
+    }
+
+    pub fn take(&mut self, entry: Entry) -> Result<()> {
+        self.append(&entry)?;
+        self.record.take(entry);
+        Ok(())
+    }
+
+    /// One write for each entry, so that only the last line can be torn.
+    fn append(&mut self, entry: &Entry) -> Result<()> {
+        let line = protocol::encode(entry);
+        self.file.write_all(&line).with_context(|| format!("cannot write to `{}`", self.path.display()))
+    }
+}
+
+/// Whether a record can be written there, found out before there is one.
+pub fn check_writable(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
+    let probe = dir.join(format!(".writable-{}", std::process::id()));
+    let written = File::create(&probe);
+    written.with_context(|| format!("cannot write to `{}`\nhint: --results DIR", dir.display()))?;
+    std::fs::remove_file(&probe).with_context(|| format!("cannot remove `{}`", probe.display()))
+}
+
+/// `results/` of the checkout that this program was built in, else of the user's data directory.
+pub fn results_dir() -> Result<PathBuf> {
+    match places::checkout() {
+        Some(root) => Ok(root.join("results")),
+        None => Ok(places::data_dir()?.join("results")),
+    }
+}
