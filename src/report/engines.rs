@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Engine};
+use super::{Asked, Dtype, Engine};
 use crate::machine::Device;
 use crate::plan::{Beside, Configuration, Plan};
 use crate::record::{Launch, RunRecord};
@@ -47,7 +47,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
             compare("device", Some(asked).filter(|asked| !asked.is_empty()), runs, same);
             let asked = configuration.dtype.as_deref();
             let same = asked == facts.weights_dtype.as_deref() || asked == facts.compute_dtype.as_deref();
-            compare("dtype", asked, dtype_of(facts), same);
+            compare("dtype", asked, dtype_of(facts).map(|it| it.to_string()), same);
             let asked = configuration.threads;
             let same = Some(asked) == facts.threads;
             let runs = facts.threads.map(|threads| threads.to_string());
@@ -113,7 +113,7 @@ fn in_effect<'a>(
         model: line(&configuration.model.name),
         version: hello.map(|hello| word(&hello.version)).or_else(libraries),
         device: facts().find_map(|facts| facts.device.as_deref()).map(of_word),
-        dtype: facts().find_map(dtype_of).as_deref().map(word),
+        dtype: facts().find_map(dtype_of),
         threads: facts().find_map(|facts| facts.threads),
         asked,
     }
@@ -128,9 +128,11 @@ pub fn word(text: &str) -> String {
     shorten(&line(text), LONGEST_WORD)
 }
 
-fn dtype_of(facts: &protocol::Facts) -> Option<String> {
-    match (facts.weights_dtype.as_ref(), facts.compute_dtype.as_ref()) {
-        (Some(weights), Some(compute)) if weights != compute => Some(format!("{weights}/{compute}")),
-        (weights, compute) => weights.or(compute).cloned(),
+fn dtype_of(facts: &protocol::Facts) -> Option<Dtype> {
+    match (facts.weights_dtype.as_deref(), facts.compute_dtype.as_deref()) {
+        (Some(weights), Some(compute)) if weights != compute => {
+            Some(Dtype { weights: word(weights), compute: Some(word(compute)) })
+        }
+        (weights, compute) => Some(Dtype { weights: word(weights.or(compute)?), compute: None }),
     }
 }

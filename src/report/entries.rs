@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::document::json_bytes;
 use super::verdicts::{Lacking, Mean};
 use super::wall_time::PARTS;
-use super::{Engine, Extent, Fault, Output, Report, Resources, Row, WallTime};
+use super::{Dtype, Engine, Extent, Fault, Output, Report, Resources, Row, WallTime};
 use crate::analysis::agreement::Standing;
 use crate::analysis::effective::{About, Doubt};
 use crate::analysis::metric::Better;
@@ -124,7 +124,7 @@ struct EngineEntry<'a> {
     model: &'a str,
     version: Option<&'a str>,
     device: Option<&'a str>,
-    dtype: Option<&'a str>,
+    dtype: Option<String>,
     threads: Option<u32>,
 }
 
@@ -271,7 +271,7 @@ fn engine(engine: &Engine) -> EngineEntry<'_> {
         model: &engine.model,
         version: engine.version.as_deref(),
         device: engine.device.as_ref().map(Device::as_str),
-        dtype: engine.dtype.as_deref(),
+        dtype: engine.dtype.as_ref().map(Dtype::to_string),
         threads: engine.threads,
     }
 }

@@ -2,7 +2,7 @@
 //! asked for where nothing was stated; what engines state differently on their own is a column too; the rest is said once,
 //! in the caption.
 
-use super::{Engine, Report, Row};
+use super::{Dtype, Engine, Report, Row};
 use crate::machine::Device;
 use crate::text::shorten;
 
@@ -13,8 +13,8 @@ pub struct Factor {
     pub stated: fn(&Engine) -> Option<String>,
     /// As the plan asked for it; `None` where it left that to the engine.
     asked: fn(&Engine) -> Option<String>,
-    /// Whether what was stated (second) is what was asked for (first).
-    same: fn(&str, &str) -> bool,
+    /// Whether the engine states what was asked for.
+    same: fn(&str, &Engine) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,35 +32,38 @@ pub const FACTORS: [Factor; 5] = [
         title: "model",
         stated: |engine| Some(engine.model.clone()),
         asked: |engine| Some(engine.model.clone()),
-        same: |asked, stated| asked == stated,
+        same: |asked, engine| asked == engine.model,
     },
     Factor {
         id: FactorId::Version,
         title: "version",
         stated: |engine| engine.version.clone(),
         asked: |_| None,
-        same: |asked, stated| asked == stated,
+        same: |asked, engine| engine.version.as_deref() == Some(asked),
     },
     Factor {
         id: FactorId::Device,
         title: "device",
         stated: |engine| engine.device.as_ref().map(Device::to_string),
         asked: |engine| engine.asked.device.as_ref().map(Device::to_string),
-        same: |asked, stated| Device::from(stated).satisfies(&asked.into()),
+        same: |asked, engine| engine.device.as_ref().is_some_and(|it| it.satisfies(&asked.into())),
     },
     Factor {
         id: FactorId::Dtype,
         title: "dtype",
-        stated: |engine| engine.dtype.clone(),
+        stated: |engine| engine.dtype.as_ref().map(Dtype::to_string),
         asked: |engine| engine.asked.dtype.clone(),
-        same: |asked, stated| stated.split('/').any(|dtype| dtype == asked),
+        same: |asked, engine| {
+            let is_asked = |it: &Dtype| it.weights == asked || it.compute.as_deref() == Some(asked);
+            engine.dtype.as_ref().is_some_and(is_asked)
+        },
     },
     Factor {
         id: FactorId::Threads,
         title: "threads",
         stated: |engine| engine.threads.map(|threads| threads.to_string()),
         asked: |engine| engine.asked.threads.map(|threads| threads.to_string()),
-        same: |asked, stated| asked == stated,
+        same: |asked, engine| engine.threads.is_some_and(|threads| threads.to_string() == asked),
     },
 ];
 
@@ -87,7 +90,7 @@ impl Factor {
     pub fn measured(&self, engine: &Engine, longest: usize) -> String {
         let short = |value: String| shorten(&value, longest);
         match ((self.stated)(engine), (self.asked)(engine)) {
-            (Some(stated), Some(asked)) if !(self.same)(&asked, &stated) => {
+            (Some(stated), Some(asked)) if !(self.same)(&asked, engine) => {
                 format!("{} (asked {})", short(stated), short(asked))
             }
             (Some(stated), _) => short(stated),

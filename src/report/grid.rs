@@ -1,6 +1,8 @@
 //! A report as columns and cells of text, for every format that people read. What does not vary over the rows is said once
 //! in the caption, what is empty everywhere is left out.
 
+use std::collections::BTreeSet;
+
 use super::caption::{falls_short, headlines, several_engines};
 use super::document::{Column, Explained, Line, Place, Room, Table};
 use super::factors::{FACTORS, Factor, FactorId, varies};
@@ -22,27 +24,51 @@ const RATIOS: &str = "x ref";
 const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
-/// A line for each row and for each configuration that failed as a whole.
-pub fn table(report: &Report, view: &View, room: Room) -> Table {
-    let labels = Labels::of(report, room);
-    let mut grid = Grid(Table { lines: blank_lines(report), gap: room.gap, ..Table::default() });
-    grid.name_columns(report, &labels, room);
-    grid.fact_columns(report, room);
-    grid.figure_columns(report, view);
-    let Grid(mut table) = grid;
-    let figures = table.columns.iter().any(|column| column.place == Place::Figure);
-    if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
-        // Faults need a place to stand.
-        table.columns.push(Column { place: Place::Figure, ..Column::named("outcome") });
-        table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
-    }
-    table
+/// The table of a report, and the marks that its cells carry.
+pub struct Grid {
+    pub table: Table,
+    marks: BTreeSet<Mark>,
 }
 
-/// Columns as they are added, with a cell in every line.
-struct Grid(Table);
+/// What the legend explains of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    /// Too few values for the percentile: `~`.
+    Estimate,
+    /// The engine does not state what it runs with: `?`.
+    Unstated,
+}
+
+struct Cell {
+    text: String,
+    mark: Option<Mark>,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, mark: None }
+    }
+}
 
 impl Grid {
+    /// A line for each row and for each configuration that failed as a whole.
+    pub fn of(report: &Report, view: &View, room: Room) -> Self {
+        let labels = Labels::of(report, room);
+        let table = Table { lines: blank_lines(report), gap: room.gap, ..Table::default() };
+        let mut grid = Self { table, marks: BTreeSet::new() };
+        grid.name_columns(report, &labels, room);
+        grid.fact_columns(report, room);
+        grid.figure_columns(report, view);
+        let table = &mut grid.table;
+        let figures = table.columns.iter().any(|column| column.place == Place::Figure);
+        if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
+            // Faults need a place to stand.
+            table.columns.push(Column { place: Place::Figure, ..Column::named("outcome") });
+            table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
+        }
+        grid
+    }
+
     fn name_columns(&mut self, report: &Report, labels: &Labels, room: Room) {
         if !report.rows.is_empty() {
             let case = |row: &Row| shorten(&row.case.label, room.word);
@@ -54,13 +80,16 @@ impl Grid {
         }
         for factor in FACTORS.iter().filter(|factor| room.factors && factor.is_swept(report)) {
             let of_row = |row: &Row| match (factor.id, &row.fault) {
-                (FactorId::Model, _) => labels.short(&row.engine.model),
-                (_, Some(_)) => factor.failed(&row.engine, room.word),
-                (_, None) => factor.measured(&row.engine, room.word),
+                (FactorId::Model, _) => labels.short(&row.engine.model).into(),
+                (_, Some(_)) => factor.failed(&row.engine, room.word).into(),
+                (_, None) => {
+                    let mark = (factor.stated)(&row.engine).is_none().then_some(Mark::Unstated);
+                    Cell { text: factor.measured(&row.engine, room.word), mark }
+                }
             };
             let of_failed = |failed: &Failed| match factor.id {
-                FactorId::Model => labels.short(&failed.engine.model),
-                _ => factor.failed(&failed.engine, room.word),
+                FactorId::Model => labels.short(&failed.engine.model).into(),
+                _ => factor.failed(&failed.engine, room.word).into(),
             };
             self.factor_column(report, factor, Place::Name, of_row, of_failed);
         }
@@ -85,13 +114,13 @@ impl Grid {
         }
     }
 
-    fn factor_column(
+    fn factor_column<C: Into<Cell>>(
         &mut self,
         report: &Report,
         factor: &Factor,
         place: Place,
-        of_row: impl Fn(&Row) -> String,
-        of_failed: impl Fn(&Failed) -> String,
+        of_row: impl Fn(&Row) -> C,
+        of_failed: impl Fn(&Failed) -> C,
     ) {
         self.column(report, factor.title, place, of_row, of_failed);
         if factor.id == FactorId::Threads {
@@ -101,7 +130,7 @@ impl Grid {
 
     /// Right-aligns the last column.
     fn align_as_numbers(&mut self) {
-        self.0.columns.last_mut().into_iter().for_each(|column| column.text = false);
+        self.table.columns.last_mut().into_iter().for_each(|column| column.text = false);
     }
 
     fn figure_columns(&mut self, report: &Report, view: &View) {
@@ -151,7 +180,7 @@ impl Grid {
             (None, None) => String::new(),
         };
         self.column(report, OF_LIMIT, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.0.columns.last_mut() {
+        if let Some(column) = self.table.columns.last_mut() {
             column.unit = scale.symbol;
         }
     }
@@ -164,19 +193,22 @@ impl Grid {
         self.figure_column(report, metric, "p50", group, scale, |figure| scale.write(figure.summary.p50));
         self.figure_column(report, metric, "p95", group, scale, |figure| scale.write(figure.summary.p95));
         self.figure_column(report, metric, "p99", group, scale, |figure| {
-            let mark = if figure.summary.n < ENOUGH_FOR_P99 { "~" } else { "" };
-            format!("{mark}{}", scale.write(figure.summary.p99))
+            let written = scale.write(figure.summary.p99);
+            match figure.summary.n < ENOUGH_FOR_P99 {
+                true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
+                false => written.into(),
+            }
         });
     }
 
-    fn figure_column(
+    fn figure_column<C: Into<Cell>>(
         &mut self,
         report: &Report,
         metric: &Metric,
         title: &str,
         group: Option<&'static str>,
         scale: Scale,
-        write: impl Fn(&Figure) -> String,
+        write: impl Fn(&Figure) -> C,
     ) {
         // In a case that is not about this metric the cell stays empty; where others have it, it is `n/a`.
         let with_it: Vec<&str> = report
@@ -185,74 +217,72 @@ impl Grid {
             .filter(|row| row.figure(metric.id).is_some())
             .map(|row| row.case.label.as_str())
             .collect();
+        let empty = || Cell::from(String::new());
         let cell = |row: &Row| match row.figure(metric.id) {
-            _ if row.fault.is_some() => String::new(),
-            Some(figure) => write(figure),
-            None if with_it.contains(&row.case.label.as_str()) => "n/a".into(),
-            None => String::new(),
+            _ if row.fault.is_some() => empty(),
+            Some(figure) => write(figure).into(),
+            None if with_it.contains(&row.case.label.as_str()) => "n/a".to_string().into(),
+            None => empty(),
         };
-        self.column(report, title, Place::Figure, cell, |_| String::new());
-        if let Some(column) = self.0.columns.last_mut() {
+        self.column(report, title, Place::Figure, cell, |_| empty());
+        if let Some(column) = self.table.columns.last_mut() {
             (column.group, column.unit) = (group, scale.symbol);
         }
     }
 
-    fn column(
+    fn column<C: Into<Cell>>(
         &mut self,
         report: &Report,
         title: &str,
         place: Place,
-        of_row: impl Fn(&Row) -> String,
-        of_failed: impl Fn(&Failed) -> String,
+        of_row: impl Fn(&Row) -> C,
+        of_failed: impl Fn(&Failed) -> C,
     ) {
         let text = place != Place::Figure;
-        self.0.columns.push(Column { place, text, ..Column::named(title) });
+        self.table.columns.push(Column { place, text, ..Column::named(title) });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
-        for (line, cell) in self.0.lines.iter_mut().zip(cells) {
-            line.cells.push(cell);
+        for (line, cell) in self.table.lines.iter_mut().zip(cells) {
+            let Cell { text, mark } = cell.into();
+            line.cells.push(text);
+            self.marks.extend(mark);
         }
     }
-}
 
-/// What explains the marks and the columns of the table, one line each.
-pub fn legend(report: &Report, view: &View, table: &Table, labels: &Labels) -> Vec<String> {
-    let mut legend = Vec::new();
-    let has =
-        |mark: &str| table.lines.iter().any(|line| line.cells.iter().any(|cell| cell.starts_with(mark)));
-    if has("~") {
-        let remedy = more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
-        legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values{remedy}"));
+    /// What explains the marks and the columns of the table, one line each.
+    pub fn legend(&self, report: &Report, view: &View, labels: &Labels) -> Vec<String> {
+        let mut legend = Vec::new();
+        if self.marks.contains(&Mark::Estimate) {
+            let remedy =
+                more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
+            legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values{remedy}"));
+        }
+        if has_ratios(report) {
+            let reference = &report.reference;
+            let by = headlines(report);
+            legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
+            legend.extend(said::legend(report, view.pairs));
+            legend.extend(failed_reference(report));
+            legend.extend(wrong_reference(report));
+        } else if varies(&report.rows, |row| row.engine.label.clone()) {
+            legend.push(why_no_ratios(report));
+        }
+        legend.extend(limits::legend(report));
+        legend.extend(limits::reasons(report));
+        legend.extend(outputs::legend(report));
+        if self.marks.contains(&Mark::Unstated) {
+            legend
+                .push("a setting with ?: asked for, but the engine does not state what it runs with".into());
+        }
+        let mut dtypes = report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
+        if dtypes.any(|dtype| dtype.compute.is_some()) {
+            legend.push("dtype a/b: weights in a, computed in b".into());
+        }
+        for (whole, short) in &labels.0 {
+            legend.push(format!("{short} is {whole}"));
+        }
+        legend.push(EXPLANATIONS.into());
+        legend
     }
-    if has_ratios(report) {
-        let reference = &report.reference;
-        let by = headlines(report);
-        legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
-        legend.extend(said::legend(report, view.pairs));
-        legend.extend(failed_reference(report));
-        legend.extend(wrong_reference(report));
-    } else if varies(&report.rows, |row| row.engine.label.clone()) {
-        legend.push(why_no_ratios(report));
-    }
-    legend.extend(limits::legend(report));
-    legend.extend(limits::reasons(report));
-    legend.extend(outputs::legend(report));
-    let names = table.columns.iter().enumerate().filter(|(_, column)| column.place == Place::Name);
-    let unstated = |(index, column): (usize, &Column)| {
-        let mut cells = table.lines.iter().map(|line| &line.cells[index]);
-        FACTORS.iter().any(|factor| factor.title == column.title) && cells.any(|cell| cell.ends_with('?'))
-    };
-    if names.into_iter().any(unstated) {
-        legend.push("a setting with ?: asked for, but the engine does not state what it runs with".into());
-    }
-    let dtypes = || report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
-    if dtypes().any(|dtype| dtype.contains('/')) {
-        legend.push("dtype a/b: weights in a, computed in b".into());
-    }
-    for (whole, short) in &labels.0 {
-        legend.push(format!("{short} is {whole}"));
-    }
-    legend.push(EXPLANATIONS.into());
-    legend
 }
 
 /// Where only the reference itself was measured there is nothing to compare.

@@ -3,7 +3,7 @@
 use super::document::{Lines, Named, column};
 use super::resources::facts;
 use super::verdicts::evidence;
-use super::{Engine, Fault, Figure, Report, Row};
+use super::{Dtype, Engine, Fault, Figure, Report, Row};
 use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::Limit;
 use crate::machine::Device;
@@ -103,7 +103,7 @@ fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Na
         (column!("version"), engine.version.as_deref().into()),
         (column!("model"), (&engine.model).into()),
         (column!("device"), engine.device.as_ref().map(Device::as_str).into()),
-        (column!("dtype"), engine.dtype.as_deref().into()),
+        (column!("dtype"), engine.dtype.as_ref().map(Dtype::to_string).as_deref().into()),
         (column!("threads"), engine.threads.into()),
         (column!("mode"), mode.into()),
     ]

@@ -29,6 +29,8 @@ mod verdicts;
 mod viewed;
 mod wall_time;
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::analysis::agreement::Unasked;
@@ -200,10 +202,24 @@ pub struct Engine {
     pub model: String,
     pub version: Option<String>,
     pub device: Option<Device>,
-    /// Of the weights; `bf16/f32` where it computes in another.
-    pub dtype: Option<String>,
+    pub dtype: Option<Dtype>,
     pub threads: Option<u32>,
     pub asked: Asked,
+}
+
+/// As it is written: that of the weights; `bf16/f32` where the engine computes in another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dtype {
+    pub weights: String,
+    /// Where it is another.
+    pub compute: Option<String>,
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compute = self.compute.iter().map(|compute| format!("/{compute}"));
+        write!(f, "{}{}", self.weights, compute.collect::<String>())
+    }
 }
 
 /// What the plan asked a configuration for. What it left to the engine is absent.

@@ -70,8 +70,9 @@ impl Report {
 
 /// Whether it needs a column: not where all rows have the same word and no figure.
 pub fn vary(report: &Report) -> bool {
-    let cells: Vec<String> = report.outputs.iter().map(|it| it.agreement.cell()).collect();
-    cells.iter().any(|cell| *cell != cells[0] || cell.contains(' '))
+    let mut agreements = report.outputs.iter().map(|it| &it.agreement);
+    let first = report.outputs.first().map(|it| it.agreement.standing);
+    agreements.any(|it| Some(it.standing) != first || it.shown_rms().is_some())
 }
 
 /// The one word of all rows, for the caption.

@@ -390,8 +390,8 @@ fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
         ]
     );
     assert_eq!(
-        (report.rows[0].engine.dtype.as_deref(), report.rows[0].engine.threads),
-        (Some("f32"), Some(2))
+        (report.rows[0].engine.dtype.as_ref().map(Dtype::to_string), report.rows[0].engine.threads),
+        (Some("f32".into()), Some(2))
     );
 }
 
@@ -431,4 +431,24 @@ fn the_gpus_stand_in_the_caption_where_something_computed_on_one() {
     }
     let text = rendered(&record, "table", 100);
     assert!(text.contains("AMD EPYC, 2 cores, 2 x Pretence 9000 80 GiB; orchestrate"), "{text}");
+}
+
+#[test]
+fn the_legend_explains_marks_and_not_the_names_that_look_like_them() {
+    let invented = Invented { name: "~reed", dtype: "half/odd", ..REED };
+    let mut asked = asked(&["patient-original", "~reed"]);
+    asked.scenarios = crate::plan::scenario::named("load").unwrap();
+    let other =
+        crate::plan::Model { name: "which?".into(), path: "/w".into(), ..crate::plan::Model::default() };
+    asked.models.push(other);
+    let mut record = measured(&asked, &[BASELINE, invented]);
+    for launch in &mut record.launches {
+        let facts = &mut launch.loaded.as_mut().unwrap().facts;
+        (facts.weights_dtype, facts.compute_dtype) = (Some("odd/8".into()), None);
+    }
+    let text = rendered(&record, "table", 120);
+    assert!(text.contains("~reed") && text.contains("which?") && text.contains("odd/8"), "{text}");
+    for explanation in ["an estimate", "a setting with ?", "dtype a/b"] {
+        assert!(!text.contains(explanation), "{explanation}: {text}");
+    }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::caption::caption;
 use super::document::{Content, Document, Item, Lines, List, Part, Room, Rooms, Sheet, Table};
-use super::grid;
+use super::grid::{self, Grid};
 use super::labels::Labels;
 use super::resources::sheet::Needs;
 use super::verdicts::said::verdicts;
@@ -24,17 +24,17 @@ impl Content for Viewed<'_> {
     fn document(&self, rooms: &Rooms) -> Document {
         let Self { report, view, .. } = self;
         let room = rooms.figures;
-        let (table, labels) = (grid::table(report, view, room), Labels::of(report, room));
+        let (grid, labels) = (Grid::of(report, view, room), Labels::of(report, room));
         let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.sentence(it)));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.sentence(it)));
-        let legend = grid::legend(report, view, &table, &labels);
+        let legend = grid.legend(report, view, &labels);
         let below = faults.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
 
         let mut parts: Vec<Part> = report.notices.iter().cloned().map(Part::Notice).collect();
         parts.push(Part::Caption(caption(report, room)));
         parts.extend(report.rows.is_empty().then_some(Part::NoTable("nothing was measured")));
-        parts.extend((!table.lines.is_empty()).then_some(Part::Table(table)));
+        parts.extend((!grid.table.lines.is_empty()).then_some(Part::Table(grid.table)));
         parts.extend(verdicts(report, &labels, view.pairs).map(Part::List));
         if view.wall_time {
             parts.extend(Account::of(report).iter().flat_map(|it| it.parts(rooms.wall_time)));
@@ -49,7 +49,7 @@ impl Content for Viewed<'_> {
     fn table(&self, sheet: Sheet, room: Room) -> Table {
         let Self { report, view, .. } = self;
         let table = match sheet {
-            Sheet::Figures => Some(grid::table(report, view, room)),
+            Sheet::Figures => Some(Grid::of(report, view, room).table),
             Sheet::WallTime => Account::of(report).filter(|_| view.wall_time).map(|it| it.table(room)),
             Sheet::Resources => Needs::of(report).filter(|_| view.resources).map(|it| it.table(room)),
         };

@@ -18,10 +18,14 @@ impl Agreement {
     /// As a table has it: `exact`, `agrees 0.012`, `wrong 2.3`.
     pub fn cell(&self) -> String {
         let name = self.standing.name();
+        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
+    }
+
+    /// The figure beside the word, where there is one.
+    pub fn shown_rms(&self) -> Option<f64> {
         let shows = matches!(self.standing, Standing::Agrees | Standing::Drifts | Standing::Wrong);
         // Where it is wrong by its tokens alone, how well it scores is beside the point.
-        let figure = self.rms().filter(|rms| shows && *rms > super::bounds::EXACT);
-        figure.map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
+        self.rms().filter(|rms| shows && *rms > super::bounds::EXACT)
     }
 }
 
