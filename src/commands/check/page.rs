@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Check, Counts, Not};
+use crate::text::wrap;
 
 pub const NAME_WIDTH: usize = 16;
 const WIDTH: usize = 80;
@@ -82,7 +83,8 @@ pub fn unmade(names: &[&str], result: &Not) -> String {
 }
 
 fn line(outcome: &str, name: &str, text: &str) -> String {
-    format!("  {outcome:<8}{name:<NAME_WIDTH$} {}\n", wrapped(text, TEXT))
+    let text = wrap(text, WIDTH - TEXT, "").join(&format!("\n{:TEXT$}", ""));
+    format!("  {outcome:<8}{name:<NAME_WIDTH$} {text}\n")
 }
 
 pub fn verdict(label: &str, counts: &Counts) -> String {
@@ -97,7 +99,7 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
     format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped}\n")
 }
 
-/// Text in lines that end before the right edge, the ones after the first indented.
+/// A line on the wire, every blank of it, in lines that end before the right edge; those after the first are indented.
 fn wrapped(text: &str, indent: usize) -> String {
     let room = WIDTH - indent;
     let (mut lines, mut line) = (Vec::new(), Vec::new());
