@@ -10,7 +10,7 @@ pub trait Content {
     /// Each of its tables that depends on how much room there is, in the room that the format chose for it.
     fn document(&self, rooms: &Rooms) -> Document;
 
-    /// What would stand there in that room; no columns where it has no such table.
+    /// One of them, in some room; without columns where the content has no such table.
     fn table(&self, _: Sheet, _: Room) -> Table {
         Table::default()
     }

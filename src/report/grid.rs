@@ -30,7 +30,7 @@ pub struct Grid {
     marks: BTreeSet<Mark>,
 }
 
-/// What the legend explains of a cell.
+/// The reason for which the legend explains a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     /// Too few values for the percentile: `~`.
@@ -248,7 +248,7 @@ impl Grid {
         }
     }
 
-    /// What explains the marks and the columns of the table, one line each.
+    /// Explanations of the marks and the columns of the table, one line each.
     pub fn legend(&self, report: &Report, view: &View, labels: &Labels) -> Vec<String> {
         let mut legend = Vec::new();
         if self.marks.contains(&Mark::Estimate) {

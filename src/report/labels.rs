@@ -10,7 +10,7 @@ const LONGEST: usize = 40;
 /// Long names and what stands for them: different for different names.
 pub struct Labels(pub Vec<(String, String)>);
 
-/// What a table calls an engine: different for different rows of a case, together with the factors' columns.
+/// The name of an engine in a table: different for different rows of a case, together with the factors' columns.
 pub fn name_of(engine: &Engine, room: Room) -> String {
     if room.factors { engine.name.clone() } else { engine.label.clone() }
 }
