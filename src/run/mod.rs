@@ -1,9 +1,9 @@
 //! Plan to run record: blocks, each of which launches every configuration and asks every case in rounds. A failed case is
 //! recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! Five parts, none of which holds another: `journal` records and tells, `schedule` knows what is still to be measured, `launches`
-//! starts engines, `ask` makes requests of cases and verifies the answers, and on top of these `block` measures and `checks`
-//! verifies outputs. `Run` puts them together.
+//! Four parts hold none of the others: `journal` records and tells, `schedule` knows what is still to be measured, `launches` starts
+//! engines, and `ask` makes requests and verifies the answers. Two borrow them for as long as they work: `block` measures, and
+//! `checks` verifies outputs. `Run` puts them together.
 
 mod ask;
 mod block;

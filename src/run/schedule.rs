@@ -11,7 +11,7 @@ use super::pace::Pace;
 use super::stop::{Failed, Stop};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
-use crate::record::{Closed, Entry, Failure, Role, RunRecord, Sample};
+use crate::record::{Closed, Entry, Failure, FailureKind, Role, RunRecord, Sample};
 use crate::run::event::Event;
 use stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
 
@@ -173,7 +173,7 @@ impl<'a> Schedule<'a> {
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
-                kind: crate::record::FailureKind::NoTime,
+                kind: FailureKind::NoTime,
                 message: format!("the budget of {spent} was used up before it was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()
