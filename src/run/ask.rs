@@ -10,7 +10,6 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::{Launched, stage};
 use super::stop::Stop;
-use crate::analysis::values;
 use crate::machine::memory;
 use crate::plan::prompts::{self, Prompts, Which};
 use crate::plan::{Mode, Plan, Workload};
@@ -99,7 +98,7 @@ impl<'a> Requests<'a> {
             waited_ns: launched.worked.waited_ns,
             late: verify::lateness(&answer),
         };
-        self.record_sample(journal, launched, sample)?;
+        self.record_sample(journal, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
@@ -154,23 +153,18 @@ impl<'a> Requests<'a> {
         })
     }
 
-    fn record_sample(&self, journal: &mut Journal<'_>, launched: &Launched, sample: Sample) -> Result<()> {
-        let (case, role) = (sample.case, sample.role);
+    fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
+        let (launch, case, role) = (sample.launch, sample.case, sample.role);
         journal.take(Entry::Sample(Box::new(sample)))?;
         let planned = &self.plan.cases[case];
         let event = Event::Sampled {
             label: self.plan.configurations[planned.configuration].label.clone(),
             workload: planned.workload.label.clone(),
             warmup: role != Role::Measured,
-            estimate: estimate(journal, case, launched),
+            launch,
+            case,
         };
         journal.tell(event);
         Ok(())
     }
-}
-
-/// The headline of a case over this launch's samples so far.
-fn estimate(journal: &Journal, case: usize, launched: &Launched) -> Option<String> {
-    let so_far = values::headline_so_far(journal.record(), &launched.launch, case);
-    so_far.map(|(metric, value)| metric.unit.show(value))
 }

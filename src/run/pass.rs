@@ -10,14 +10,13 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::Launched;
 use super::stop::Stop;
-use crate::analysis::metric::{gpus_of, output_tokens};
 use crate::machine::Device;
 use crate::machine::energy::Reading;
-use crate::machine::gpu;
+use crate::machine::gpu::{self, gpus_of};
 use crate::machine::sampler::{Sampler, What};
 use crate::plan::Plan;
 use crate::plan::prompts::Which;
-use crate::record::{Entry, Idle, Pass, Role};
+use crate::record::{Entry, Idle, Pass, Role, output_tokens};
 use crate::run::process::Stage;
 
 /// A request that takes longer is not asked once more: its memory is known from the samples themselves.
@@ -109,7 +108,7 @@ impl SampledPass<'_, '_> {
         let probed = self.journal.record().limits.iter().map(|limits| &limits.probed);
         let limits = machine_limits::Limits::best(probed);
         let index = device.cuda_index_stated(&configuration.device);
-        let own = gpus_of(pass, index, Some(machine), limits.as_ref()).unwrap_or_default();
+        let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
         let looked = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
         let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
         looked.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
