@@ -10,7 +10,6 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::{Launched, stage};
 use super::stop::Stop;
-use crate::machine::memory;
 use crate::plan::prompts::{self, Prompts, Which};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, Role, Sample};
@@ -77,10 +76,10 @@ impl<'a> Requests<'a> {
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.fault(stage(role, index), cause))?;
-        launched.tree = launched.processes();
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // However dear, each case has one.
         let needed = role == Role::Measured && index == 0;
+        let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
         let sample = Sample {
             // A launch without hello is known as well as it will be after its first answer.
             launch: launched.number(journal)?,
@@ -91,8 +90,8 @@ impl<'a> Requests<'a> {
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,
-            peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
-            held: launched.holding.read(&launched.tree, needed),
+            peak_resident_bytes,
+            held,
             device_memory: answer.generated.device_memory.clone(),
             cpu_ns: launched.worked.cpu_ns,
             waited_ns: launched.worked.waited_ns,
