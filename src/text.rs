@@ -216,9 +216,27 @@ pub fn three_digits(value: f64) -> String {
     format!("{value:.*}", (2 - exponent) as usize)
 }
 
+/// `1,151`.
+pub fn counted(count: usize) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_commas() {
+        assert_eq!([7, 128, 1151, 1_406_000].map(counted), ["7", "128", "1,151", "1,406,000"]);
+    }
 
     #[test]
     fn a_long_command_of_this_program_goes_on_in_the_next_line_for_a_shell_too() {

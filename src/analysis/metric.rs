@@ -18,12 +18,12 @@ use protocol::{Iteration, Sequence, Stamp};
 pub use crate::plan::MetricId;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
-use crate::record::{RunRecord, Sample};
+use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{line, shorten};
 pub use stats::Better;
 use stats::Quality;
 
-pub use gpus::{OnGpus, gpus_of};
+pub use gpus::OnGpus;
 pub use observation::{Observation, Surroundings};
 pub use resources::{
     Known, device_memory_known, gpu_joules_per_token, idle_watts, stated_device_bytes, weights_bytes,
@@ -434,15 +434,6 @@ fn throughput(seen: &Observation) -> Vec<f64> {
     let Iteration { start_ns, end_ns, sequences } = &seen.sample.iteration;
     let tokens = sequences.iter().map(output_tokens).sum();
     per_second(tokens, *end_ns, *start_ns).into_iter().collect()
-}
-
-/// As many as its ids, or as it says.
-pub fn output_tokens(sequence: &Sequence) -> u64 {
-    match (&sequence.output_ids, sequence.output_tokens) {
-        (Some(ids), _) => ids.len() as u64,
-        (None, Some(count)) => u64::from(count),
-        (None, None) => 0,
-    }
 }
 
 /// A span of time, absent where it is empty or runs backwards.

@@ -1,5 +1,5 @@
 //! RunRecord to values, intervals and verdicts: metrics, comparison, output verification, claims. Pure. `run` uses
-//! it for interim analyses, for the progress that it tells, and for what its probes and sampled passes must know of metrics.
+//! it for interim analyses alone.
 
 pub mod agreement;
 pub mod compare;

@@ -276,8 +276,9 @@ pub fn workloads(plan: &Plan) -> Vec<&Workload> {
 }
 
 /// The headline of a case over the latest requests of a launch that goes on, for a display. `None` while there is nothing.
-pub fn headline_so_far(record: &RunRecord, launch: &Launch, case: usize) -> Option<(&'static Metric, f64)> {
+pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(&'static Metric, f64)> {
     let plan = &record.header.plan;
+    let launch = record.launches.iter().rev().find(|it| it.launch == launch)?;
     let workload = &plan.cases[case].workload;
     let metric = metric::headline(plan, workload)?;
     let measured = record

@@ -144,7 +144,7 @@ impl Ready<'_> {
         for warning in warnings {
             recorder.take(Entry::Warning(warning))?;
         }
-        let mut listener = |event| progress.event(event);
+        let mut listener = |event: Event, record: &RunRecord| progress.event_of_run(event, record);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = Run::new(&mut recorder, &mut listener, settings(arguments));
         let end = runtime.block_on(until_interrupted(run, &interrupts));

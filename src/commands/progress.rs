@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::analysis::metric::Unit;
+use crate::analysis::values::headline_so_far;
 use crate::commands::listing::WIDTH;
 use crate::engines::setup::SetUpEvent;
-use crate::record::{Failure, FailureKind};
+use crate::record::{Failure, FailureKind, RunRecord};
 use crate::run::event::Event;
 use crate::text;
 
@@ -51,16 +52,27 @@ impl Progress {
         Self { display, story: Story::default(), bar, run_started: None, drawn: None }
     }
 
+    /// Of set-up, before there is a record.
     pub fn event(&mut self, event: Event) {
-        if self.display == Display::Silent {
-            return;
+        if self.display != Display::Silent {
+            self.show(event, None);
         }
+    }
+
+    pub fn event_of_run(&mut self, event: Event, record: &RunRecord) {
+        if self.display != Display::Silent {
+            let estimate = estimate(&event, record);
+            self.show(event, estimate);
+        }
+    }
+
+    fn show(&mut self, event: Event, estimate: Option<String>) {
         let only_counts = matches!(event, Event::Sampled { .. });
         if let Event::RunStarted { .. } = event {
             self.run_started = Some(Instant::now());
         }
         let finished = matches!(event, Event::RunFinished { .. });
-        let lines = self.story.take(&event);
+        let lines = self.story.take(&event, estimate.as_deref());
         let Some(bar) = &self.bar else {
             lines.iter().for_each(|line| say(&line.text));
             // A long build says now and then where it is.
@@ -88,6 +100,12 @@ impl Progress {
         // The one call that draws.
         bar.set_message(self.story.live(self.run_started.map(|started| started.elapsed())));
     }
+}
+
+/// The headline of a case over its launch's samples so far, as the table would print it.
+fn estimate(event: &Event, record: &RunRecord) -> Option<String> {
+    let Event::Sampled { launch, case, .. } = *event else { return None };
+    headline_so_far(record, launch, case).map(|(metric, value)| metric.unit.show(value))
 }
 
 /// One line, cut at the terminal's width. A template that indicatif does not take is no reason to end a run.
@@ -129,7 +147,8 @@ impl Line {
 }
 
 impl Story {
-    fn take(&mut self, event: &Event) -> Vec<Line> {
+    /// `estimate` is that of a sample.
+    fn take(&mut self, event: &Event, estimate: Option<&str>) -> Vec<Line> {
         let mut lines: Vec<_> = self.end_of_rounds(event).into_iter().collect();
         match event {
             Event::SetUp(event) => lines.extend(self.take_set_up(event)),
@@ -170,8 +189,8 @@ impl Story {
                 self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
                 self.status = format!("{}  {label}: {workload}, warming up", self.block);
             }
-            Event::Sampled { label, workload, warmup, estimate } => {
-                self.take_sample(label, workload, *warmup, estimate.as_deref());
+            Event::Sampled { label, workload, warmup, .. } => {
+                self.take_sample(label, workload, *warmup, estimate);
             }
             Event::Failed { label, failure } => lines.push(lasting(format!("{label}: {}", fault(failure)))),
             Event::Warned(warning) => lines.push(lasting(format!("warning: {}", warning.message))),
@@ -285,38 +304,44 @@ fn rough(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::compare::specimen::{asked, measured};
 
-    fn sampled(workload: &str, estimate: &str) -> Event {
+    /// An event, with the estimate of a sample.
+    type Told = (Event, Option<&'static str>);
+
+    fn sampled(workload: &str, estimate: &'static str) -> Told {
         let (label, workload) = ("beacon".into(), workload.into());
-        Event::Sampled { label, workload, warmup: false, estimate: Some(estimate.into()) }
+        (Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 }, Some(estimate))
     }
 
-    fn plain(story: &mut Story, events: &[Event]) -> Vec<String> {
-        events.iter().flat_map(|event| story.take(event)).map(|line| line.text).collect()
+    fn plain(story: &mut Story, events: &[Told]) -> Vec<String> {
+        let lines = events.iter().flat_map(|(event, estimate)| story.take(event, *estimate));
+        lines.map(|line| line.text).collect()
     }
 
-    fn run() -> Vec<Event> {
+    fn run() -> Vec<Told> {
         let label = || "beacon".to_string();
         let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
+        let told = |event| (event, None);
         vec![
-            Event::SetUp(SetUpEvent::Started {
+            told(Event::SetUp(SetUpEvent::Started {
                 subject: label(),
                 what: "building".into(),
                 note: Some("10 minutes".into()),
-            }),
-            Event::SetUp(SetUpEvent::Output { subject: label(), line: "Compiling beacon-core".into() }),
-            Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None }),
-            Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() },
-            Event::BlockStarted { block: 0, until: 3, requests: 9 },
-            Event::LaunchStarted { label: label() },
-            Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) },
-            Event::Loaded { label: label(), load_ns: 1_534_000_000 },
-            case("ttft 16"),
+            })),
+            told(Event::SetUp(SetUpEvent::Output { subject: label(), line: "Compiling beacon-core".into() })),
+            told(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
+            told(Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() }),
+            told(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
+            told(Event::LaunchStarted { label: label() }),
+            told(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
+            told(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
+            told(case("ttft 16")),
             sampled("ttft 16", "9.00 ms"),
             sampled("ttft 16", "8.90 ms"),
-            case("decode"),
+            told(case("decode")),
             sampled("decode", "43.1 tok/s"),
-            Event::RunFinished { record: "r.jsonl".into() },
+            told(Event::RunFinished { record: "r.jsonl".into() }),
         ]
     }
 
@@ -348,7 +373,7 @@ mod tests {
                 let what = "bringing its build for cuda up to date".into();
                 let started =
                     Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), what, note });
-                for line in plain(&mut Story::default(), &[started]) {
+                for line in plain(&mut Story::default(), &[(started, None)]) {
                     assert!(text::width(&line) <= WIDTH, "{line}");
                 }
             }
@@ -375,9 +400,9 @@ mod tests {
         assert_eq!(story.time_left(Duration::from_secs(10)), None);
         story.done = 5;
         assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
-        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 });
+        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 }, None);
         assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
-        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 });
+        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 }, None);
         assert_eq!(story.time_left(Duration::from_secs(10)), None);
         assert_eq!(
             [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),
@@ -393,15 +418,25 @@ mod tests {
             message: "\u{1b}[2Jkilled by\nsignal 9".into(),
             ..Failure::default()
         };
-        let lines = Story::default().take(&Event::Failed { label: "x".into(), failure });
+        let lines = Story::default().take(&Event::Failed { label: "x".into(), failure }, None);
         assert_eq!(lines, [lasting("x: exited at sample 17: killed by signal 9".into())]);
+    }
+
+    #[test]
+    fn the_estimate_of_a_sample_is_the_headline_of_its_launch_so_far() {
+        let record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+        let (event, _) = sampled("decode", "");
+        assert_eq!(estimate(&event, &record).as_deref(), Some("500 tok/s"));
+        assert_eq!(estimate(&Event::Interrupted, &record), None);
     }
 
     #[test]
     fn every_display_takes_every_event() {
         for display in [Display::Live, Display::Silent] {
             let mut progress = Progress::new(display);
-            run().into_iter().for_each(|event| progress.event(event));
+            for (event, _) in run() {
+                progress.event_of_run(event, &RunRecord::default());
+            }
         }
     }
 }

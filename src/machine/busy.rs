@@ -87,8 +87,12 @@ fn waited(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -104,6 +108,58 @@ mod tests {
         // No processor does so much in a millisecond, so a unit that is wrong shows.
         let worked_ns = own.so_far_ns().unwrap() - before_ns;
         assert!(worked_ns > 1_000_000, "{worked_ns} ns");
+    }
+
+    /// Of each thread of the child. Long beside a tick of the kernel's, which is 10 ms at most.
+    const EACH_NS: u64 = 50_000_000;
+    const CHILD: &str = "ORCHESTRATE_TEST_TWO_BUSY_THREADS";
+
+    fn thread_ns() -> u64 {
+        let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+    }
+
+    /// The child of the next test: two threads, neither of which is its first one, work until each has had its time, both live
+    /// until the other has, and nothing ends before this process's stdin does.
+    #[test]
+    fn two_threads_are_busy_where_the_next_test_asks_for_it() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for said in ["one ", "other "] {
+                let both = &both;
+                scope.spawn(move || {
+                    both.wait();
+                    while thread_ns() < EACH_NS {}
+                    std::io::stderr().write_all(said.as_bytes()).unwrap();
+                    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn threads_of_a_process_that_are_busy_at_once_all_count() {
+        #[expect(clippy::disallowed_methods, reason = "a child with two threads, ended by the test")]
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "machine::busy::tests::two_threads_are_busy_where_the_next_test_asks_for_it"]);
+        command.arg("--nocapture").env(CHILD, "1");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let time = ProcessorTime::of(&[child.id()]);
+        let mut said = String::new();
+        let mut byte = [0];
+        while !(said.contains("one ") && said.contains("other ")) {
+            child.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
+            said.push(byte[0].into());
+        }
+        let worked = time.so_far();
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        assert!(worked.cpu_ns.unwrap() >= 2 * EACH_NS, "{worked:?}");
     }
 
     #[test]

@@ -189,6 +189,21 @@ pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
     Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
+/// Weights that lie in a cache are not read from memory, and a cache keeps some of what is less than four times as large.
+const TIMES_THE_CACHE: f64 = 4.0;
+/// Where the machine does not say: more than most have.
+const UNKNOWN_CACHE: u64 = 256 << 20;
+
+/// Weights of fewer bytes may be read from caches.
+pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
+    beyond_a_cache(last_level_cache_bytes(cpu, threads))
+}
+
+/// The same of one cache, also a GPU's.
+pub fn beyond_a_cache(cache_bytes: Option<u64>) -> f64 {
+    TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,9 +53,15 @@ pub struct Zone {
 }
 
 impl Reading {
-    /// Of those that can be read. Who sums them looks whether all are there that the machine lists.
-    pub fn take() -> Self {
-        let processors = zones(Path::new(POWERCAP)).into_iter().filter_map(|zone| zone.read().ok());
+    /// Of the processors' counters that can be read. Who sums them looks whether all are there that the machine lists.
+    pub fn of_processors() -> Self {
+        let counters = zones(Path::new(POWERCAP)).into_iter().filter_map(|zone| zone.read().ok());
+        Self { counters: counters.collect(), at: Instant::now() }
+    }
+
+    /// Of the GPUs' counters too. This asks the driver, which may take its time or hang.
+    pub fn with_gpus() -> Self {
+        let processors = Self::of_processors().counters.into_iter();
         let gpus = gpu::energy().into_iter();
         let gpus = gpus.map(|(name, microjoules)| Counter { name, microjoules, range: None });
         Self { counters: processors.chain(gpus).collect(), at: Instant::now() }

@@ -188,6 +188,13 @@ pub struct Sizes {
     pub attended_per_position: u64,
 }
 
+impl Sizes {
+    /// The bytes of weights that one token of a decode reads; `None` of a dtype that is not known here.
+    pub fn weight_bytes(&self, dtype: &str) -> Option<f64> {
+        Some(self.read_per_token as f64 * dtype::bits(dtype)? / 8.0).filter(|&bytes| bytes > 0.0)
+    }
+}
+
 /// One configuration in one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {

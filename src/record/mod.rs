@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::io::BufRead;
 
 use anyhow::{Context, Result, anyhow, bail};
-use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded};
+use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded, Sequence};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -242,6 +242,15 @@ impl Sample {
     /// From the request to its answer, on the orchestrator's clock.
     pub fn elapsed_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.sent_ns)
+    }
+}
+
+/// The new tokens of a sequence: as many as its ids, or as the engine says.
+pub fn output_tokens(sequence: &Sequence) -> u64 {
+    match (&sequence.output_ids, sequence.output_tokens) {
+        (Some(ids), _) => ids.len() as u64,
+        (None, Some(count)) => u64::from(count),
+        (None, None) => 0,
     }
 }
 

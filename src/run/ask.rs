@@ -10,8 +10,6 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::{Launched, stage};
 use super::stop::Stop;
-use crate::analysis::values;
-use crate::machine::memory;
 use crate::plan::prompts::{self, Prompts, Which};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, Role, Sample};
@@ -78,10 +76,10 @@ impl<'a> Requests<'a> {
         request.stream = streams && role == Role::Warmup && index == streamed && workload.max_new_tokens > 1;
         let answer = self.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.fault(stage(role, index), cause))?;
-        launched.tree = launched.processes();
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // However dear, each case has one.
         let needed = role == Role::Measured && index == 0;
+        let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
         let sample = Sample {
             // A launch without hello is known as well as it will be after its first answer.
             launch: launched.number(journal)?,
@@ -92,14 +90,14 @@ impl<'a> Requests<'a> {
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,
-            peak_resident_bytes: memory::peak_resident_bytes(&launched.tree),
-            held: launched.holding.read(&launched.tree, needed),
+            peak_resident_bytes,
+            held,
             device_memory: answer.generated.device_memory.clone(),
             cpu_ns: launched.worked.cpu_ns,
             waited_ns: launched.worked.waited_ns,
             late: verify::lateness(&answer),
         };
-        self.record_sample(journal, launched, sample)?;
+        self.record_sample(journal, sample)?;
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
@@ -154,23 +152,18 @@ impl<'a> Requests<'a> {
         })
     }
 
-    fn record_sample(&self, journal: &mut Journal<'_>, launched: &Launched, sample: Sample) -> Result<()> {
-        let (case, role) = (sample.case, sample.role);
+    fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
+        let (launch, case, role) = (sample.launch, sample.case, sample.role);
         journal.take(Entry::Sample(Box::new(sample)))?;
         let planned = &self.plan.cases[case];
         let event = Event::Sampled {
             label: self.plan.configurations[planned.configuration].label.clone(),
             workload: planned.workload.label.clone(),
             warmup: role != Role::Measured,
-            estimate: estimate(journal, case, launched),
+            launch,
+            case,
         };
         journal.tell(event);
         Ok(())
     }
-}
-
-/// The headline of a case over this launch's samples so far.
-fn estimate(journal: &Journal, case: usize, launched: &Launched) -> Option<String> {
-    let so_far = values::headline_so_far(journal.record(), &launched.launch, case);
-    so_far.map(|(metric, value)| metric.unit.show(value))
 }

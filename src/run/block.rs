@@ -84,7 +84,7 @@ impl<'a> Blocks<'_, 'a> {
             probe_limits(self.plan, self.journal, block).await?;
             self.block(block, configurations).await?;
             self.schedule.pace.block_ends();
-            self.schedule.close_what_has_enough(self.journal, block as usize + 1)?;
+            self.schedule.close_what_has_enough(self.journal, block as usize + 1).await?;
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl<'a> Blocks<'_, 'a> {
         if self.schedule.pace.is_spent() {
             return Ok(());
         }
-        seats.turn_to(at);
+        seats.turn_to(at).await;
         let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
         seats.seats[at].launched = self.schedule.survive(self.journal, index, None, launched)?;
         let about_launches = self.schedule.open_cases(index, Kind::Launch);
@@ -153,7 +153,7 @@ impl<'a> Blocks<'_, 'a> {
                 if self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
                     continue;
                 }
-                let rested = seats.turn_to(turn.at) && turn.shows_rests();
+                let rested = seats.turn_to(turn.at).await && turn.shows_rests();
                 let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
                 let asked = self.cases().ask_round(launched, turn.case, round, rested).await;
                 let took = self.settle(seats, turn.at, turn.case, asked).await?;
@@ -183,7 +183,7 @@ impl<'a> Blocks<'_, 'a> {
                 // It died in an earlier case, which is not this one's fault.
                 self.seat(seats, at, block, false).await?;
             }
-            seats.turn_to(at);
+            seats.turn_to(at).await;
             let Some(launched) = seats.seats[at].launched.as_mut().filter(|_| !self.schedule.pace.is_spent())
             else {
                 continue;
@@ -232,7 +232,7 @@ impl<'a> Blocks<'_, 'a> {
             if beside || self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
                 continue;
             }
-            seats.turn_to(turn.at);
+            seats.turn_to(turn.at).await;
             let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
             let (plan, requests, case) = (self.plan, self.requests, turn.case);
             let mut pass = SampledPass { plan, journal: &mut *self.journal, requests, case };

@@ -1,7 +1,7 @@
 //! What set-up and run tell the displays. They meet nowhere else.
 
 use crate::engines::setup::SetUpEvent;
-use crate::record::{Failure, Warning};
+use crate::record::{Failure, RunRecord, Warning};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -44,12 +44,13 @@ pub enum Event {
         label: String,
         workload: String,
     },
-    /// One more request of the plan is done. `estimate` is the headline so far, as the table would print it.
+    /// One more request of the plan is done. The record has its sample, of that launch and case.
     Sampled {
         label: String,
         workload: String,
         warmup: bool,
-        estimate: Option<String>,
+        launch: u32,
+        case: usize,
     },
     Failed {
         label: String,
@@ -62,5 +63,5 @@ pub enum Event {
     },
 }
 
-/// Where events go. A display takes them; a test collects them.
-pub type Listener<'a> = &'a mut dyn FnMut(Event);
+/// Where the events of a run go, each with the record so far, from which a display derives what it shows.
+pub type Listener<'a> = &'a mut dyn FnMut(Event, &RunRecord);

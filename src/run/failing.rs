@@ -7,6 +7,7 @@ use super::journal::Journal;
 use super::schedule::Schedule;
 use crate::plan::{Plan, Prompt};
 use crate::record::{Failure, FailureKind};
+use crate::run::process::Stage;
 
 /// Configurations that cannot be started, and models that no prompt can be made for, are rows before anything runs.
 pub(super) async fn refuse_what_cannot_run(
@@ -26,7 +27,7 @@ pub(super) async fn refuse_what_cannot_run(
             },
         };
         if let Some((kind, message, hint)) = refusal {
-            let when = "start".to_string();
+            let when = Stage::Start.to_string();
             let failure = Failure { configuration: index, kind, when, message, hint, ..Failure::default() };
             schedule.give_up(journal, failure)?;
         }

@@ -31,7 +31,7 @@ impl<'a> Journal<'a> {
     }
 
     pub fn tell(&mut self, event: Event) {
-        (self.listener)(event);
+        (self.listener)(event, &self.recorder.record);
     }
 
     /// Of one configuration, or of the machine or the whole run where it is of none.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::{HelloFacts, Load, environment};
 
+use super::blocking::off_thread;
 use super::journal::Journal;
 use super::stop::{Failed, Stop};
 use crate::machine::busy::{ProcessorTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
-use crate::record::{Entry, Launch, Role, WarmUp};
+use crate::record::{Entry, Held, Launch, Role, WarmUp};
 use crate::run::process::{Answer, Cause, Conversation, Launching, Stage};
 use crate::run::verify::Expected;
 
@@ -118,14 +119,22 @@ impl Launched {
         ProcessorTime::of(&self.tree)
     }
 
-    /// Those that compute for it now: its own tree, and the trees of those that it says work for it elsewhere.
-    pub fn processes(&self) -> Vec<u32> {
-        let elsewhere = self.launch.loaded.iter().flat_map(|loaded| &loaded.pids);
-        let roots = std::iter::once(&self.talk.process.pid).chain(elsewhere);
-        let mut processes: Vec<u32> = roots.flat_map(|&root| memory::tree(root)).collect();
-        processes.sort_unstable();
-        processes.dedup();
-        processes
+    /// Finds those that compute for it now (its own tree, and the trees of those that it says work for it elsewhere), and reads
+    /// the peak of their memory and what they hold. That walks page tables, and waits for a process that is stuck in the kernel.
+    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
+        let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
+        let roots: Vec<u32> = std::iter::once(self.talk.process.pid).chain(elsewhere).collect();
+        let mut holding = std::mem::take(&mut self.holding);
+        let read = move || {
+            let mut tree: Vec<u32> = roots.into_iter().flat_map(memory::tree).collect();
+            tree.sort_unstable();
+            tree.dedup();
+            let (peak, held) = (memory::peak_resident_bytes(&tree), holding.read(&tree, needed));
+            (tree, holding, peak, held)
+        };
+        let (tree, holding, peak, held) = off_thread(read).await?;
+        (self.tree, self.holding) = (tree, holding);
+        Ok((peak, held))
     }
 }
 

@@ -11,8 +11,7 @@ use machine_limits::{Asked, buffer_bytes, probe};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use crate::analysis::metric::share::{cached_below, weight_bytes};
-use crate::machine::cpu::last_level_cache_bytes;
+use crate::machine::cpu::{cached_below, last_level_cache_bytes};
 use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
 use crate::record::{Entry, Limits};
@@ -66,7 +65,7 @@ fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
     // What is left to the engine may be the widest.
     let dtype = configuration.dtype.as_deref().unwrap_or(WITNESS_DTYPE);
     let sizes = configuration.model.sizes.as_ref();
-    let weights = sizes.and_then(|sizes| weight_bytes(sizes, dtype));
+    let weights = sizes.and_then(|sizes| sizes.weight_bytes(dtype));
     configuration.unavailable.is_none()
         && configuration.device.is_cpu()
         && weights.is_some_and(|bytes| bytes >= cached_below(cpu, configuration.threads))

@@ -1,9 +1,9 @@
 //! Plan to run record: blocks, each of which launches every configuration and asks every case in rounds. A failed case is
 //! recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! Five parts, none of which holds another: `journal` records and tells, `schedule` knows what is still to be measured, `launches`
-//! starts engines, `ask` makes requests of cases and verifies the answers, and on top of these `block` measures and `checks`
-//! verifies outputs. `Run` puts them together.
+//! Four parts hold none of the others: `journal` records and tells, `schedule` knows what is still to be measured, `launches` starts
+//! engines, and `ask` makes requests and verifies the answers. Two borrow them for as long as they work: `block` measures, and
+//! `checks` verifies outputs. `Run` puts them together.
 
 mod ask;
 mod block;
@@ -51,6 +51,7 @@ use crate::run::process::Deadlines;
 
 use ask::Requests;
 use block::Blocks;
+use blocking::off_thread;
 use checks::OutputChecks;
 use failing::{refuse_what_cannot_run, warn_of_one_prompt};
 use journal::Journal;
@@ -87,43 +88,58 @@ impl<'a> Run<'a> {
             blocks: plan.extent.blocks,
             record: record.clone(),
         });
-        let engines = planned(plan);
-        let quiet = Quiet::probe(&engines);
-        journal.warn_all(quiet.before(&engines))?;
-        warn_of_one_prompt(plan, &mut journal)?;
+        let mut quiet = None;
         // Leaving a launch in the middle drops its engine, which ends the engine's processes.
         let end = tokio::select! {
             biased;
             _ = interrupted.wait_for(|&heard| heard > 0) => End::Interrupted,
-            ran = measure(plan, &mut journal, &mut schedule, self.settings) => ran.map(|()| End::Finished)?,
+            ran = measure(plan, &mut journal, &mut schedule, &mut quiet, self.settings) => ran.map(|()| End::Finished)?,
         };
         if end == End::Interrupted {
             journal.tell(Event::Interrupted);
         }
-        journal.warn_all(quiet.after(end == End::Interrupted))?;
+        let after = quiet.map(|quiet: Quiet| quiet.after(end == End::Interrupted));
+        journal.warn_all(after.unwrap_or_default())?;
         journal.take(Entry::End(end))?;
         journal.tell(Event::RunFinished { record });
         Ok(end)
     }
 }
 
-/// Puts the parts together: the output check before the blocks, the blocks, the output check after them.
+/// Puts the parts together: the output check before the blocks, the blocks, the output check after them. `quiet` is set once the
+/// machine was looked at.
 async fn measure<'a>(
     plan: &'a Plan,
     journal: &mut Journal<'a>,
     schedule: &mut Schedule<'a>,
+    quiet: &mut Option<Quiet>,
     settings: Settings,
 ) -> Result<()> {
+    *quiet = Some(look_at_the_machine(plan, journal).await?);
+    warn_of_one_prompt(plan, journal)?;
     let mut requests = Requests::of(plan, settings.deadlines);
     refuse_what_cannot_run(plan, journal, &mut requests, schedule).await?;
     measure_itself(plan, journal, schedule).await?;
-    pass::look_at_idle(journal).await?;
+    pass::look_at_idle(plan, journal).await?;
     let (requests, run) = (&requests, journal.record().header.id.clone());
     let mut launches = Launches::of(plan, &run, settings);
     let (launches, budget_ends) = (&mut launches, schedule.budget_ends());
     OutputChecks { plan, journal, launches, requests, budget_ends }.prove(schedule).await?;
     Blocks { plan, journal, launches, requests, schedule, told_of_sittings: false }.run().await?;
     OutputChecks { plan, journal, launches, requests, budget_ends }.hold_court(schedule).await
+}
+
+/// How quiet the machine is before anything is measured. Of GPUs the driver says it, which may take its time or hang.
+async fn look_at_the_machine(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
+    let engines = planned(plan);
+    let look = move || {
+        let quiet = Quiet::probe(&engines);
+        let found = quiet.before(&engines);
+        (quiet, found)
+    };
+    let (quiet, found) = off_thread(look).await?;
+    journal.warn_all(found)?;
+    Ok(quiet)
 }
 
 /// What asking costs here and now is told with what is asked. Without it the rest is as good.

@@ -10,14 +10,13 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::Launched;
 use super::stop::Stop;
-use crate::analysis::metric::{gpus_of, output_tokens};
 use crate::machine::Device;
 use crate::machine::energy::Reading;
-use crate::machine::gpu;
+use crate::machine::gpu::{self, gpus_of};
 use crate::machine::sampler::{Sampler, What};
 use crate::plan::Plan;
 use crate::plan::prompts::Which;
-use crate::record::{Entry, Idle, Pass, Role};
+use crate::record::{Entry, Idle, Pass, Role, output_tokens};
 use crate::run::process::Stage;
 
 /// A request that takes longer is not asked once more: its memory is known from the samples themselves.
@@ -34,15 +33,22 @@ const SHORT: usize = 3;
 const FIRST_INDEX: u32 = 1 << 24;
 
 /// What counters of energy count while nothing of this run runs. Where there are none nobody waits.
-pub(super) async fn look_at_idle(journal: &mut Journal<'_>) -> Result<()> {
-    let before = Reading::take();
+pub(super) async fn look_at_idle(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
+    let started = plan.configurations.iter().filter(|it| it.unavailable.is_none());
+    let with_gpus = started.into_iter().any(|it| !it.device.is_cpu());
+    let before = reading(with_gpus).await?;
     if before.is_empty() {
         return Ok(());
     }
     // Nothing is to happen for that long: the time is what is measured.
     let _ = tokio::time::timeout(IDLE, std::future::pending::<()>()).await;
-    let energy = Reading::take().since(&before);
+    let energy = reading(with_gpus).await?.since(&before);
     journal.take(Entry::Idle(Idle { energy }))
+}
+
+/// What the counters say now. Those of GPUs count nothing for an engine on the CPU, and then their driver is not asked.
+async fn reading(with_gpus: bool) -> Result<Reading> {
+    off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }
 
 /// The pass of one case in one launch.
@@ -54,8 +60,8 @@ pub(super) struct SampledPass<'r, 'a> {
 }
 
 impl SampledPass<'_, '_> {
-    /// One request in which memory is looked at; then, where something counts energy or the device is a GPU, as many as fill
-    /// the span, with nobody walking page tables.
+    /// One request in which memory is looked at; then, where something counts the energy of its device or that is a GPU, as many
+    /// as fill the span, with nobody walking page tables.
     pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
         let roots: Vec<u32> = std::iter::once(launched.talk.process.pid).chain(elsewhere).collect();
@@ -63,18 +69,25 @@ impl SampledPass<'_, '_> {
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
         self.ask_for(launched, &mut pass, Duration::ZERO).await?;
-        let held = off_thread(|| sampler.stop()).await.map_err(Stop::Broken)?.held;
+        let held = off_thread(|| sampler.stop()).await?.held;
         let one_token_ns = self.one_token(launched, &of).await?;
-        let before = Reading::take();
-        let on_device = !self.plan.configurations[launched.launch.configuration].device.is_cpu();
-        if !before.is_empty() || on_device {
-            // A worker that somebody else started anew has left the tree, and holds the device all the same.
-            let anywhere = roots.into_iter().chain(launched.talk.process.all()).collect();
-            let sampler = Sampler::start(What::Gpus, anywhere);
+        let on_gpus = !self.plan.configurations[launched.launch.configuration].device.is_cpu();
+        let before = reading(on_gpus).await?;
+        if on_gpus || !before.is_empty() {
+            let sampler = match on_gpus {
+                true => {
+                    // A worker that somebody else started anew has left the tree, and holds the device all the same.
+                    let anywhere = roots.into_iter().chain(launched.talk.process.all().await).collect();
+                    Some(Sampler::start(What::Gpus, anywhere))
+                }
+                false => None,
+            };
             pass = of;
             self.ask_for(launched, &mut pass, self.span()).await?;
-            pass.energy = Reading::take().since(&before);
-            pass.gpus = off_thread(|| sampler.stop()).await.map_err(Stop::Broken)?.gpus;
+            pass.energy = reading(on_gpus).await?.since(&before);
+            if let Some(sampler) = sampler {
+                pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
+            }
         }
         (pass.held, pass.one_token_ns) = (held, one_token_ns);
         for message in self.slowed(launched, &pass) {
@@ -95,7 +108,7 @@ impl SampledPass<'_, '_> {
         let probed = self.journal.record().limits.iter().map(|limits| &limits.probed);
         let limits = machine_limits::Limits::best(probed);
         let index = device.cuda_index_stated(&configuration.device);
-        let own = gpus_of(pass, index, Some(machine), limits.as_ref()).unwrap_or_default();
+        let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
         let looked = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
         let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
         looked.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()

@@ -32,12 +32,12 @@ impl Patience {
     /// How long a request may take that is made while there is time left.
     pub fn for_what_is_left(&self) -> Duration {
         let left = self.left().max(LEAST_FOR_A_REQUEST);
-        self.left_of_budget().map_or(left, |of_budget| left.min(of_budget))
+        whole_ms(self.left_of_budget().map_or(left, |of_budget| left.min(of_budget)))
     }
 
     /// How long a request may take that is made however little is left, unless a budget ends before.
     pub fn for_a_request(&self) -> Duration {
-        self.left_of_budget().map_or(MOST_FOR_A_REQUEST, |left| left.min(MOST_FOR_A_REQUEST))
+        whole_ms(self.left_of_budget().map_or(MOST_FOR_A_REQUEST, |left| left.min(MOST_FOR_A_REQUEST)))
     }
 
     /// How long an engine has to end by itself.
@@ -54,6 +54,11 @@ impl Patience {
     pub fn budget_is_over(&self) -> bool {
         self.left_of_budget().is_some_and(|left| left.is_zero())
     }
+}
+
+/// Records say how long a request had.
+fn whole_ms(time: Duration) -> Duration {
+    Duration::from_millis(time.as_millis() as u64)
 }
 
 #[cfg(test)]

@@ -155,8 +155,9 @@ impl OutputChecks<'_, '_> {
                     self.journal.take(Entry::Scored(scored))?;
                 }
                 // The request was cut off by the budget, not by the engine.
-                Err(Cause::Timeout(_)) if patience.budget_is_over() => {
-                    let reason = format!("the budget was used up while it scored{}", scoring.so_far());
+                Err(cause @ Cause::Timeout(_)) if patience.budget_is_over() => {
+                    let so_far = scoring.so_far();
+                    let reason = format!("the budget was used up while it scored: {cause}{so_far}");
                     return Ok(self.unproved(configuration, reason, longer_budget())?);
                 }
                 Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
@@ -192,8 +193,8 @@ impl OutputChecks<'_, '_> {
         }
         match launched.go_on(&held_out.prompt, held_out.max_new_tokens, patience.for_what_is_left()).await {
             Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
-            Err(Cause::Timeout(_)) if patience.budget_is_over() => {
-                let reason = "the budget was used up while it went on with a prompt".into();
+            Err(cause @ Cause::Timeout(_)) if patience.budget_is_over() => {
+                let reason = format!("the budget was used up while it went on with a prompt: {cause}");
                 Ok(self.unproved(configuration, reason, longer_budget())?)
             }
             Err(cause) if cause.engine_lives() && !is_breach(&cause) => {

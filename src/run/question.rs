@@ -6,9 +6,9 @@ use protocol::{Generate, Id, IgnoreEos, Score};
 
 use super::launch::Launched;
 use super::patience::Patience;
-use crate::analysis::agreement::words::counted;
 use crate::run::process::Cause;
 use crate::run::verify::verify_scores;
+use crate::text::counted;
 
 /// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
 const GROWTH: f64 = 1.5;

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::blocking::off_thread;
 use super::journal::Journal;
 use super::pace::Pace;
 use super::stop::{Failed, Stop};
+use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
-use crate::record::{Closed, Entry, Failure, Role, RunRecord, Sample};
+use crate::record::{Closed, Entry, Failure, FailureKind, Role, RunRecord, Sample};
 use crate::run::event::Event;
 use stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
 
@@ -63,13 +65,15 @@ impl<'a> Schedule<'a> {
     }
 
     /// Ends the measuring of workloads that have blocks enough.
-    pub fn close_what_has_enough(&mut self, journal: &mut Journal, blocks: usize) -> Result<()> {
-        for workload in [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat() {
+    pub async fn close_what_has_enough(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
+        let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
+        let looks = self.looks(journal.record(), &workloads, blocks).await?;
+        for (workload, look) in workloads.into_iter().zip(looks) {
             let in_time = (!self.pace.is_over()).then_some(());
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Asked),
                 (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Asked),
-                (None, Order::Interleaved) => self.look(journal.record(), &workload, blocks),
+                (None, Order::Interleaved) => look,
             };
             // A block that the budget cut short is no look.
             let enough = enough.filter(|by| *by == StoppedBy::Asked || !self.pace.is_spent());
@@ -81,14 +85,25 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// Only after the blocks of `LOOKS` is anything looked at.
-    fn look(&self, record: &RunRecord, workload: &str, blocks: usize) -> Option<StoppedBy> {
+    /// An interim analysis of each workload, after the blocks of `LOOKS` alone, where the user did not say how many blocks there
+    /// are to be. It takes its time in a large record, and so is made of a copy, on a thread of its own.
+    async fn looks(
+        &self,
+        record: &RunRecord,
+        workloads: &[String],
+        blocks: usize,
+    ) -> Result<Vec<Option<StoppedBy>>> {
+        let is_left_to_us = self.plan.extent.blocks.is_none() && self.plan.order == Order::Interleaved;
+        if !is_left_to_us || !LOOKS.contains(&blocks) {
+            return Ok(vec![None; workloads.len()]);
+        }
         let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
-        let look = || crate::analysis::compare::look(record, workload, blocks, rule);
-        match LOOKS.contains(&blocks).then(look)? {
+        let (record, workloads) = (record.clone(), workloads.to_vec());
+        let look = move |workload: &String| match compare::look(&record, workload, blocks, rule) {
             Look::Stop(by) => Some(by),
             Look::GoOn { .. } => None,
-        }
+        };
+        off_thread(move || workloads.iter().map(look).collect()).await
     }
 
     /// Tells the displays where the run stands. Requests are counted up to the next look.
@@ -173,7 +188,7 @@ impl<'a> Schedule<'a> {
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
-                kind: crate::record::FailureKind::NoTime,
+                kind: FailureKind::NoTime,
                 message: format!("the budget of {spent} was used up before it was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()

@@ -20,10 +20,10 @@ impl Seats {
     }
 
     /// Stops every engine but this one, and lets it go on. True when it had been at rest.
-    pub fn turn_to(&mut self, at: usize) -> bool {
+    pub async fn turn_to(&mut self, at: usize) -> bool {
         for (other, seat) in self.seats.iter_mut().enumerate() {
             if let Some(launched) = seat.launched.as_mut().filter(|it| other != at && !it.at_rest) {
-                launched.talk.process.rest();
+                launched.talk.process.rest().await;
                 launched.at_rest = true;
             }
         }

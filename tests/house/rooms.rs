@@ -13,6 +13,10 @@ const ROOMS: &[&str] = &[
     "commands", "cli", "report", "run", "analysis", "record", "plan", "engines", "machine", "shell", "text",
 ];
 
+/// Files of `run` that use `analysis`, with the reason. What is measured must not depend on what it is taken for.
+const RUN_USES_ANALYSIS: &[(&str, &str)] =
+    &[("run/schedule.rs", "interim analyses say whether a workload has blocks enough")];
+
 /// Modules side by side that need each other, with the reason.
 const CIRCLES: &[(&[&str], &str)] = &[];
 
@@ -81,6 +85,22 @@ fn each_room_uses_those_below_it_and_none_above() {
         }
     }
     assert!(upward.is_empty(), "rooms point upwards; move what both need down:\n{}", upward.join("\n"));
+}
+
+#[test]
+fn a_run_is_analysed_where_it_is_decided_whether_it_goes_on_and_nowhere_else() {
+    let graph = Graph::new(Scope::Program, &in_src);
+    let is_in = |module: &Module, room: &str| module.first().is_some_and(|it| it == room);
+    let edges = graph.edges();
+    let uses = |module: &Module| edges[module].iter().any(|other| is_in(other, "analysis"));
+    let run = graph.files().filter(|(module, _)| is_in(module, "run"));
+    let found: BTreeSet<&str> = run.filter(|(module, _)| uses(module)).map(|(_, file)| file).collect();
+    let listed: BTreeSet<&str> = RUN_USES_ANALYSIS.iter().map(|(file, _)| *file).collect();
+    assert_eq!(
+        found, listed,
+        "move what both rooms need down, to `record`, `plan` or `machine`, or give a reason here"
+    );
+    assert!(RUN_USES_ANALYSIS.iter().all(|(_, reason)| !reason.is_empty()));
 }
 
 #[test]

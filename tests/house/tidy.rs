@@ -107,7 +107,8 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
 // What each room may touch.
 
 /// Rooms, and modules of other rooms, that compute: what they need is passed in.
-const PURE: &[&str] = &["analysis", "plan", "record", "report", "machine/gpu/looks", "machine/gpu/trouble"];
+const PURE: &[&str] =
+    &["analysis", "plan", "record", "report", "machine/gpu/looks", "machine/gpu/trouble", "machine/gpu/used"];
 /// Files of these rooms that read or write; `plan/mod.rs` and `record/mod.rs` say what.
 const READERS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"];
 /// Paths that lead to a clock, a process, a thread or a file.

@@ -319,6 +319,41 @@ fn the_cpu_by_an_index_is_the_cpu_all_the_same() {
     for launch in record.entries("launch") {
         assert_eq!(launch["gpus_before"], Value::Null, "{launch}");
     }
+    let passes = record.entries("pass");
+    assert!(!passes.is_empty() && passes.iter().all(|pass| pass["gpus"].is_null()), "{passes:?}");
+}
+
+#[test]
+fn of_a_gpu_that_counts_energy_nothing_is_asked_for_an_engine_on_the_cpu() {
+    for device in ["cpu", "cpu:0"] {
+        let scratch = Scratch::new();
+        let driver = crate::support::driver::present(&scratch);
+        let log = scratch.join("asked");
+        let script = format!("echo engine >> '{}'; exec '{}'", log.display(), fake_engine().display());
+        let engine = scratch.script("on-the-cpu", &script);
+        let mut asked = measure(&scratch, &engine, &["--blocks", "2", "--device", device]);
+        json(asked.env("LD_LIBRARY_PATH", &driver).env("STAND_IN_LOG", &log));
+        let record = Record::only_one_in(&scratch.results());
+        let listed = record.0[0]["machine"]["energy_counters"].as_array().unwrap();
+        assert!(listed.iter().any(|it| it["name"] == "gpu-0"), "{listed:?}");
+        let looked = [record.entries("idle"), record.entries("pass")].concat();
+        for entry in &looked {
+            let counters = entry["energy"].as_array().into_iter().flatten();
+            let names: Vec<_> = counters.map(|it| it["counter"].as_str().unwrap()).collect();
+            assert!(names.iter().all(|name| name.starts_with("package")), "{device}: {names:?}");
+            assert_eq!(entry["gpus"], Value::Null, "{device}: {entry}");
+        }
+        // Where no processor counts what it draws, the pass is one request long.
+        if listed.iter().all(|it| it["name"] == "gpu-0" || !it["trouble"].is_null()) {
+            assert_eq!(record.entries("idle").len(), 0, "{device}: {looked:?}");
+            assert_eq!(record.entries("pass")[0]["requests"], 1, "{device}: {looked:?}");
+        }
+        // The machine is described once, before any engine is started; then the driver is left alone.
+        let questions = std::fs::read_to_string(&log).unwrap();
+        let (before, since) = questions.split_once("engine\n").unwrap();
+        assert_eq!(before.matches("energy").count(), 1, "{device}: {questions}");
+        assert_eq!(since.replace("engine\n", ""), "", "{device}: {questions}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
     let here = [
         include_str!("failures.rs"),
         include_str!("failures_answers.rs"),
+        include_str!("proof.rs"),
         include_str!("verify.rs"),
         include_str!("../machine/liars.rs"),
     ]
@@ -21,7 +22,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
     assert!(listed.contains("--fault exits_before_hello"), "{listed}");
     assert!(
         missing.is_empty(),
-        "add a test to tests/program/failures.rs, failures_answers.rs, verify.rs or tests/machine/liars.rs for {missing:?}"
+        "add a test to tests/program/failures.rs, failures_answers.rs, proof.rs, verify.rs or tests/machine/liars.rs for {missing:?}"
     );
 }
 

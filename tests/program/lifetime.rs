@@ -63,6 +63,30 @@ fn a_second_interrupt_leaves_no_more_behind_than_the_first() {
     assert_eq!(again.code, Some(0), "{again:?}");
 }
 
+/// Before the first block the driver is asked whether the GPUs are quiet and what they draw when idle, and in each case what they
+/// drew. The first questions describe the machine, before there is anything to keep.
+#[test]
+fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
+    for (hangs_in, question, interrupts) in
+        [("PROBE", "3", 1), ("ENERGY", "2", 2), ("ENERGY", "4", 1), ("ENERGY", "5", 1)]
+    {
+        let scratch = Scratch::new();
+        let driver = crate::support::driver::present(&scratch);
+        let mut command = one_decode(&scratch);
+        command.args(["--device", "cuda"]).env("LD_LIBRARY_PATH", &driver);
+        command.env(format!("STAND_IN_HANGS_IN_{hangs_in}"), question);
+        let mut running = Running::start(&mut command);
+        running.wait_for("stand-in: hangs");
+        (0..interrupts).for_each(|_| running.signal(Signal::SIGINT));
+        let outcome = running.finish();
+        assert_eq!(outcome.code, Some(130), "{hangs_in} {question}: {outcome:?}");
+        scratch.assert_nothing_lives();
+        let record = Record::only_one_in(&scratch.results());
+        // After the second one there may be no time left to say it.
+        assert!(interrupts > 1 || record.end() == Some("interrupted"), "{hangs_in} {question}: {record:?}");
+    }
+}
+
 #[test]
 fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
     let scratch = Scratch::new();

@@ -209,3 +209,39 @@ fn a_witness_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
     let other = run("other");
     assert_eq!((other.entries("kept").len(), other.entries("held_out").len()), (0, 1));
 }
+
+/// The seconds that a request had when it was given up.
+fn given(reason: &str) -> Option<f64> {
+    let (_, rest) = reason.split_once("no answer within ")?;
+    rest.split(' ').next().unwrap().parse().ok()
+}
+
+/// Without a budget a request of the check may take minutes.
+#[test]
+fn a_budget_bounds_what_each_request_of_the_check_may_take_and_the_run_goes_on_to_its_end() {
+    for fault in ["hangs_in_score", "hangs_in_generate"] {
+        // Requests of a block have a cap of their own.
+        let options = &["--budget", "12s", "--case-cap", "1s"];
+        let run = run(&[("silent", &["--fault", fault])], &[], options);
+        assert_eq!(run.record.end(), Some("finished"), "{:?}", run.outcome);
+        let reasons = run.reasons("silent");
+        // A quarter of the budget is for the check, all of which a machine that is busy enough takes before the request.
+        let too_late = |reason: &str| reason.starts_with("the budget") && given(reason).is_none();
+        let bounded = |reason: &str| given(reason).is_some_and(|given| given <= 3.0);
+        assert!(reasons.iter().any(|reason| bounded(reason) || too_late(reason)), "{reasons:?}");
+        assert!(reasons.iter().all(|reason| bounded(reason) || given(reason).is_none()), "{reasons:?}");
+        assert_eq!(run.report["cases"].as_array().unwrap().len(), 1, "{}", run.report);
+    }
+}
+
+#[test]
+fn a_launch_for_the_check_ends_with_the_budget_and_its_row_says_so() {
+    // Without a budget it would have the time that the load of a block has.
+    let options = &["--budget", "8s", "--timeout", "60"];
+    let run = run(&[("stuck", &["--fault", "hangs_in_load"])], &[], options);
+    assert_eq!(run.record.end(), Some("finished"), "{:?}", run.outcome);
+    assert_eq!(run.reasons("stuck"), ["the budget was used up while it was loaded for an output check"]);
+    let [failure] = run.record.failures_of("stuck")[..] else { panic!("{:?}", run.record) };
+    assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
+    assert_eq!(run.record.samples_of("stuck").len(), 0);
+}

@@ -2,12 +2,15 @@
  * questions for a GPU's energy (what there is, and idle's two) lie 1.5 J apart, every later one 1000 J further. By variables:
  * STAND_IN_GPUS (how many); STAND_IN_USED (the index of the one that launches compute on: while one lives it holds 3 GiB more);
  * STAND_IN_PROCESSES (`own`: that GPU names the launch's processes with 2 GiB each; `none`; else every GPU names one that is not
- * of here, as with a host's numbers); STAND_IN_ENERGY=none (no counter); STAND_IN_MIG (the first is cut into two parts). */
+ * of here, as with a host's numbers); STAND_IN_ENERGY=none (no counter); STAND_IN_MIG (the first is cut into two parts);
+ * STAND_IN_LOG (a file that gets a line for each question of a GPU: `energy`, or `device` for a handle); STAND_IN_HANGS_IN_ENERGY
+ * and STAND_IN_HANGS_IN_PROBE (from that question on it never answers, and says so once on stderr). */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, GPUS = 8, MARKED = 16 };
 
@@ -22,6 +25,20 @@ static int of(void *device) { return (char *)device - handles; }
 static int number(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
 static int says(const char *name, const char *value) { return getenv(name) && !strcmp(getenv(name), value); }
 static int is_used(void *device) { return of(device) == number("STAND_IN_USED", -1); }
+
+static void note(const char *question) {
+    FILE *log = getenv("STAND_IN_LOG") ? fopen(getenv("STAND_IN_LOG"), "a") : NULL;
+    if (!log) return;
+    fprintf(log, "%s\n", question);
+    fclose(log);
+}
+
+/* Never comes back from the question that the variable counts to, nor from any later one. */
+static void hang(const char *variable, int *questions) {
+    if (++*questions < number(variable, 1 << 30)) return;
+    fprintf(stderr, "stand-in: hangs\n");
+    for (;;) pause();
+}
 
 /* Processes that carry a launch's mark. */
 static unsigned marked(unsigned *pids) {
@@ -52,12 +69,18 @@ int nvmlInit_v2(void) { return 0; }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int result) { return result ? "not supported" : "success"; }
 
-int nvmlSystemGetDriverVersion(char *text, unsigned length) { strncpy(text, "570.86.10", length); return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    static int questions;
+    hang("STAND_IN_HANGS_IN_PROBE", &questions);
+    strncpy(text, "570.86.10", length);
+    return 0;
+}
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0; }
 
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = number("STAND_IN_GPUS", 1); return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (index >= GPUS) return INVALID_ARGUMENT;
+    note("device");
     *device = &handles[index];
     return 0;
 }
@@ -124,6 +147,9 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, proc
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) { *reasons = 0x5; return 0; }
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
     static unsigned long long questions[GPUS];
+    static int all;
+    note("energy");
+    hang("STAND_IN_HANGS_IN_ENERGY", &all);
     if (says("STAND_IN_ENERGY", "none")) return NOT_SUPPORTED;
     unsigned long long asked = ++questions[of(device)];
     *millijoules = asked < 4 ? 1500 * asked : 1000000 * asked;

@@ -7,9 +7,10 @@ use super::scores::Scores;
 use super::tokens::counted_otherwise;
 use super::vouched::{missing, unproved};
 use super::witness::{Against, Witness};
-use super::words::{counted, figures};
+use super::words::figures;
 use super::{Agreement, Standing, unasked};
 use crate::record::RunRecord;
+use crate::text::counted;
 
 /// Scores that lie nearer than this leave room for so few near ties, about one in a thousand texts, that a token which parts
 /// needs no witness of its own.

@@ -5,10 +5,9 @@
 use super::Agreement;
 use super::places::greedy_samples;
 use super::witness::Witness;
-use super::words::counted;
 use crate::plan::Case;
 use crate::record::{RunRecord, Unproved};
-use crate::text::line;
+use crate::text::{counted, line};
 
 /// In sentences about `it`, the gravest first; empty where nothing is missing.
 pub fn missing(

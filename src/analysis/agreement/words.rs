@@ -44,27 +44,13 @@ pub fn figures(value: f64) -> String {
     }
 }
 
-/// `1,151`.
-pub fn counted(count: usize) -> String {
-    let digits = count.to_string();
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn distances_have_two_digits_and_counts_have_commas() {
+    fn distances_have_two_digits() {
         let written = [0.012345, 0.14, 2.34, 0.0, 1.2e-6, 12.6, f64::INFINITY, 1.5e300].map(figures);
         assert_eq!(written, ["0.012", "0.14", "2.3", "0", "1.2e-6", "13", "infinite", "1.5e300"]);
-        assert_eq!([7, 128, 1151, 1_406_000].map(counted), ["7", "128", "1,151", "1,406,000"]);
     }
 }

@@ -7,10 +7,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::matching::Matching;
-use crate::analysis::metric::output_tokens;
 use crate::analysis::values::{Values, workloads};
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
-use crate::record::{RunRecord, Sample};
+use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
 
 /// Longer values, prompts most of all, are shortened in a sentence.

@@ -1,40 +1,11 @@
-//! The GPUs that an engine computed on, and what samplers saw of them. NVML counts GPUs its own way, and `cuda:1` is CUDA's:
-//! what makes one the other stands in the record, with the machine and with the probe's answers.
+//! What samplers saw of the GPUs that an engine computed on.
 
 use std::collections::BTreeSet;
 
-use machine_limits::Limits;
-
 use super::Observation;
-use crate::machine::{Device, Gpu, Machine};
-use crate::record::{GpuPass, Pass};
-
-/// NVML's indices: of the GPUs on which the driver saw its processes, else of the one that its device names. Whoever else's
-/// there are count for nobody here.
-pub fn gpus_of(
-    pass: &Pass,
-    device: Option<u32>,
-    machine: Option<&Machine>,
-    limits: Option<&Limits>,
-) -> Option<Vec<u32>> {
-    let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
-    let used: Vec<u32> = pass.gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
-    if used.is_empty() { Some(vec![of_cuda(device?, machine, limits)?]) } else { Some(used) }
-}
-
-/// The driver's own word where it was asked for limits, else what the variables come to. Where nothing is known of the machine
-/// there is one order.
-fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
-    let Some(machine) = machine else { return Some(index) };
-    let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
-    let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
-        // NVML says of what it is before it: `GPU-`, `MIG-`.
-        let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
-        let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
-        machine.gpus.iter().find(whose).map(|gpu| gpu.index)
-    });
-    found.or_else(|| machine.gpu_of(index))
-}
+use crate::machine::Device;
+use crate::machine::gpu::gpus_of;
+use crate::record::GpuPass;
 
 /// What one pass saw of the GPUs that an engine computed on, all of them together.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -111,7 +82,7 @@ impl OnGpus {
 
 /// NVML's, of those that were looked at in the pass.
 pub fn indices(seen: &Observation) -> Option<Vec<u32>> {
-    gpus_of(seen.pass?, index(seen), seen.machine, seen.limits)
+    gpus_of(&seen.pass?.gpus, index(seen), seen.machine, seen.limits)
 }
 
 /// CUDA's, of what is in effect; `cuda` alone is said of any of them.
@@ -127,14 +98,14 @@ fn index(seen: &Observation) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use machine_limits::GpuLimits;
     use protocol::{Facts, Loaded};
 
     use super::*;
     use crate::machine::gpu::Cuda;
+    use crate::machine::{Gpu, Machine};
     use crate::plan::scenario::Kind;
     use crate::plan::{Configuration, Mode};
-    use crate::record::{GpuHeld, Launch, Sample};
+    use crate::record::{GpuHeld, Launch, Pass, Sample};
 
     fn machine(visible: Option<&str>) -> Machine {
         let gpu = |index, uuid: &str| Gpu { index, uuid: Some(uuid.into()), ..Gpu::default() };
@@ -186,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_the_drivers_own_word_say_which_gpu_a_name_means() {
+    fn variables_say_which_gpu_a_name_means() {
         let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
         let indices = |device: &str, visible| on(device, visible, unnamed()).map(|found| found.indices);
         assert_eq!(indices("CUDA", Some("1,0")), Some(vec![1]));
@@ -199,11 +170,6 @@ mod tests {
             (both.indices.as_slice(), both.process_bytes, both.growth_bytes),
             (&[0, 1][..], Some(11), Some(130))
         );
-        let probed = GpuLimits { index: 0, uuid: Some("B".into()), ..GpuLimits::default() };
-        let limits = Limits { gpus: vec![probed], ..Limits::default() };
-        assert_eq!(of_cuda(0, Some(&machine(None)), Some(&limits)), Some(1));
-        assert_eq!(of_cuda(1, Some(&machine(None)), Some(&limits)), Some(1));
-        assert_eq!(of_cuda(7, None, None), Some(7));
     }
 
     #[test]

@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use machine_limits::Limits;
 use protocol::{Sequence, Stamp};
 
-use super::output_tokens;
 use crate::machine::Device;
 use crate::machine::Machine;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan};
-use crate::record::{Idle, Launch, Pass, RunRecord, Sample};
+use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
 
 /// One request with everything that a metric may look at.
 #[derive(Debug, Clone, Copy)]

@@ -8,16 +8,11 @@ use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
 use super::{Observation, positive};
-use crate::machine::cpu::last_level_cache_bytes;
+use crate::machine::cpu::{beyond_a_cache, cached_below, last_level_cache_bytes};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::bits;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
-
-/// Weights that lie in a cache are not read from memory, and a cache keeps some of what is less than four times as large.
-const TIMES_THE_CACHE: f64 = 4.0;
-/// Where the machine does not say: more than most have.
-const UNKNOWN_CACHE: u64 = 256 << 20;
 
 /// Of the memory's bandwidth, while tokens after the first were made.
 pub fn bandwidth(seen: &Observation) -> Vec<f64> {
@@ -40,7 +35,7 @@ pub enum Absent {
 pub fn why_absent(seen: &Observation) -> Option<Absent> {
     let configuration = seen.configuration?;
     let facts = &seen.launch.loaded.as_ref()?.facts;
-    let weights = weight_bytes(configuration.model.sizes.as_ref()?, facts.weights_dtype.as_deref()?)?;
+    let weights = configuration.model.sizes.as_ref()?.weight_bytes(facts.weights_dtype.as_deref()?)?;
     let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
     let cache_bytes = if device.is_cpu() {
         last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
@@ -50,7 +45,7 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
             Place::Cpu { .. } => None,
         }
     };
-    (weights < beyond(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
+    (weights < beyond_a_cache(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
 }
 
 /// What the share of bandwidth is of, where there is one.
@@ -79,7 +74,7 @@ pub fn compute_limit(seen: &Observation) -> Option<Key> {
 
 fn bandwidth_of(seen: &Observation) -> Option<f64> {
     let around = Around::of(seen)?;
-    let weights = weight_bytes(around.sizes, around.facts.weights_dtype.as_deref()?)?;
+    let weights = around.sizes.weight_bytes(around.facts.weights_dtype.as_deref()?)?;
     if weights < around.place.cached_below(&seen.machine?.cpu) {
         return None;
     }
@@ -146,7 +141,7 @@ impl<'a> Place<'a> {
     fn cached_below(&self, cpu: &Cpu) -> f64 {
         match self {
             Self::Cpu { threads, .. } => cached_below(cpu, *threads),
-            Self::Gpu(gpu) => beyond(gpu.l2_bytes),
+            Self::Gpu(gpu) => beyond_a_cache(gpu.l2_bytes),
         }
     }
 
@@ -163,20 +158,6 @@ impl<'a> Place<'a> {
             Self::Gpu(gpu) => matrix(gpu, facts.compute_dtype.as_deref()?),
         }
     }
-}
-
-/// Read for one token of a decode.
-pub fn weight_bytes(sizes: &Sizes, dtype: &str) -> Option<f64> {
-    Some(sizes.read_per_token as f64 * bits(dtype)? / 8.0).filter(|&bytes| bytes > 0.0)
-}
-
-/// Weights of fewer bytes may be read from caches.
-pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
-    beyond(last_level_cache_bytes(cpu, threads))
-}
-
-fn beyond(cache_bytes: Option<u64>) -> f64 {
-    TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
 }
 
 /// Positions of the cache that so many tokens read together, when the first of them reads `first`: each has one more.

@@ -5,6 +5,7 @@ mod cuda;
 mod looks;
 mod nvml;
 mod trouble;
+mod used;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,7 @@ pub use cuda::{Cuda, Unordered, order_for_processes};
 pub use looks::{Look, over};
 pub use nvml::{counted, energy, held, look, probe};
 pub use trouble::{before, slowed};
+pub use used::gpus_of;
 
 /// What one GPU says of itself. An absent fact is not known: on a part of a GPU (MIG) several are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -67,7 +67,7 @@ pub struct Process {
     /// Of stdout and of stderr, to see whether anything lies in them. Others read.
     pipes: [PipeReader; 2],
     launch: String,
-    family: Family,
+    family: Arc<Mutex<Family>>,
     /// Processes of this launch that are stopped, in whatever group.
     resting: Vec<Found>,
     label: String,
@@ -114,7 +114,7 @@ impl Process {
             stderr_open,
             pipes,
             launch: launching.launch.clone(),
-            family: Family::marked(environment::LAUNCH, launching.launch.clone()),
+            family: Arc::new(Mutex::new(Family::marked(environment::LAUNCH, launching.launch.clone()))),
             resting: Vec::new(),
             label: launching.label.clone(),
             debug,
@@ -158,7 +158,7 @@ impl Process {
 
     /// Stops every process of this launch, so that no thread of it spins while another engine is measured. The kernel does so
     /// before the signal's sender goes on running beside it.
-    pub fn rest(&mut self) {
+    pub async fn rest(&mut self) {
         if !self.leader.keeps_its_number() {
             return;
         }
@@ -166,7 +166,7 @@ impl Process {
         // Those that have left the group are descendants, or carry the mark. One that still runs may start another while it is
         // looked for, so this ends with a look that finds no new one.
         for _ in 0..LOOKS_BEFORE_REST {
-            let family = self.family.processes(self.pid);
+            let Some(family) = self.family().await else { break };
             // Who has a number that was found a moment ago is the one that was found if it is found again.
             self.resting.retain(|held| family.contains(&held.pid));
             signal_each(&self.resting, Signal::SIGSTOP);
@@ -182,9 +182,19 @@ impl Process {
         }
     }
 
+    /// The processes of this launch, as they are looked for between requests. Reading of a process waits for it where it is stuck
+    /// in the kernel, so a thread of its own reads.
+    async fn family(&self) -> Option<Vec<u32>> {
+        let (family, first) = (Arc::clone(&self.family), self.pid);
+        let look = move || family.lock().ok().map(|mut family| family.processes(first));
+        tokio::task::spawn_blocking(look).await.ok()?
+    }
+
     /// Every process of this launch, also one that has left the group and the tree.
-    pub fn all(&self) -> Vec<u32> {
-        processes_marked(environment::LAUNCH, &self.launch)
+    pub async fn all(&self) -> Vec<u32> {
+        let launch = self.launch.clone();
+        let all = tokio::task::spawn_blocking(move || processes_marked(environment::LAUNCH, &launch));
+        all.await.unwrap_or_default()
     }
 
     /// Lets it go on. True when it had been at rest.
@@ -262,6 +272,8 @@ fn signal_each(processes: &[Found], signal: Signal) {
 impl Drop for Process {
     fn drop(&mut self) {
         self.leader.end_group();
+        // On this very thread, though it waits a few milliseconds at a time: a drop cannot be awaited, and a thread of its own
+        // might not get to its end before the program does. It gives up after so many looks, and the keeper looks once more.
         if !self.is_ended {
             end_marked(environment::LAUNCH, &self.launch);
         }

@@ -116,6 +116,7 @@ impl Conversation {
             "hello" if has(&script, "hangs_in_hello") => eprint("fake: hangs in hello\n"),
             "hello" => self.say(&answer::hello(&script)),
             "load" => self.load(zero, request),
+            "score" if has(&script, "hangs_in_score") => fault::hang("in score"),
             "score" => self.score(zero, request),
             "facts" => self.say(&answer::facts(&script)),
             "shutdown" if has(&script, "ignores_shutdown") || has(&script, "ignores_sigterm") => {

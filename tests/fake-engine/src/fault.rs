@@ -25,6 +25,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("fails_in_load", "answers load with `failed` of kind `model`"),
     ("slow_progress", "loads for 2 s (unless `load_ns` says more) and sends progress every 50 ms"),
     ("hangs_in_generate", "never answers"),
+    ("hangs_in_score", "never answers score"),
     ("exits_at_sample", "writes a line on stderr and exits with `exit_code` instead of answering"),
     ("killed_at_sample", "ends by `signal` instead of answering"),
     ("aborts_at_sample", "ends by SIGABRT instead of answering"),

@@ -118,11 +118,11 @@ fn assert_near(found: &[f64], expected: f64) {
 
 #[test]
 fn a_llama_of_a_billion_moves_two_and_a_half_gigabytes_for_a_token_in_bf16() {
-    let gigabytes = |dtype| (weight_bytes(&LLAMA, dtype).unwrap() / 1e6).round() / 1e3;
+    let gigabytes = |dtype| (LLAMA.weight_bytes(dtype).unwrap() / 1e6).round() / 1e3;
     assert_eq!(gigabytes("BF16"), 2.472);
     assert_eq!(gigabytes("q8_0"), 1.313);
     assert_eq!(gigabytes("q4_k"), 0.695);
-    assert_eq!(weight_bytes(&LLAMA, "of_later"), None);
+    assert_eq!(LLAMA.weight_bytes("of_later"), None);
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn a_gpu_of_which_nothing_is_known_or_that_was_not_asked_has_no_shares() {
 
 #[test]
 fn weights_that_a_gpu_keeps_in_its_cache_have_no_share_of_its_memory() {
-    let bytes = weight_bytes(&LLAMA, "bf16").unwrap() as u64;
+    let bytes = LLAMA.weight_bytes("bf16").unwrap() as u64;
     let share = |l2_bytes| on_a_gpu("cuda:1", GpuLimits { l2_bytes, ..gpu() }).share("bandwidth_share").len();
     assert_eq!((share(Some(bytes / 4)), share(Some(bytes / 4 + 1)), share(None)), (1, 0, 1));
 }

@@ -1,0 +1,65 @@
+//! The GPUs that an engine computed on. NVML counts GPUs its own way, and `cuda:1` is CUDA's: what makes one the other stands in
+//! the record, with the machine and with the probe's answers.
+
+use machine_limits::Limits;
+
+use super::Gpu;
+use crate::machine::Machine;
+use crate::machine::observed::GpuPass;
+
+/// NVML's indices: of the GPUs on which the driver saw its processes, else of the one that its device names. Whoever else's
+/// there are count for nobody here.
+pub fn gpus_of(
+    gpus: &[GpuPass],
+    device: Option<u32>,
+    machine: Option<&Machine>,
+    limits: Option<&Limits>,
+) -> Option<Vec<u32>> {
+    let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
+    let used: Vec<u32> = gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
+    if used.is_empty() { Some(vec![of_cuda(device?, machine, limits)?]) } else { Some(used) }
+}
+
+/// The driver's own word where it was asked for limits, else what the variables come to. Where nothing is known of the machine
+/// there is one order.
+fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
+    let Some(machine) = machine else { return Some(index) };
+    let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
+    let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
+        // NVML says of what it is before it: `GPU-`, `MIG-`.
+        let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
+        let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
+        machine.gpus.iter().find(whose).map(|gpu| gpu.index)
+    });
+    found.or_else(|| machine.gpu_of(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use machine_limits::GpuLimits;
+
+    use super::*;
+    use crate::machine::gpu::Cuda;
+
+    #[test]
+    fn the_drivers_own_word_says_which_gpu_a_name_means() {
+        let gpu = |index, uuid: &str| Gpu { index, uuid: Some(uuid.into()), ..Gpu::default() };
+        let cuda = Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: None };
+        let gpus = vec![gpu(0, "GPU-a"), gpu(1, "GPU-b")];
+        let machine = Machine { gpus, cuda: Some(cuda), ..Machine::default() };
+        let probed = GpuLimits { index: 0, uuid: Some("B".into()), ..GpuLimits::default() };
+        let limits = Limits { gpus: vec![probed], ..Limits::default() };
+        assert_eq!(of_cuda(0, Some(&machine), Some(&limits)), Some(1));
+        assert_eq!(of_cuda(1, Some(&machine), Some(&limits)), Some(1));
+        assert_eq!(of_cuda(7, None, None), Some(7));
+    }
+
+    #[test]
+    fn gpus_that_hold_memory_of_its_processes_are_its_own_and_else_the_one_that_is_named() {
+        let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
+        let gpus = [gpu(0, Some(0)), gpu(1, Some(5)), gpu(2, None)];
+        assert_eq!(gpus_of(&gpus, Some(0), None, None), Some(vec![1]));
+        assert_eq!(gpus_of(&gpus[..1], Some(2), None, None), Some(vec![2]));
+        assert_eq!(gpus_of(&gpus[..1], None, None, None), None);
+    }
+}
