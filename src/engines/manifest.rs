@@ -1,4 +1,5 @@
-//! `engines/NAME/engine.toml`: how an engine comes to be. What it can do, it says itself (`hello`).
+//! `engines/NAME/engine.toml`: how an engine is built, set up and started. Its capabilities come from the engine itself
+//! (`hello`).
 
 mod presets;
 
@@ -12,44 +13,44 @@ use crate::machine::Device;
 
 pub use presets::{Against, DEFAULT_PRESET, OwnSuite, Preset};
 
-/// The engines in the tree when this program was built: for one that is installed away from its checkout.
+/// The manifests in the source tree at build time, for a program that is installed outside its checkout.
 const EMBEDDED: &[(&str, &[(&str, &str)])] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
 
-/// The file's content.
+/// The content of a manifest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub name: String,
     pub about: String,
     pub binary: String,
-    /// Ratios are taken against this engine unless the user names another.
+    /// The engine that ratios are taken against, unless the user names another.
     #[serde(default)]
     pub reference: bool,
-    /// It cannot be kept, stopped, while other engines are measured: a server of its own, a device that it holds.
+    /// The engine cannot stay paused while others are measured, because it has its own server or holds a device.
     #[serde(default)]
     pub alone: bool,
-    /// `auto`: a run may set it up by itself, saying first how large it is. Else it is set up on request.
+    /// `auto`: a run may set it up by itself, after stating its size. Otherwise it is set up on request.
     #[serde(default)]
     pub setup: SetUp,
     pub build: Option<Build>,
     pub environment: Option<Environment>,
     #[serde(default)]
     pub needs: Needs,
-    /// By a device's family (`cuda`, which is `cuda:1`'s too): where it is another program, or needs more of the machine.
+    /// By device family (`cuda` for `cuda:1` too): the families with another program or further needs.
     #[serde(default)]
     pub devices: BTreeMap<String, OnDevice>,
     #[serde(default)]
     pub presets: BTreeMap<String, Preset>,
-    /// What `-s` takes beside the suites that every engine can run.
+    /// The engine's own suites for `-s`, besides those that every engine can run.
     #[serde(default)]
     pub suites: BTreeMap<String, OwnSuite>,
 }
 
-/// What differs on one family of devices.
+/// The differences on one family of devices.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OnDevice {
-    /// Absent where the engine's own program serves this device as well.
+    /// Absent if the engine's own program serves this device too.
     pub binary: Option<String>,
     pub build: Option<Build>,
     pub needs: Needs,
@@ -63,14 +64,14 @@ pub enum SetUp {
     Request,
 }
 
-/// A cargo package of the workspace, or a command that is run in the checkout.
+/// A cargo package of the workspace, or a command that runs in the checkout.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Build {
     pub package: Option<String>,
     pub features: Vec<String>,
     pub command: Vec<String>,
-    /// How long it takes, say.
+    /// A note for the user, for example how long the build takes.
     pub note: Option<String>,
 }
 
@@ -79,27 +80,27 @@ pub struct Build {
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     pub python: String,
-    /// `requirements.txt` beside the manifest, or `../environments/NAME/requirements.txt`, which engines share with all
-    /// that it makes.
+    /// `requirements.txt` beside the manifest, or `../environments/NAME/requirements.txt` for an environment that several engines
+    /// share.
     pub requirements: String,
-    /// Files beside the manifest, for packages that come as source. `build-requirements.txt` pins what they are built with,
-    /// `build-settings.txt` says how; others are for settings that name them, as `{build}/FILE`.
+    /// Files beside the manifest for packages that are built from source. `build-requirements.txt` pins the build tools, and
+    /// `build-settings.txt` has the build settings. Settings refer to further files as `{build}/FILE`.
     #[serde(default)]
     pub build: Vec<String>,
-    /// What else there is to know before it is made: how long that takes, say.
+    /// A note for the user before setup, for example how long it takes.
     pub note: Option<String>,
     pub download_mb: u64,
     pub installed_mb: u64,
-    /// How else what it holds is to be had: told where it is not there or cannot be created.
+    /// Another way to get the contents. It is shown when the environment is missing or cannot be created.
     pub otherwise: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Needs {
-    /// As `std::env::consts::OS` spells them; empty: any.
+    /// As `std::env::consts::OS` spells them. Empty means any.
     pub os: Vec<String>,
-    /// Whose driver of GPUs it cannot start without.
+    /// The GPU driver that the engine needs to start.
     pub driver: Option<Driver>,
 }
 
@@ -118,15 +119,15 @@ pub struct Engine {
     pub build_files: Vec<(String, String)>,
 }
 
-/// What is started for an engine on a device, and what that needs.
+/// The program to start for an engine on a device, and its needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
     pub engine: &'a Engine,
     pub binary: &'a str,
     pub build: Option<&'a Build>,
-    /// The family of devices that it is for; `None` of the engine's own, which serves all others.
+    /// The device family of this program. `None` for the engine's own program, which serves all other devices.
     pub only_for: Option<&'a str>,
-    /// The device's, beside those of the engine.
+    /// The device's needs, in addition to those of the engine.
     more_needs: Option<&'a Needs>,
 }
 
@@ -137,7 +138,7 @@ impl<'a> Program<'a> {
 }
 
 impl Engine {
-    /// What is started on every device of which the manifest says nothing.
+    /// The program for every device that the manifest does not name.
     pub fn own_program(&self) -> Program<'_> {
         let Manifest { binary, build, .. } = &self.manifest;
         Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }
@@ -164,12 +165,12 @@ impl Engine {
         Some(places::environment(self.environment_name(), &self.made_from()?))
     }
 
-    /// What its worker runs in, if it has one.
+    /// The Python of its worker, if it has one.
     pub fn python(&self) -> Option<Result<places::Python>> {
         Some(places::python(&self.manifest.name, self.environment_name(), &self.made_from()?))
     }
 
-    /// All that its environment is made from, one text after the other: another text, another environment.
+    /// All texts that define its environment, joined. Another text makes another environment.
     fn made_from(&self) -> Option<String> {
         let requirements = self.requirements.as_deref()?;
         Some(
@@ -179,7 +180,7 @@ impl Engine {
         )
     }
 
-    /// Its own name, or that of the environment that it shares.
+    /// Its own name, or the name of its shared environment.
     pub fn environment_name(&self) -> &str {
         let environment = self.manifest.environment.as_ref();
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
@@ -201,7 +202,7 @@ pub fn read(folder: &Path) -> Result<Vec<Engine>> {
     Ok(engines)
 }
 
-/// `read` gives the content of a file by its path from the manifest's folder.
+/// Parses a manifest. `read` gives the content of a file by its path from the manifest's folder.
 pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<Engine> {
     let manifest: Manifest = toml::from_str(manifest)?;
     check_devices(&manifest)?;
@@ -222,7 +223,7 @@ pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<E
     Ok(Engine { manifest, requirements, build_files })
 }
 
-/// An environment that engines share has one way of being built, which is none of theirs.
+/// The files of `environment.build`. A shared environment has none, because it is built in one way for all its engines.
 fn build_files(manifest: &Manifest, read: impl Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>> {
     let Some(environment) = &manifest.environment else { return Ok(Vec::new()) };
     if environment.shared().is_some() && !environment.build.is_empty() {
@@ -238,11 +239,11 @@ fn build_files(manifest: &Manifest, read: impl Fn(&str) -> Option<String>) -> Re
     environment.build.iter().map(file).collect()
 }
 
-/// What an environment is made from that belongs to one engine.
+/// The requirements file of an environment that belongs to one engine.
 const OWN_REQUIREMENTS: &str = "requirements.txt";
 
 impl Environment {
-    /// The name of an environment that several engines may share.
+    /// The name of the environment, if several engines may share it.
     fn shared(&self) -> Option<&str> {
         let name = self.requirements.strip_prefix("../environments/")?.strip_suffix("/requirements.txt")?;
         let plain = |it: u8| it.is_ascii_alphanumeric() || it == b'-' || it == b'_';
@@ -250,7 +251,7 @@ impl Environment {
     }
 }
 
-/// What would be passed over in silence, or would build one program over another, is refused.
+/// Refuses entries that would be ignored without notice, or would build one program over another.
 fn check_devices(manifest: &Manifest) -> Result<()> {
     let mut binaries = vec![&manifest.binary];
     for (name, device) in &manifest.devices {
@@ -276,7 +277,7 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// The engines that were in the tree when this program was built.
+/// The engines in the source tree at build time.
 pub fn embedded() -> Result<Vec<Engine>> {
     EMBEDDED
         .iter()

@@ -1,5 +1,5 @@
-//! Building engines and creating their environments. The only code that installs anything, and it says first how large
-//! that is. Each step is one command; its output goes to the displays line by line.
+//! Builds engines and creates their environments. This is the only code that installs anything, and it states the size first.
+//! Each step is one command, and its output goes to the displays line by line.
 
 mod device;
 mod disk;
@@ -24,13 +24,13 @@ pub use environment::remove;
 
 /// Lines of a failed command's output that are shown.
 const LAST_LINES: usize = 6;
-/// What pip, uv and cargo say when they reach nothing.
+/// Words in the errors of pip, uv and cargo when the network is missing.
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
 
 /// Events of set-up, for the displays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SetUpEvent {
-    /// Something is built or installed, or a large model is read; `note` says how large it is.
+    /// A build, an installation or the reading of a large model began. `note` has its size.
     Started {
         subject: String,
         what: String,
@@ -48,15 +48,15 @@ pub enum SetUpEvent {
     Warned(String),
 }
 
-/// What set-up needs to know of its surroundings.
+/// The context of set-up: registry, displays, and the programs that are ready.
 pub struct SettingUp<'a> {
     registry: &'a Registry,
     /// A variable that marks every process of this run, so that none is left behind.
     mark: (&'static str, &'a str),
     listener: &'a mut dyn FnMut(SetUpEvent),
-    /// What a reader of the record should know.
+    /// Warnings for the record.
     pub warnings: Vec<String>,
-    /// By engine and binary.
+    /// Results so far, by engine and binary.
     prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
 }
 
@@ -69,8 +69,8 @@ impl<'a> SettingUp<'a> {
         Self { registry, mark, listener, warnings: Vec::new(), prepared: BTreeMap::new() }
     }
 
-    /// Before a run: builds a program, and sets its engine up where its manifest lets a run do so. For one that cannot start
-    /// on this machine nothing is done, and its row says why.
+    /// Before a run: builds a program, and sets its engine up if the manifest lets a run do so. Does nothing for a program that
+    /// cannot start on this machine; its row has the reason.
     pub fn prepare(&mut self, program: Program) -> Result<(), Unavailable> {
         if matches!(self.registry.state(program), State::Never(_)) {
             return Ok(());
@@ -107,7 +107,7 @@ impl<'a> SettingUp<'a> {
         }
     }
 
-    /// On request: builds what an engine is on a device, and sets it up. Gives what there is to say.
+    /// On request: builds an engine for a device and sets it up. Gives a message for the user.
     pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.on(device));
         if let State::Never(unavailable) = self.registry.made(program) {
@@ -144,11 +144,11 @@ impl<'a> SettingUp<'a> {
         })
     }
 
-    /// Of a program that this machine has no driver for.
+    /// The message about a program that this machine has no driver for.
     fn built_alone(&self, program: Program, device: &Device, why: &str) -> String {
         let name = &program.engine.manifest.name;
         let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        // Its own program runs here, only not there.
+        // The engine's own program runs here, only not on that device.
         let shared = program.only_for.is_none() && !device.is_cpu();
         let there = if shared { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
@@ -161,7 +161,7 @@ impl<'a> SettingUp<'a> {
         said
     }
 
-    /// Cargo knows better than this program whether anything is to be done; it says so within a moment.
+    /// Builds a program. Cargo finds out within a moment whether anything changed.
     fn build(&mut self, program: Program) -> Result<()> {
         let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {
@@ -179,7 +179,7 @@ impl<'a> SettingUp<'a> {
         let of_device = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
         let (what, note) = match self.registry.made(program) {
             State::NotBuilt => (format!("building{of_device}"), build.note.clone()),
-            // Cargo keeps what it has. What a command needs may be gone and be fetched again, so its size is said again.
+            // Cargo keeps its downloads. A command may download again, so its size is stated again.
             _ => {
                 let note = build.note.clone().filter(|_| build.package.is_none());
                 (format!("bringing its build{of_device} up to date"), note)
@@ -188,7 +188,7 @@ impl<'a> SettingUp<'a> {
         self.step(program.engine, &what, note, &command, &root)
     }
 
-    /// Runs one command, and tells the displays every line of it.
+    /// Runs one command, and passes every line of its output to the displays.
     fn step(
         &mut self,
         engine: &Engine,
@@ -217,7 +217,7 @@ impl<'a> SettingUp<'a> {
         let reason = failed.as_deref().map(|said| cause(said).to_string());
         (self.listener)(SetUpEvent::Finished { subject: engine, failed: reason });
         match failed {
-            // A command of ours says itself what helps.
+            // Commands of this project print their own hint.
             Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),
             Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
             None => Ok(()),
@@ -225,12 +225,12 @@ impl<'a> SettingUp<'a> {
     }
 }
 
-/// One program may serve several devices, and presets share theirs.
+/// The key of a program. Devices may share a program, and presets always do.
 fn which(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 
-/// A command whose program lies in the checkout is found there, wherever this program was started.
+/// Resolves a program of the checkout by its full path, so that the current folder does not matter.
 fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     let mut command = command.to_vec();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
@@ -239,7 +239,7 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     command
 }
 
-/// Of one that was made ready for a device of which its manifest says nothing: those for which it is another program.
+/// A hint to the device families with their own program, for an engine set up for a device that its manifest does not name.
 fn own_programs(engine: &Engine) -> String {
     let families: Vec<&str> =
         engine.manifest.devices.keys().filter_map(|family| engine.on_family(family).only_for).collect();
@@ -249,7 +249,7 @@ fn own_programs(engine: &Engine) -> String {
     if families.is_empty() { String::new() } else { command() }
 }
 
-/// Why an engine has no environment of ours.
+/// The note about an engine that runs in the user's own Python.
 fn in_own_python(engine: &Engine) -> String {
     let said = own_python::of(engine).map(|own| {
         let interpreter = own.interpreter.display();
@@ -271,8 +271,8 @@ fn unavailable(program: Program, what: &str, error: &anyhow::Error) -> Unavailab
     Unavailable { reason: format!("{what}: {cause}"), hint: Some(set_up_command(program)) }
 }
 
-/// The line of a tool's last words that says why. Tools say the cause in their first line of an error, and advice after
-/// it; what stands before is chatter.
+/// The line of a tool's output that has the cause. Tools state it in their first error line; advice follows, and earlier lines do
+/// not matter.
 fn cause(said: &str) -> &str {
     let is_error = |line: &&str| line.trim_start().to_ascii_lowercase().starts_with("error");
     let names_error = |line: &&str| line.to_ascii_lowercase().contains("error");

@@ -1,7 +1,7 @@
-//! What the machine is, as far as it says so itself: read from /proc and /sys, within milliseconds. Elsewhere than on
-//! Linux most facts are absent. An absent fact is not known, never zero.
+//! The machine's description, read from /proc and /sys within milliseconds. Outside Linux most facts are absent. An absent fact
+//! is unknown, never zero.
 //!
-//! Nothing here changes anything, and only `source` and `gpu_limits` ask another program.
+//! Nothing here changes anything. Only `source`, `versions` and `gpu_limits` run other programs.
 
 pub mod busy;
 pub mod container;
@@ -37,12 +37,12 @@ pub struct Machine {
     pub cpu: Cpu,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// What a container allows, in thousandths of a CPU: 1500 is one and a half.
+    /// The container's CPU limit in thousandths of a CPU: 1500 is one and a half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_limit_millicpus: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
-    /// Whether there is a limit could not be found out: its absence is no answer. Records of before say nothing of it.
+    /// The limit could not be read, so its absence does not mean unlimited. Older records lack this field.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpu_limit_unknown: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -54,32 +54,32 @@ pub struct Machine {
     /// The kernel's release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Over one, five and fifteen minutes, when it was asked.
+    /// Over one, five and fifteen minutes, at the time of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<[f64; 3]>,
-    /// What its host gave to somebody else of the processor time that was wanted since it started.
+    /// The share of wanted processor time that the host withheld since boot (steal).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steal_share: Option<f64>,
-    /// Whether memory comes in pages of megabytes: `always`, `madvise`, `never`.
+    /// The setting of transparent huge pages: `always`, `madvise`, `never`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<String>,
-    /// What the kernel was told when it started, as far as it changes figures.
+    /// Kernel parameters at boot that change results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel_parameters: Vec<String>,
-    /// What the firmware calls the machine: a cloud names its kind of instance there.
+    /// The machine's name in its firmware. A cloud names its instance type there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
-    /// What makes `cuda:1` one of them. Absent where there are none.
+    /// The CUDA variables that tell which GPU `cuda:1` is. Absent without GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda: Option<gpu::Cuda>,
-    /// Counters of energy, also those that cannot be read.
+    /// Energy counters, including those that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub energy_counters: Vec<energy::Listed>,
 }
 
-/// Parameters of the kernel that change what a core does, or which.
+/// Kernel parameters that change how a core works, or which cores are used.
 const KERNEL_PARAMETERS: &[&str] = &[
     "mitigations",
     "isolcpus",
@@ -97,7 +97,7 @@ const KERNEL_PARAMETERS: &[&str] = &[
     "preempt",
 ];
 
-/// Of `sameness`.
+/// The name of the GPUs in `sameness`, and its value without any.
 const GPUS: &str = "GPUs";
 const NONE: &str = "none";
 
@@ -131,18 +131,18 @@ impl Machine {
 }
 
 impl Machine {
-    /// What makes it the same machine to whoever compares figures, by name. Kernel, governor and load are no part of it:
-    /// they change while the machine stays, and what they do to figures is the noise that is measured.
+    /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded: they change on
+    /// the same machine, and their effect is measured as noise.
     pub fn sameness(&self) -> Vec<(&'static str, String)> {
         let unknown = || "unknown".to_string();
-        // The kernel keeps a little for itself, more or less from boot to boot.
+        // The kernel reserves a little memory, and the amount varies from boot to boot.
         let gib = |bytes: u64| format!("{} GiB", (bytes as f64 / f64::from(1 << 30)).round());
         let cpus = |millicpus: u64| format!("{} CPUs", millicpus as f64 / 1000.0);
         let unlimited = |is_unknown| if is_unknown { unknown() } else { NONE.to_string() };
         let (cpu_limit, memory_limit) = (self.cpu_limit_millicpus, self.memory_limit_bytes);
         vec![
             ("CPU", self.cpu.model.clone().unwrap_or_else(unknown)),
-            // A guest may be denied some that the model has.
+            // A virtual machine may lack some instruction sets of the model.
             ("SIMD", self.cpu.simd.join(" ")),
             ("cores allowed", self.cpu.allowed_cores.map_or_else(unknown, |cores| cores.to_string())),
             ("memory", self.memory_bytes.map_or_else(unknown, gib)),
@@ -156,16 +156,16 @@ impl Machine {
         ]
     }
 
-    /// NVML's index of the GPU that CUDA calls by this one, where that is known.
+    /// NVML's index of the GPU with this CUDA index, if known.
     pub fn gpu_of(&self, cuda_index: u32) -> Option<u32> {
         match &self.cuda {
             Some(cuda) => cuda.visible(&self.gpus)?.get(cuda_index as usize).copied(),
-            // A record of before.
+            // A record of an older version.
             None => Some(cuda_index),
         }
     }
 
-    /// `none`, or each kind with how many there are of it.
+    /// `none`, or each kind of GPU with its count.
     pub fn gpus_by_kind(&self) -> String {
         let mut kinds: Vec<(String, usize)> = Vec::new();
         for kind in self.gpus.iter().map(Gpu::sameness) {
@@ -182,9 +182,9 @@ impl Machine {
         if all.is_empty() { NONE.into() } else { all }
     }
 
-    /// Names the machine: the same for all that `sameness` says the same of.
+    /// The machine's name in records: equal for machines with equal `sameness`.
     pub fn fingerprint(&self) -> String {
-        // Machines without one are called what they were called before GPUs were looked for.
+        // Machines without GPUs keep the name that they had before GPUs were part of it.
         let named = self.sameness().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
         let parts: Vec<String> = named.map(|(name, value)| format!("{name}={value}")).collect();
         places::digest(parts.join("\n").as_bytes())
@@ -201,7 +201,7 @@ fn chosen(text: &str) -> Option<String> {
     rest.split_once(']').map(|(word, _)| word.to_string())
 }
 
-/// No more of the line than is named above: people put secrets there.
+/// Only the parameters named above are kept: the command line may hold secrets.
 fn kernel_parameters(cmdline: &str) -> Vec<String> {
     let matters = |word: &&str| KERNEL_PARAMETERS.contains(&word.split('=').next().unwrap_or_default());
     cmdline.split_ascii_whitespace().filter(matters).map(String::from).collect()
@@ -292,7 +292,7 @@ mod tests {
         let newer = Machine { gpus: vec![driven.clone(), driven], ..bare.clone() };
         assert_eq!(with.fingerprint(), newer.fingerprint());
         assert_ne!(bare.fingerprint(), with.fingerprint());
-        // What the program of before GPUs were looked for called a machine of which nothing is known.
+        // The input of the fingerprint before GPUs were part of it, for a machine without known facts.
         let before = "CPU=unknown\nSIMD=\ncores allowed=unknown\nmemory=unknown\narchitecture=\n\
                       the container's CPU limit=none\nthe container's memory limit=none";
         assert_eq!(bare.fingerprint(), places::digest(before.as_bytes()));

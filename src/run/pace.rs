@@ -1,39 +1,39 @@
-//! How the time of a run is spent: on how many blocks, on how many rounds in each.
+//! The time budget of a run: how many blocks fit, and how many rounds in each.
 
 use std::time::{Duration, Instant};
 
 use crate::plan::{Order, Plan};
 use stats::FIRM;
 
-/// Without a budget a run goes on beyond the blocks that a verdict needs only so long, and those have fewer rounds where
-/// they would take longer.
+/// The default time without a budget. After the blocks that a verdict needs, a run goes on only this long. Blocks that would take
+/// longer have fewer rounds.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// But never fewer than these: one is no median.
+/// The fewest rounds of a block: one value is no median.
 const LEAST_ROUNDS: u32 = 2;
-/// Of one configuration, in which it is asked for proof: as long as a slow one needs that is honest.
+/// The time for the output check of one configuration, enough for a slow engine.
 const PROOF: Duration = Duration::from_secs(120);
-/// One part in so many of a budget is for proof: what is right and was not measured is no use either.
+/// The first output check takes at most one part in this many of the budget. The rest is for measuring.
 const PROOF_PART: u32 = 4;
-/// One part in so many of a budget is left for the check of the measured tokens, which comes after the last block.
+/// One part in this many of the budget is kept for the check of the measured tokens after the last block.
 const CHECK_PART: u32 = 10;
-/// The warm-up of a case in a launch.
+/// The longest warm-up of a case in a launch.
 const WARM_UP: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct Pace {
     started: Instant,
     budget: Option<Duration>,
-    /// That of the whole run, and what proof has taken of it.
+    /// The budget of the whole run, and the part that the first output check has used.
     whole: Option<Duration>,
     proved: Duration,
-    /// The user said how many blocks there are to be.
+    /// The user chose the number of blocks.
     asked: bool,
-    /// So many blocks are to fit into the budget.
+    /// The number of blocks that must fit into the budget.
     wanted: u32,
     blocks: u32,
     block_began: Instant,
     last_block: Duration,
-    /// What of this block, or of the last one, went into rounds: the part that can be made smaller.
+    /// The time spent on rounds in this block or the last one. Only this part can be reduced.
     rounds: Duration,
 }
 
@@ -42,13 +42,13 @@ impl Pace {
         Self::with(plan, Duration::ZERO)
     }
 
-    /// For the next configuration, where they are measured one after the other.
+    /// The time budget of the next configuration, if configurations are measured one after the other.
     pub fn anew(&self, plan: &Plan) -> Self {
         Self::with(plan, self.proved)
     }
 
     fn with(plan: &Plan, proved: Duration) -> Self {
-        // One after the other, each has its share.
+        // In sequential order each configuration has its share.
         let parts = match plan.order {
             Order::Interleaved => 1,
             Order::Sequential => plan.measured().len().max(1) as u32,
@@ -70,18 +70,18 @@ impl Pace {
         }
     }
 
-    /// How long one of so many configurations may be asked for proof.
+    /// The time limit for the output check of each of so many configurations.
     pub fn proof(&self, configurations: usize) -> Duration {
         let share = self.whole.map(|whole| whole / PROOF_PART / configurations.max(1) as u32);
         share.map_or(PROOF, |share| share.min(PROOF))
     }
 
-    /// Whether proof has had its part of the budget: starting engines takes time too.
+    /// Whether the first output check has used its part of the budget. Starting engines counts too.
     pub fn has_proved_enough(&self) -> bool {
         self.whole.is_some_and(|whole| self.started.elapsed() > whole / PROOF_PART)
     }
 
-    /// Ends the time of proof. Without a budget it takes nothing of the time that there is for measuring.
+    /// Ends the first output check. Without a budget, its time is not taken from the measurements.
     pub fn measuring_begins(&mut self, plan: &Plan) {
         *self = Self::with(plan, self.started.elapsed());
     }
@@ -100,8 +100,8 @@ impl Pace {
         self.blocks += 1;
     }
 
-    /// Whether one more block would take more time than there is. Those that a verdict needs are made with as few rounds as
-    /// it takes; one beyond them is a whole one.
+    /// Whether another block would exceed the time. Blocks that a verdict needs may have fewer rounds; a block beyond them must
+    /// be complete.
     pub fn is_over(&self) -> bool {
         let after_another = self.started.elapsed() + self.last_block;
         match self.budget {
@@ -113,20 +113,20 @@ impl Pace {
         }
     }
 
-    /// Whether the budget is used up: nothing more is begun.
+    /// Whether the budget is used up, so that nothing new may begin.
     pub fn is_spent(&self) -> bool {
         self.budget.is_some_and(|budget| self.started.elapsed() > budget)
     }
 
-    /// How long a case may warm up, when so many warm-ups are still to come in this block.
+    /// The warm-up limit of a case, if so many warm-ups are still to come in this block.
     pub fn warm_up(&self, still_to_come: usize) -> Duration {
-        // Half of what is left is for measuring.
+        // Half of the remaining time is for measuring.
         let share = self.budget.map(|budget| self.left_of_block(budget) / 2 / still_to_come.max(1) as u32);
         share.map_or(WARM_UP, |share| share.min(WARM_UP))
     }
 
-    /// How many of the planned rounds fit, when a round costs so much and so many workloads are still to come in this
-    /// block. What a cheap workload leaves falls to those after it.
+    /// The number of planned rounds that fit, given the time of one round and the number of remaining workloads of this block.
+    /// Time that a cheap workload does not use goes to the later ones.
     pub fn rounds(&self, planned: u32, round: Duration, workloads: usize) -> u32 {
         let (time, least) = match self.budget {
             Some(budget) => (budget, 1),
@@ -138,7 +138,7 @@ impl Pace {
         u32::try_from(fitting).unwrap_or(u32::MAX).clamp(least.max(1), planned.max(1))
     }
 
-    /// This block's share of a time, less what it has used. A twentieth is kept for what takes longer than expected.
+    /// This block's share of a time, less the time that it has used. A twentieth is kept for delays.
     fn left_of_block(&self, time: Duration) -> Duration {
         let left = (time * 19 / 20).saturating_sub(self.block_began - self.started);
         let share = left / self.wanted.saturating_sub(self.blocks).max(1);
@@ -164,7 +164,7 @@ mod tests {
         Pace { started: pace.started - Duration::from_secs(150), ..pace }
     }
 
-    /// Which has used nothing yet, however long a busy machine takes over the test: its beginning is still to come.
+    /// A time budget that has used nothing yet. It begins in the future, so that a busy machine cannot change the test.
     fn unused(pace: Pace) -> Pace {
         let later = Instant::now() + Duration::from_secs(3600);
         Pace { started: later, block_began: later, ..pace }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(pace(None).rounds(5, Duration::from_secs(1000), 3), 2);
         assert_eq!(pace(None).rounds(1, Duration::from_secs(1000), 3), 1);
         assert_eq!(pace(None).warm_up(100), WARM_UP);
-        // Who says how many blocks says how long it may take.
+        // A user who sets the number of blocks accepts the time that they take.
         assert_eq!(pace(Some(5)).rounds(5, Duration::from_secs(1000), 3), 5);
     }
 
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(pace.warm_up(4), Duration::from_millis(950));
     }
 
-    /// In minutes what takes seconds, so that what the test itself takes is nothing.
+    /// Minutes in place of seconds, so that the time of the test itself does not matter.
     #[test]
     fn a_budget_that_is_short_of_rounds_has_room_for_the_five_blocks_of_a_verdict() {
         fn passes(pace: &mut Pace, time: Duration) {
@@ -211,7 +211,7 @@ mod tests {
             pace.block_ends();
             blocks.push(rounds);
         }
-        // The first ones leave a little to the last.
+        // The first blocks leave a little time to the last ones.
         assert_eq!(blocks, [4, 4, 4, 5, 5]);
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn a_budget_ends_a_run_before_the_block_that_would_exceed_it() {
         let mut pace = Pace { last_block: Duration::from_secs(11), ..unused(pace(Some(10), Some(3))) };
         assert!(pace.is_over());
-        // One of the three that were asked for is made smaller, one beyond them is not.
+        // The three requested blocks may have fewer rounds. A further block may not.
         pace.rounds = Duration::from_secs(9);
         assert!(!pace.is_over());
         pace.blocks = 3;

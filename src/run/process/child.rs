@@ -1,6 +1,7 @@
-//! One process of an engine: started in a group of its own, its lines stamped as their bytes arrive, ended for certain.
+//! One process of an engine. It starts in its own process group, each line is stamped when its bytes arrive, and its end is
+//! certain.
 //!
-//! Knows nothing of what the lines say. The only place that spawns engines.
+//! Knows nothing of the lines' content. The only place that spawns engines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,28 +23,28 @@ use super::leader::Leader;
 use super::stream::read_some;
 use crate::machine::{Family, processes_marked};
 
-/// Lines of stderr that are kept, and how much of each.
+/// The number of stderr lines that are kept, and the length of each.
 const STDERR_LINES: usize = 40;
 const STDERR_LINE_BYTES: usize = 400;
-/// What a process that has ended wrote is in its pipes: it comes at once, unless a busy machine keeps the threads that read them
-/// from a core. Then what lies there unread says that there is more, and it is waited for, but not for ever.
+/// Time limits for the remaining output of a process that has ended. It comes at once, unless a busy machine delays the threads
+/// that read the pipes. Unread bytes in a pipe then extend the wait, up to `AT_LAST`.
 const AT_ONCE: Duration = Duration::from_millis(200);
 const AT_LAST: Duration = Duration::from_secs(10);
-/// An engine that starts processes without end is stopped as far as it goes.
+/// The most searches for processes to pause. An engine that starts processes without end is paused as far as possible.
 const LOOKS_BEFORE_REST: usize = 10;
-/// Lines that may wait to be read. When they are full the engine's next write waits, not this program's memory.
+/// The most lines that wait to be read. After that the engine's next write blocks, so this program's memory does not grow.
 const LINES_WAITING: usize = 64;
 
-/// What to start, and with what around it.
+/// The command to start, and its environment.
 #[derive(Debug, Clone, Default)]
 pub struct Launching {
     pub label: String,
     pub command: Vec<String>,
     pub variables: Vec<(String, OsString)>,
-    /// The run's id and this launch's: marks by which leftovers are found.
+    /// The ids of the run and of this launch. Leftover processes are found by them.
     pub run: String,
     pub launch: String,
-    /// Show what the engine says on stderr, and every line in both directions.
+    /// Show the engine's stderr, and every line in both directions.
     pub debug: bool,
 }
 
@@ -52,7 +53,7 @@ pub struct Launching {
 pub struct Line {
     pub at: Instant,
     pub frame: Frame,
-    /// It ended with a newline. The last words of an engine that died may not.
+    /// The line ended with a newline. The remaining output of an engine that died may not.
     pub whole: bool,
 }
 
@@ -62,17 +63,17 @@ pub struct Process {
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Line>,
     stderr: Arc<Mutex<VecDeque<String>>>,
-    /// Gives nothing, and ends when stderr does.
+    /// Carries no values: it closes when stderr ends.
     stderr_open: mpsc::Receiver<()>,
-    /// Of stdout and of stderr, to see whether anything lies in them. Others read.
+    /// Stdout and stderr, only to see whether they hold unread bytes. Other handles read them.
     pipes: [PipeReader; 2],
     launch: String,
     family: Arc<Mutex<Family>>,
-    /// Processes of this launch that are stopped, in whatever group.
+    /// The paused processes of this launch, in any process group.
     resting: Vec<Found>,
     label: String,
     debug: bool,
-    /// Nothing of this launch runs any more.
+    /// No process of this launch runs any more.
     is_ended: bool,
     pub pid: u32,
     /// Just before the process was started.
@@ -94,7 +95,7 @@ impl Process {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         let leader = Leader::new(child);
-        // The command holds the pipes' other ends; while they are open no stream of the engine's ever ends.
+        // The command holds the other ends of the pipes. While those are open, the engine's streams never end.
         drop(command);
         let (sender, lines) = mpsc::channel(LINES_WAITING);
         let ring = Arc::new(Mutex::new(VecDeque::new()));
@@ -123,7 +124,7 @@ impl Process {
         })
     }
 
-    /// Writes a whole line. An engine that has stopped reading makes this wait, so give it a deadline.
+    /// Writes a whole line. An engine that does not read makes this wait, so give it a deadline.
     pub async fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
         if self.debug {
             show(&self.label, "<", line);
@@ -133,12 +134,12 @@ impl Process {
         stdin.flush().await
     }
 
-    /// The next line, or `None` when the engine can write no more: its stdout has ended, or it has.
+    /// The next line, or `None` when the engine can write no more: its stdout or its process has ended.
     pub async fn line(&mut self) -> Option<Line> {
         let line = tokio::select! {
             biased;
             line = self.lines.recv() => line,
-            // A child of the engine's may hold its stdout open. What the engine itself wrote is in the pipe by now.
+            // A child of the engine may hold its stdout open. The engine's own output is in the pipe by now.
             _ = self.leader.ended() => last_of(&mut self.lines, &self.pipes[0]).await,
         };
         if let (true, Some(Line { frame: Frame::Line(bytes), .. })) = (self.debug, &line) {
@@ -147,7 +148,7 @@ impl Process {
         line
     }
 
-    /// A line that is there already.
+    /// A line that has already arrived, if any.
     pub fn waiting_line(&mut self) -> Option<Line> {
         self.lines.try_recv().ok()
     }
@@ -156,18 +157,18 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Stops every process of this launch, so that no thread of it spins while another engine is measured. The kernel does so
-    /// before the signal's sender goes on running beside it.
+    /// Pauses every process of this launch, so that none of its threads spins while another engine is measured. The kernel stops
+    /// them before the sender of the signal runs on.
     pub async fn rest(&mut self) {
         if !self.leader.keeps_its_number() {
             return;
         }
         self.leader.signal_group(Signal::SIGSTOP);
-        // Those that have left the group are descendants, or carry the mark. One that still runs may start another while it is
-        // looked for, so this ends with a look that finds no new one.
+        // Processes that left the group are descendants or carry the mark. A running one may start another during the search, so
+        // the loop ends when a search finds no new process.
         for _ in 0..LOOKS_BEFORE_REST {
             let Some(family) = self.family().await else { break };
-            // Who has a number that was found a moment ago is the one that was found if it is found again.
+            // A number that is found again, after its handle was opened, belongs to the held process.
             self.resting.retain(|held| family.contains(&held.pid));
             signal_each(&self.resting, Signal::SIGSTOP);
             let known = self.resting.len();
@@ -182,22 +183,22 @@ impl Process {
         }
     }
 
-    /// The processes of this launch, as they are looked for between requests. Reading of a process waits for it where it is stuck
-    /// in the kernel, so a thread of its own reads.
+    /// The processes of this launch, searched between requests. The search has its own thread, because it blocks when a process
+    /// is stuck in the kernel.
     async fn family(&self) -> Option<Vec<u32>> {
         let (family, first) = (Arc::clone(&self.family), self.pid);
         let look = move || family.lock().ok().map(|mut family| family.processes(first));
         tokio::task::spawn_blocking(look).await.ok()?
     }
 
-    /// Every process of this launch, also one that has left the group and the tree.
+    /// Every process of this launch, including those that left the group and the tree.
     pub async fn all(&self) -> Vec<u32> {
         let launch = self.launch.clone();
         let all = tokio::task::spawn_blocking(move || processes_marked(environment::LAUNCH, &launch));
         all.await.unwrap_or_default()
     }
 
-    /// Lets it go on. True when it had been at rest.
+    /// Resumes the processes. True if they were paused.
     pub fn wake(&mut self) -> bool {
         let rested = std::mem::take(&mut self.resting);
         signal_each(&rested, Signal::SIGCONT);
@@ -205,10 +206,10 @@ impl Process {
         !rested.is_empty()
     }
 
-    /// How the process ended, if it does within `grace`. Its last words on stderr have been read by then.
+    /// The exit status, if the process ends within `grace`. Its remaining output on stderr has been read by then.
     pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
         let status = tokio::time::timeout(grace, self.leader.ended()).await.ok()?;
-        // A child of the engine's may hold its stderr open, so this has an end of its own.
+        // A child of the engine may hold its stderr open, so this wait has its own limit.
         last_of(&mut self.stderr_open, &self.pipes[1]).await;
         status
     }
@@ -218,12 +219,12 @@ impl Process {
         self.stderr.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Adds a line of the orchestrator's own to what is kept of stderr.
+    /// Adds a line of the orchestrator to the kept lines of stderr.
     pub fn note(&self, line: &str) {
         push(&self.stderr, line);
     }
 
-    /// Ends the process: a request to end, then SIGKILL, then whatever it left behind. Gives the number of leftovers.
+    /// Ends the process: closes its stdin, sends SIGTERM, then SIGKILL, and ends all leftovers. Gives the number of leftovers.
     pub async fn end(&mut self, grace: Duration) -> usize {
         self.wake();
         self.close_stdin();
@@ -235,7 +236,7 @@ impl Process {
                 self.has_ended(Duration::from_secs(5)).await;
             }
         }
-        // What it left in its own group, marked or not.
+        // Processes left in its group, marked or not.
         self.leader.end_group();
         let launch = self.launch.clone();
         let left = tokio::task::spawn_blocking(move || end_marked(environment::LAUNCH, &launch)).await;
@@ -248,7 +249,7 @@ impl Process {
     }
 }
 
-/// What comes of a pipe into which the process that has ended writes no more.
+/// The next item from a pipe whose writer has ended, or `None` if nothing more comes.
 async fn last_of<T>(coming: &mut mpsc::Receiver<T>, pipe: &PipeReader) -> Option<T> {
     let began = Instant::now();
     loop {
@@ -268,19 +269,19 @@ fn signal_each(processes: &[Found], signal: Signal) {
     processes.iter().for_each(|held| held.signal(signal));
 }
 
-/// However the launch is left (a failure, Ctrl-C, a panic), the engine and its children end with it.
+/// The engine and its children end with the launch, even after a failure, Ctrl-C or a panic.
 impl Drop for Process {
     fn drop(&mut self) {
         self.leader.end_group();
-        // On this very thread, though it waits a few milliseconds at a time: a drop cannot be awaited, and a thread of its own
-        // might not get to its end before the program does. It gives up after so many looks, and the keeper looks once more.
+        // This blocks the thread for a few milliseconds at a time. A drop cannot be awaited, and a new thread might not finish
+        // before the program ends. The number of searches is limited, and the keeper searches once more.
         if !self.is_ended {
             end_marked(environment::LAUNCH, &self.launch);
         }
     }
 }
 
-/// Blocks in `read`, so that the stamp is taken by a thread that does nothing else.
+/// Reads and stamps lines on a thread that does nothing else.
 fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
     let mut framer = Framer::default();
     let mut bytes = vec![0; 64 * 1024];
@@ -293,13 +294,13 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
         });
     }
     if let Some(frame) = framer.finish() {
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         let _ = lines.blocking_send(Line { at: Instant::now(), frame, whole: false });
     }
 }
 
 fn keep_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
-    // Lines past this bound are skipped: it is far more than is kept of one.
+    // Longer lines are skipped: the bound is far above the kept length of a line.
     let mut framer = Framer::with_bound(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
     let keep = |frame| {
