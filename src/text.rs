@@ -1,10 +1,10 @@
-//! Text that engines and users control, made safe to print: one line, no control characters, no escape sequences; and
-//! fitted into a width.
+//! Text that engines and users control, made safe to print: one line without control characters or escape sequences, fitted into
+//! a width.
 
 use tabled::grid::util::string::get_line_width;
 
-/// Line breaks and tabs become spaces; escape sequences, other control characters and those that reorder or hide text
-/// are left out.
+/// One safe line. Line breaks and tabs become spaces. Escape sequences, control characters, and characters that reorder or hide
+/// text are dropped.
 pub fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -22,8 +22,8 @@ pub fn line(text: &str) -> String {
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// After an escape: a control sequence (`[`), a string that ends with a bell or with another escape (`]`, `P`, `X`, `^`,
-/// `_`), or two characters.
+/// Skips the rest of an escape: a control sequence (`[`), a string up to a bell or another escape (`]`, `P`, `X`, `^`, `_`), or
+/// two characters.
 fn skip_escape(chars: &mut Chars) {
     match chars.next() {
         Some('[') => skip_control_sequence(chars),
@@ -39,13 +39,13 @@ fn skip_escape(chars: &mut Chars) {
                 }
             }
         }
-        // An intermediate, then the final one: `ESC ( B`.
+        // An intermediate character, then the final one: `ESC ( B`.
         Some(' '..='/') => drop(chars.next()),
         _ => {}
     }
 }
 
-/// Parameters and intermediates, then one final character.
+/// Skips parameters and intermediate characters, then one final character.
 fn skip_control_sequence(chars: &mut Chars) {
     while chars.next_if(|char| (' '..='?').contains(char)).is_some() {}
     chars.next_if(|char| ('@'..='~').contains(char));
@@ -55,12 +55,12 @@ fn is_invisible(char: char) -> bool {
     matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{ad}')
 }
 
-/// How many columns a terminal gives it.
+/// The number of terminal columns of a text.
 pub fn width(text: &str) -> usize {
     get_line_width(text)
 }
 
-/// At most so wide; what is lost is lost at the end.
+/// Cuts a text at its end to at most `limit` columns.
 pub fn shorten(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_string();
@@ -69,7 +69,7 @@ pub fn shorten(text: &str, limit: usize) -> String {
     format!("{}…", kept.into_iter().collect::<String>().trim_end())
 }
 
-/// At most so wide; what is lost is lost at the beginning, because the end of a path says more.
+/// Cuts a text at its beginning to at most `limit` columns, because the end of a path says more.
 pub fn shorten_start(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_string();
@@ -91,8 +91,9 @@ fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
     kept
 }
 
-/// Lines of at most `limit` columns, broken between words. A path, and what stands between backticks, is never broken, so
-/// that it can be copied, but for a long command of this program, which a shell takes from several lines; any other word that is longer than a line is. Lines after the first are indented.
+/// Lines of at most `limit` columns, broken between words and indented after the first. Paths and text between backticks stay
+/// whole, so that they can be copied. A long command of this program is broken as a shell accepts it. Other words longer than a
+/// line are broken.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
@@ -110,8 +111,8 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// Text whose lines end within `limit` columns: one that is broken goes on two columns further in than it began. A hint is
-/// left as it is, so that it can be pasted.
+/// Breaks lines after `limit` columns; a broken line goes on with two more columns of indent. Hints stay whole, so that they can
+/// be pasted.
 pub fn narrow(text: &str, limit: usize) -> String {
     let broken = |line: &str| {
         let said = line.trim_start_matches(' ');
@@ -125,10 +126,10 @@ pub fn narrow(text: &str, limit: usize) -> String {
     text.lines().map(broken).collect()
 }
 
-/// A command goes on in the next line, for a shell too.
+/// The mark of a command that goes on in the next line, for a shell too.
 const CONTINUED: &str = " \\";
 
-/// A command of this program, as it can be pasted from several lines.
+/// A command of this program, broken into lines that can be pasted.
 fn continued(command: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in shell_words(command) {
@@ -145,7 +146,7 @@ fn continued(command: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// Broken at spaces that are in no quotation, and not after an option: its value is to stand beside it.
+/// Splits a command at spaces before options and outside quotes, so that an option and its value stay together.
 fn shell_words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut quoted, mut chars) = (false, command.chars().peekable());
@@ -201,7 +202,7 @@ fn words(text: &str) -> Vec<String> {
     if open { text.split(' ').map(String::from).collect() } else { words }
 }
 
-/// `0.0312`, `4.13`, `41.3`, `413`, `4130`: what lies beyond the third digit is rounded away.
+/// A value with three significant digits: `0.0312`, `4.13`, `41.3`, `413`, `4130`.
 pub fn three_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".into() } else { "n/a".into() };
@@ -216,7 +217,7 @@ pub fn three_digits(value: f64) -> String {
     format!("{value:.*}", (2 - exponent) as usize)
 }
 
-/// `1,151`.
+/// A count with commas: `1,151`.
 pub fn counted(count: usize) -> String {
     let digits = count.to_string();
     let mut out = String::new();
@@ -246,7 +247,7 @@ mod tests {
             lines,
             ["a calibration:", "  `orchestrate calibrate -e '/a b/c' \\", "  -e reed:fast -s decode,ttft`"]
         );
-        // What cannot be broken so is left whole: a quotation is.
+        // A word without such spaces stays whole, such as a quotation.
         let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
         assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);

@@ -1,4 +1,4 @@
-//! Which engines exist: those with a manifest, and any program whose path is given. Says what each needs before it runs.
+//! The engines that exist: those with a manifest, and any program by its path. Says what each needs before it runs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,25 +13,25 @@ use crate::machine::driver;
 use crate::shell::Unavailable;
 use crate::shell::{megabytes, this_program};
 
-/// What stands between an engine and its first launch.
+/// Whether an engine can be launched, or what is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     Ready(PathBuf),
     NotBuilt,
     NoEnvironment,
-    /// Nothing that this program can do helps.
+    /// No command of this program helps.
     Never(Unavailable),
 }
 
 #[derive(Debug)]
 pub struct Registry {
     pub engines: Vec<Engine>,
-    /// Where engines can be built.
+    /// The checkout, in which engines can be built.
     pub root: Option<PathBuf>,
 }
 
 impl Registry {
-    /// Reads the manifests of the checkout, else the ones that were there when this program was built.
+    /// Reads the manifests of the checkout or, without one, those from build time.
     pub fn open() -> Result<Self> {
         let root = places::checkout();
         let engines = match &root {
@@ -41,7 +41,7 @@ impl Registry {
         Ok(Self { engines, root })
     }
 
-    /// What `name`, `name:preset`, a path or a program on PATH stands for. `Err` when it stands for nothing.
+    /// Resolves `name`, `name:preset`, a path or a program on PATH. `Err` if nothing matches.
     pub fn find(&self, asked: &str) -> Result<Found<'_>> {
         let (name, preset) =
             asked.split_once(':').map_or((asked, None), |(name, preset)| (name, Some(preset)));
@@ -49,7 +49,7 @@ impl Registry {
             return Ok(Found::Engine(engine, engine.preset(preset)?));
         }
         if asked.contains('/') {
-            // Not through links: a program may look at the name that it was started by.
+            // Links are not resolved: a program may look at the name by which it was started.
             let path = std::path::absolute(asked).with_context(|| format!("no engine at `{asked}`"))?;
             if !path.exists() {
                 bail!("no engine at `{asked}`");
@@ -70,7 +70,7 @@ impl Registry {
         bail!("no engine `{asked}`, and no such program on PATH\nhint: {hint}")
     }
 
-    /// The suites of engines' own: each with its name and the engine whose presets are its rows.
+    /// The engines' own suites, each with its name and its engine, whose presets are the rows.
     pub fn suites(&self) -> impl Iterator<Item = (&str, &Engine, &OwnSuite)> {
         self.engines.iter().flat_map(|engine| {
             engine.manifest.suites.iter().map(move |(name, suite)| (name.as_str(), engine, suite))
@@ -85,13 +85,13 @@ impl Registry {
             .map(|engine| engine.manifest.name.as_str())
     }
 
-    /// The engine whose word on a model's output is taken, where it is ready to run: nothing is set up for that.
+    /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
     pub fn witness(&self) -> Option<Candidate> {
         let found = self.find(self.reference()?).ok()?;
         Some(self.candidate(&found)).filter(|it| it.on(&Device::cpu()).unavailable.is_none())
     }
 
-    /// Before a run: a machine on which it cannot start is asked for nothing else.
+    /// The state for a run. A wrong system or a missing driver comes first.
     pub fn state(&self, program: Program) -> State {
         if let Some(foreign) = foreign(program) {
             return State::Never(foreign);
@@ -102,7 +102,7 @@ impl Registry {
         }
     }
 
-    /// Whether it is there, wherever it could run: a program can be built for another machine.
+    /// Whether it is built and set up, even for another machine: a program can be built here and run there.
     pub fn made(&self, program: Program) -> State {
         let engine = program.engine;
         let python = engine.python();
@@ -138,7 +138,7 @@ impl Registry {
         }
     }
 
-    /// Where cargo put it, beside this program, or on PATH.
+    /// The program's path: in cargo's target folder, beside this program, or on PATH.
     pub fn binary(&self, program: Program) -> Option<PathBuf> {
         let name = program.binary;
         let built = self.root.as_ref().map(|root| target_dir(root).join("release").join(name));
@@ -147,7 +147,7 @@ impl Registry {
         found.or_else(|| which::which(name).ok())
     }
 
-    /// An engine as the plan wants it: ready to be started on each device, or with the reason why not.
+    /// An engine for the plan, with its start on each device or the reason why it cannot start.
     pub fn candidate(&self, found: &Found) -> Candidate {
         match found {
             Found::Program(path) => Candidate {
@@ -181,7 +181,7 @@ impl Registry {
     }
 }
 
-/// Why a program in this state cannot be started, and the command that changes it.
+/// The reason why a program in this state cannot start, and the command that helps.
 pub fn missing(program: Program, state: &State) -> Unavailable {
     match state {
         State::Never(unavailable) => unavailable.clone(),
@@ -202,13 +202,13 @@ fn no_environment(program: Program) -> Unavailable {
     }
 }
 
-/// How else than by its environment an engine's library is to be had.
+/// Another way than its environment to get an engine's library.
 fn otherwise(program: Program) -> Option<String> {
     program.engine.manifest.environment.as_ref()?.otherwise.clone()
 }
 
-/// Beside what keeps a program from running here, what its worker lacks: who mends the one should know of the other before he
-/// tries again. A driver helps first. An environment that a run makes by itself is nothing to ask for.
+/// Adds the missing Python of an engine's worker to another obstacle, so that the user sees both at once. The driver's hint comes
+/// first. An environment that a run makes by itself is not mentioned.
 fn and_its_python(first: Unavailable, program: Program) -> Unavailable {
     let (reason, other_way) = match program.engine.python() {
         Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
@@ -230,7 +230,7 @@ pub fn set_up_command(program: Program) -> String {
     format!("{} setup {}{device}", this_program(), program.engine.manifest.name)
 }
 
-/// Another system than it needs: it cannot be built here either.
+/// The obstacle of another operating system. The program cannot be built here either.
 fn foreign(program: Program) -> Option<Unavailable> {
     let here = std::env::consts::OS;
     let needed = program
@@ -240,7 +240,7 @@ fn foreign(program: Program) -> Option<Unavailable> {
     Some(Unavailable { reason: format!("needs {}, this is {here}", needed.join(" or ")), hint: None })
 }
 
-/// The driver that it cannot start without, where that is not there.
+/// The obstacle of a missing driver.
 pub fn without_driver(program: Program) -> Option<Unavailable> {
     let asked = program.needs().find_map(|needs| needs.driver)?;
     match asked {
@@ -248,7 +248,7 @@ pub fn without_driver(program: Program) -> Option<Unavailable> {
     }
 }
 
-/// What a name on the command line stands for.
+/// The engine that a name on the command line stands for.
 #[derive(Debug)]
 pub enum Found<'a> {
     Engine(&'a Engine, (String, Preset)),

@@ -1,4 +1,4 @@
-//! The CPU: its model, its cores, the instructions that matter to matrix work, its caches, how it is clocked.
+//! The CPU: model, cores, instructions for matrix work, caches and clocks.
 
 use std::collections::BTreeSet;
 
@@ -18,23 +18,23 @@ pub struct Cpu {
     /// How many logical cores this process may run on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_cores: Option<u32>,
-    /// Those of `SIMD` that it has, as that table names them.
+    /// The entries of `SIMD` that it has, by our names.
     pub simd: Vec<String>,
     pub caches: Vec<Cache>,
     /// `performance`, `powersave`, ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// The mean over the cores, when it was asked.
+    /// The mean over the cores, at the time of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mhz: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_mhz: Option<u32>,
-    /// Cores run two threads at once, or could.
+    /// Cores can run two threads at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smt: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_nodes: Option<u32>,
-    /// The kernel knows itself to be a guest.
+    /// The kernel runs in a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<bool>,
 }
@@ -51,7 +51,7 @@ pub struct Cache {
     pub shared_by: u32,
 }
 
-/// The kernel's word for an instruction set extension, and ours.
+/// The kernel's name of each instruction set extension, and ours.
 const SIMD: &[(&str, &str)] = &[
     ("avx2", "avx2"),
     ("f16c", "f16c"),
@@ -103,7 +103,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
         logical_cores: (logical > 0).then_some(logical),
         physical_cores: physical_cores(text),
         simd: SIMD.iter().filter(|(flag, _)| has(flag)).map(|(_, name)| name.to_string()).collect(),
-        // Only x86 says it; elsewhere the flag's absence means nothing.
+        // Only x86 reports it. On other processors the flag's absence means nothing.
         hypervisor: first("flags").map(|_| has("hypervisor")),
         mhz: mean_mhz(fields().filter(|(key, _)| *key == "cpu MHz").map(|(_, value)| value)),
         ..Cpu::default()
@@ -128,7 +128,7 @@ fn mean_mhz<'a>(values: impl Iterator<Item = &'a str>) -> Option<u32> {
     (!mhz.is_empty()).then(|| (mhz.iter().sum::<f64>() / mhz.len() as f64).round() as u32)
 }
 
-/// From the kernel's thousands of hertz.
+/// Megahertz from the kernel's kilohertz.
 fn megahertz(khz: &str) -> Option<u32> {
     khz.trim().parse::<u32>().ok().map(|khz| khz / 1000).filter(|mhz| *mhz > 0)
 }
@@ -145,7 +145,7 @@ fn allowed_list(status: &str) -> Option<&str> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(str::trim)
 }
 
-/// How many numbers a list such as `0-3,8,10-11` names.
+/// The count of numbers in a list such as `0-3,8,10-11`.
 fn count_list(list: &str) -> Option<u32> {
     let mut count = 0u32;
     for part in list.trim().split(',') {
@@ -177,29 +177,29 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// As many as this process may use: a container's share, not the machine's.
+/// The threads that this process may use: a container's share, not the whole machine.
 pub fn all_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
 }
 
-/// Of all last-level caches that so many threads can be beside; `None` where the machine does not say.
+/// The size of all last-level caches that so many threads can use. `None` if the machine does not say.
 pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
     let last = cpu.caches.iter().filter(|cache| cache.size_bytes > 0).max_by_key(|cache| cache.level)?;
     let instances = cpu.logical_cores.map_or(1, |cores| cores.div_ceil(last.shared_by.max(1)));
     Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
-/// Weights that lie in a cache are not read from memory, and a cache keeps some of what is less than four times as large.
+/// The size of weights, in caches, from which they are read from memory. A cache keeps a part of smaller ones.
 const TIMES_THE_CACHE: f64 = 4.0;
-/// Where the machine does not say: more than most have.
+/// For machines that do not say: more than most have.
 const UNKNOWN_CACHE: u64 = 256 << 20;
 
-/// Weights of fewer bytes may be read from caches.
+/// The size below which weights may be read from caches.
 pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
     beyond_a_cache(last_level_cache_bytes(cpu, threads))
 }
 
-/// The same of one cache, also a GPU's.
+/// The same for one cache, also a GPU's.
 pub fn beyond_a_cache(cache_bytes: Option<u64>) -> f64 {
     TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
 }

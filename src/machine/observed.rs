@@ -1,28 +1,29 @@
-//! Observations of samplers, counters and drivers of the machine and its processes: the values that a record keeps.
+//! Values from samplers, counters and drivers that a record keeps about the machine and its processes.
 
 use serde::{Deserialize, Serialize};
 
-/// What a process tree holds.
+/// The memory of a process tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     pub resident_bytes: u64,
-    /// The proportional set size: pages that processes share count by their share, whoever else shares them.
+    /// The proportional set size: every process, inside or outside the tree, has its share of a shared page.
     pub pss_bytes: u64,
-    /// What no file backs, each page once.
+    /// Memory without a file behind it, each page once.
     pub anonymous_bytes: u64,
-    /// What a file backs (and can be read again from there), each page once, also where another engine maps the same file.
+    /// Memory of mapped files, which can be read again, each page once. It counts in full even if another engine maps the same
+    /// file.
     pub file_bytes: u64,
 }
 
-/// Counters of processors and of their memory begin so.
+/// Names of the counters of processors and of their memory begin with this.
 pub const PACKAGE: &str = "package";
 
-/// What the counter of a GPU is called, by NVML's index.
+/// The name of a GPU's energy counter, by NVML's index.
 pub fn gpu_counter(index: u32) -> String {
     format!("gpu-{index}")
 }
 
-/// What one counter of energy counted.
+/// The energy that one counter counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Energy {
     /// `package-0`, `gpu-0`.
@@ -31,23 +32,23 @@ pub struct Energy {
     pub elapsed_ns: u64,
 }
 
-/// A GPU over a pass.
+/// The samples of one GPU over a sampled pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuPass {
-    /// NVML's.
+    /// NVML's index.
     pub index: u32,
-    /// The mean over the looks a second and more after the first: the driver's own figure is a mean over up to that. Absent
-    /// where there were none, or the device does not say, as a part of one (MIG) does not.
+    /// The mean over the samples from one second after the first, because the driver's own value is a mean over up to a second.
+    /// Absent without such samples, or if the device does not report it, as a part of a GPU (MIG) does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
-    /// Over the same looks: of the time in which its memory was read or written.
+    /// Over the same samples: the share of time in which its memory was read or written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_utilisation_percent: Option<u32>,
-    /// Over the same looks.
+    /// The mean over the same samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
     pub looks: u32,
-    /// The most of the whole device, for whomever.
+    /// The most of the whole device, for all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
     /// The most of the engine's processes.
@@ -60,18 +61,18 @@ pub struct GpuPass {
     pub memory_clock_mhz: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<u32>,
-    /// As the driver names them.
+    /// The driver's names of the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<String>,
-    /// Those at which the driver named any; absent where it does not say.
+    /// The samples with at least one reason. Absent if the driver does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_looks: Option<u32>,
 }
 
-/// The memory of a whole GPU, for whomever, when nothing of a launch was there yet.
+/// The used memory of a whole GPU, for all processes, before a launch started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuHeld {
-    /// NVML's.
+    /// NVML's index.
     pub index: u32,
     pub memory_used_bytes: u64,
 }

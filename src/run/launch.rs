@@ -1,4 +1,4 @@
-//! One launch of a configuration, as it runs, and what it is started with.
+//! One launch of a configuration, and how it is started.
 
 use std::time::Duration;
 
@@ -16,36 +16,36 @@ use crate::record::{Entry, Held, Launch, Role, WarmUp};
 use crate::run::process::{Answer, Cause, Conversation, Launching, Stage};
 use crate::run::verify::Expected;
 
-/// After a `failed`, so long an engine may take to end if it cannot go on.
+/// The time to end for an engine that cannot go on after `failed`.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// What an engine is started for.
+/// The purpose of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The requests of a block.
     Block(u32),
-    /// One request of a block, or to learn what it reads.
+    /// One request of a block, or a `hello` to learn the formats that the engine reads.
     Once(u32),
-    /// To be asked for proof: nothing in it is measured.
+    /// An output check: nothing in it is measured.
     Proof,
 }
 
-/// An engine that is started and, where it speaks the whole protocol, loaded.
+/// An engine that is started and, if it speaks the whole protocol, loaded.
 pub(super) struct Launched {
     pub talk: Conversation,
-    /// What is known of it so far.
+    /// The launch as known so far.
     pub launch: Launch,
     /// Its number, once it is in the record.
     recorded: Option<u32>,
-    /// Warm-ups that ended before its first answer, of a launch that is recorded with that.
+    /// Warm-ups that ended before the launch was recorded. A launch without `hello` is recorded with its first answer.
     unrecorded: Vec<WarmUp>,
-    /// Requests so far. Each gets an id of its own, so that the second copy of an answer passes for no later one.
+    /// Requests so far. Each has its own id, so that a repeated answer is not taken for a later one.
     pub asked: u64,
-    /// Its processes are stopped.
+    /// Its processes are paused.
     pub at_rest: bool,
-    /// Its processes, as they were found after its last answer.
+    /// Its processes, as found after its last answer.
     pub tree: Vec<u32>,
-    /// During its last request.
+    /// The processor time of its last request.
     pub worked: Worked,
     pub holding: Holding,
 }
@@ -57,7 +57,7 @@ impl Launched {
         Self { talk, launch, recorded, unrecorded, asked, at_rest, tree, worked, holding }
     }
 
-    /// Its number in the record, which it gets here where it has none yet: with it the launch is recorded as it is known now.
+    /// Its number in the record. The first call records the launch as it is known now.
     pub fn number(&mut self, journal: &mut Journal) -> Result<u32> {
         if let Some(number) = self.recorded {
             return Ok(number);
@@ -72,7 +72,7 @@ impl Launched {
         Ok(number)
     }
 
-    /// Records how a warm-up ended, once its launch is in the record: the number of that is filled in here.
+    /// Records the end of a warm-up with the launch's number, as soon as the launch is in the record.
     pub fn warmed_up(&mut self, journal: &mut Journal, warm_up: WarmUp) -> Result<()> {
         match self.recorded {
             Some(launch) => journal.take(Entry::WarmUp(WarmUp { launch, ..warm_up })),
@@ -83,7 +83,7 @@ impl Launched {
         }
     }
 
-    /// Holds an answer to one prompt against what was asked and against what the engine says of itself.
+    /// Checks an answer to one prompt against the request and against the engine's own facts.
     pub fn verify(
         &self,
         answer: &Answer,
@@ -104,7 +104,7 @@ impl Launched {
         expected.with_engine(self.hello(), eos_ids, vocabulary_size).verify(&answer.generated)
     }
 
-    /// What ends it, with its number where it has one.
+    /// The fault that ends it, with its number if it has one.
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
         Stop::Fault(Failed { fault: self.talk.fault(when, cause), launch: self.recorded })
     }
@@ -113,14 +113,15 @@ impl Launched {
         self.launch.hello.as_ref()
     }
 
-    /// Of its processes as they are known. Before its first answer none are: looking for them would delay its first request,
+    /// The processor time of its known processes. None are known before the first answer: a search would delay the first request,
     /// and a cold start counts that.
     pub fn processor_time(&self) -> ProcessorTime {
         ProcessorTime::of(&self.tree)
     }
 
-    /// Finds those that compute for it now (its own tree, and the trees of those that it says work for it elsewhere), and reads
-    /// the peak of their memory and what they hold. That walks page tables, and waits for a process that is stuck in the kernel.
+    /// Finds the processes that compute for it now: its own tree, and the trees of other processes that it names. Reads the peak
+    /// of their memory and the memory that they hold. This walks page tables, and waits for a process that is stuck in the
+    /// kernel.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
         let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
         let roots: Vec<u32> = std::iter::once(self.talk.process.pid).chain(elsewhere).collect();
@@ -149,7 +150,7 @@ pub fn load_request(configuration: &Configuration, model: &str) -> Load {
     }
 }
 
-/// What is started, with the environment that every engine gets.
+/// The command and environment of an engine's start.
 pub fn launching(
     configuration: &Configuration,
     model: &str,
@@ -175,7 +176,7 @@ pub fn launching(
     }
 }
 
-/// Where in a case a request stands, for errors.
+/// The position of a request in its case, for errors.
 pub(super) fn stage(role: Role, index: u32) -> Stage {
     match role {
         Role::Warmup => Stage::Warmup(index),

@@ -1,7 +1,6 @@
-//! Which GPU `cuda:1` is. CUDA counts the fastest first unless it is told otherwise, `CUDA_VISIBLE_DEVICES` hides some and
-//! renumbers the rest, and the driver's library for management (NVML) knows nothing of either. So every process that this
-//! program starts is told to count as the slots lie, and what the variables said is kept with the machine: from that, pure,
-//! the same name means the same GPU to whoever reads a record.
+//! Which GPU `cuda:1` is. CUDA counts the fastest first by default, `CUDA_VISIBLE_DEVICES` hides and renumbers GPUs, and the
+//! driver's management library (NVML) knows neither. So every process that this program starts counts GPUs by slot, and the
+//! values of both variables are kept with the machine. From them a reader of the record finds the same GPU for the same name.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,30 +8,30 @@ use super::Gpu;
 
 const ORDER: &str = "CUDA_DEVICE_ORDER";
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-/// In the order of their slots.
+/// The order of the slots.
 const BY_SLOT: &str = "PCI_BUS_ID";
 
-/// Variables of CUDA's as the processes that this program starts have them.
+/// CUDA's variables, as the processes that this program starts have them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cuda {
     pub device_order: String,
-    /// Absent where it is not set: all are visible.
+    /// Absent if it is not set: all GPUs are visible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visible_devices: Option<String>,
 }
 
-/// For the environment of every process that may use a GPU: nothing where the user has chosen.
+/// A variable for every process that may use a GPU. `None` if the user has set it.
 pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
     std::env::var_os(ORDER).is_none().then_some((ORDER, BY_SLOT))
 }
 
-/// Why nobody but CUDA knows which GPU it calls by which number.
+/// The reason why only CUDA knows its numbering of the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unordered {
-    /// Of several GPUs one is cut into parts, and none is chosen: a part may be the first, or all that is shown.
+    /// One of several GPUs is cut into parts (MIG) and none is chosen. A part may then be the first or the only visible device.
     CutUp,
-    /// The order is a matter of which one CUDA takes for the fastest.
+    /// The order depends on which GPU CUDA takes for the fastest.
     BySpeed,
 }
 
@@ -42,7 +41,7 @@ impl Cuda {
         Self { device_order: set(ORDER).unwrap_or_else(|| BY_SLOT.into()), visible_devices: set(VISIBLE) }
     }
 
-    /// What makes `visible` unknown.
+    /// The reason why `visible` is unknown.
     pub fn unordered(&self, gpus: &[Gpu]) -> Option<Unordered> {
         let why = if self.hides_by_parts(gpus) { Unordered::CutUp } else { Unordered::BySpeed };
         self.visible(gpus).is_none().then_some(why)
@@ -52,21 +51,21 @@ impl Cuda {
         self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_cut_up)
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` where that is not known (`unordered`). A part of a
-    /// GPU (MIG) stands for its GPU.
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unordered`). A part of a GPU (MIG) counts
+    /// as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
             None if self.hides_by_parts(gpus) => None,
             None => self.in_order(gpus),
             Some(list) if list.starts_with("GPU-") => Some(listed(list, |word| whole(word, gpus))),
-            // Of several parts CUDA shows the first alone.
+            // CUDA shows only the first of several parts.
             Some(list) if list.starts_with("MIG-") => {
                 let first = list.split(',').next().unwrap_or_default();
                 Some(part(first.trim(), gpus).into_iter().collect())
             }
             Some(list) => {
                 let all = self.in_order(gpus);
-                // An empty list is none of them in whatever order.
+                // An empty list shows no GPU, in any order.
                 let found = listed(list, |word| number(word).filter(|&number| number < gpus.len()));
                 let named = found.into_iter().map(|place| all.as_ref().map(|all| all[place]));
                 named.collect()
@@ -86,7 +85,7 @@ impl Cuda {
     }
 }
 
-/// What words of a list name, up to the first that names nothing. A list that names one twice is refused as a whole.
+/// The items that a list names, up to the first invalid word. A list with a repeated item is invalid as a whole.
 fn listed<T: PartialEq>(list: &str, named: impl Fn(&str) -> Option<T>) -> Vec<T> {
     let mut found = Vec::new();
     for word in list.split(',') {
@@ -105,7 +104,7 @@ fn number(word: &str) -> Option<usize> {
     word[..end].parse().ok()
 }
 
-/// As much of it as tells it from the others is enough.
+/// The GPU whose identity begins with the word, if it is the only one.
 fn whole(word: &str, gpus: &[Gpu]) -> Option<u32> {
     if !word.starts_with("GPU-") {
         return None;
@@ -113,7 +112,8 @@ fn whole(word: &str, gpus: &[Gpu]) -> Option<u32> {
     only(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
 }
 
-/// `MIG-` and its own identity, or as before that of its GPU and two numbers: `MIG-GPU-8932f937/1/0`.
+/// The GPU of a part: `MIG-` and the part's identity, or in the older form its GPU's identity and two numbers:
+/// `MIG-GPU-8932f937/1/0`.
 fn part(word: &str, gpus: &[Gpu]) -> Option<u32> {
     let after = word.strip_prefix("MIG-")?;
     if after.starts_with("GPU-") {
@@ -156,7 +156,7 @@ mod tests {
         // There is nothing to order.
         assert_eq!(visible("FASTEST_FIRST", None, &gpus()[2..]), Some(vec![2]));
         assert_eq!(visible(BY_SLOT, None, &[]), Some(vec![]));
-        // A driver that does not say where they sit: its own order is all there is.
+        // Without known slots, the driver's own order is used.
         let unplaced = gpus().map(|gpu| Gpu { pci: None, ..gpu });
         assert_eq!(visible(BY_SLOT, None, &unplaced), Some(vec![0, 1, 2]));
     }
@@ -166,7 +166,7 @@ mod tests {
         for (list, expected) in [
             ("2,0", vec![0, 1]),
             (" 1 , 2", vec![2, 0]),
-            // As the documentation has it: what is behind an invalid one is not there.
+            // CUDA's documentation: devices after an invalid one are hidden.
             ("0,2,-1,1", vec![1, 0]),
             ("0,3,1", vec![1]),
             ("1gpu,2nd", vec![2, 0]),
@@ -175,13 +175,13 @@ mod tests {
             ("-1", vec![]),
             ("none", vec![]),
             ("99999999999999999999", vec![]),
-            // One that is named twice leaves none.
+            // A repeated device hides all.
             ("0,1,0", vec![]),
             ("0,GPU-bb33", vec![1]),
         ] {
             assert_eq!(visible(BY_SLOT, Some(list), &gpus()), Some(expected), "`{list}`");
         }
-        // None of them in whatever order.
+        // An empty list shows no GPU, in any order.
         assert_eq!(visible("FASTEST_FIRST", Some(""), &gpus()), Some(vec![]));
     }
 

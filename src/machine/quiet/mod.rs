@@ -1,8 +1,8 @@
-//! How quiet the machine is: what it did besides the run, in words that name the remedy. Nothing here changes a result; a
-//! noisy machine shows in the intervals, and this says why they are wide.
+//! How quiet the machine is: other activity around the run, in messages that name the remedy. Nothing here changes a result. A
+//! noisy machine shows in the confidence intervals, and these messages say why they are wide.
 //!
-//! Every message begins with `machine: ` or `build: `, because they depend on the moment and on how this program was built
-//! and on nothing that was measured.
+//! Every message begins with `machine: ` or `build: `: it depends on the moment and on this program's build, not on the measured
+//! engines.
 
 mod counters;
 
@@ -12,19 +12,22 @@ use super::Device;
 use super::gpu::{self, Cuda, Gpu};
 use counters::{Counters, governors, stalled};
 
-/// What is of no use below: the kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of them.
+/// The shortest run whose shares are reported: the kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of
+/// them.
 const LEAST_SECONDS: f64 = 1.0;
-/// A share of the run's time. Half of the 2 % below which no difference counts: what took more may have made one.
+/// The share of the run's time above which a disturbance is reported. It is half of the 2 % below which no difference counts.
 const SHARE: f64 = 0.01;
-/// So many pages are a megabyte where a page has 4 KiB; an idle system swaps some out for no reason of ours.
+/// The swapped pages from which swapping is reported: a megabyte of pages of 4 KiB. An idle system swaps a few pages for other
+/// reasons.
 const SWAPPED_PAGES: u64 = 256;
-/// In per cent of ten seconds: `some avg10` of pressure stall information. The kernel rounds it, and 1 is a tenth of a second.
+/// The memory pressure that is reported, in per cent of ten seconds: `some avg10` of pressure stall information. The kernel
+/// rounds it, and 1 is a tenth of a second.
 const PRESSURE: f64 = 1.0;
 
-/// An engine of a run, as far as the machine's quiet depends on it.
+/// An engine of a run, with the facts that these checks need.
 #[derive(Debug, Clone, Default)]
 pub struct Planned {
-    /// The row's name; none for a twin or another that is no row.
+    /// The row's name. `None` for an engine without a row, such as a twin.
     pub label: Option<String>,
     pub program: Option<PathBuf>,
     pub device: Device,
@@ -32,7 +35,7 @@ pub struct Planned {
     pub unavailable: bool,
 }
 
-/// A look at the machine when a run begins.
+/// The machine's counters at the beginning of a run.
 #[derive(Debug, Clone)]
 pub struct Quiet {
     counters: Counters,
@@ -41,13 +44,13 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Within milliseconds: it reads some files of /proc and /sys.
+    /// Takes milliseconds: it reads some files of /proc and /sys.
     pub fn probe(engines: &[Planned]) -> Self {
         let threads = engines.iter().map(|engine| engine.threads).max();
         Self { counters: Counters::read(), threads: threads.unwrap_or(0) }
     }
 
-    /// What speaks against beginning now.
+    /// The reasons against beginning now.
     pub fn before(&self, engines: &[Planned]) -> Vec<String> {
         let cores = self.counters.processor.map(|processor| processor.cores);
         let load = super::read("/proc/loadavg").and_then(|text| super::load_average(&text));
@@ -67,16 +70,15 @@ impl Quiet {
         found
     }
 
-    /// What happened between `before` and now. What engines used that were ended in the middle nobody has counted: it would
-    /// be others' work.
+    /// The disturbances since `probe`. After an interrupt the processor time of the ended engines is unknown and would count as
+    /// other programs' work, so that message is left out.
     pub fn after(&self, interrupted: bool) -> Vec<String> {
         let threads = (!interrupted).then_some(self.threads);
         since(&self.counters, &Counters::read(), threads)
     }
 }
 
-/// Those that engines of the run can compute on: of others it is nobody's business here. Where CUDA alone knows which one a
-/// device is, it may be any.
+/// The GPUs that engines of the run can compute on. If only CUDA knows which GPU a device is, every GPU may be used.
 fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
     let started = engines.iter().filter(|it| !it.unavailable && !it.device.is_cpu());
     let devices: Vec<&Device> = started.map(|engine| &engine.device).collect();
@@ -84,7 +86,7 @@ fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
     let is_used = |gpu: &Gpu| {
         devices.iter().any(|device| match (device.cuda_index(), &visible) {
             (Some(index), Some(visible)) => visible.get(index as usize) == Some(&gpu.index),
-            // Of another family, or by a name that the engine alone knows.
+            // The device is of another family, or has a name that only the engine knows.
             (None, Some(visible)) => visible.contains(&gpu.index),
             (_, None) => true,
         })
@@ -92,7 +94,7 @@ fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
     gpus.into_iter().filter(is_used).collect()
 }
 
-/// What the machine's host withheld of the processor time that was wanted since the machine started.
+/// The share of wanted processor time that the host withheld since boot.
 pub(super) fn steal_share() -> Option<f64> {
     let processor = Counters::processor_now()?;
     let wanted = processor.busy.saturating_add(processor.stolen);
@@ -100,8 +102,8 @@ pub(super) fn steal_share() -> Option<f64> {
     Some((processor.stolen as f64 / wanted.max(1) as f64 * 1e4).round() / 1e4)
 }
 
-/// Half of the cores: below that the scheduler finds a free core for whatever it is. The average lags by a minute, so a
-/// build that has just ended shows too, and so does a machine whose clock is still down from it.
+/// The limit is half of the cores: below that the scheduler finds a free core. The average lags by a minute, so it also shows a
+/// build that has just ended and may still hold the clock down.
 fn busy_before(cores: u32, load: f64) -> Option<String> {
     (load > f64::from(cores) / 2.0).then(|| {
         format!(
@@ -131,7 +133,7 @@ fn governed(governors: &[String]) -> Option<String> {
     ))
 }
 
-/// Engines that lie where cargo puts what it does not optimise.
+/// Engines in a folder where cargo puts unoptimised builds.
 fn debug_builds(engines: &[Planned]) -> impl Iterator<Item = String> {
     engines.iter().filter_map(|engine| {
         let (label, program) = (engine.label.as_ref()?, engine.program.as_ref()?);
@@ -146,7 +148,7 @@ fn debug_builds(engines: &[Planned]) -> impl Iterator<Item = String> {
     })
 }
 
-/// `threads` of the engines, where all that they used was counted.
+/// `threads` is the number that the engines use, or `None` if their processor time is not complete.
 fn since(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<String> {
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
     let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
@@ -162,9 +164,9 @@ fn since(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<Stri
     found
 }
 
-/// What other programs took, in cores. Threads that compute one step together wait for the slowest of them, so where the
-/// engines have every core a tenth of one is too much: that thread is a tenth late. Cores that no engine uses take such
-/// work, but share caches and memory with the rest, so no more than half of them is taken to be free.
+/// The cores that other programs used. Threads that compute one step together wait for the slowest, so a tenth of a core is too
+/// much where the engines use every core. Unused cores take such work but share caches and memory, so only half of them count as
+/// free.
 fn busy_meanwhile(earlier: &Counters, later: &Counters, threads: u32) -> Option<String> {
     let (was, is) = (earlier.processor?, later.processor?);
     let busy = is.busy.checked_sub(was.busy)?;
@@ -225,7 +227,7 @@ fn swapped(pages: u64) -> Option<String> {
     })
 }
 
-/// One is enough: what follows it runs at another clock than what went before.
+/// One event is enough: the clock after it differs from the clock before.
 fn throttled(count: u64) -> Option<String> {
     (count > 0).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! What is said to an engine and what it answers, each answer with a deadline. Knows the protocol, no scenario.
+//! Requests to an engine and its answers, each answer with a deadline. Knows the protocol, but no scenario.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::error::{Cause, Fault};
 use super::library;
 use crate::record::Stage;
 
-/// Lines on stdout that are no JSON object: libraries chatter. More than this is no chatter.
+/// The most stdout lines that are no JSON object. Libraries print a few; more is an error.
 pub const STRAY_LINES: usize = 1000;
 
 /// How long each answer may take.
@@ -34,7 +34,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// With `--timeout`: seconds that one answer or one load may take.
+    /// The deadlines with `--timeout`: seconds for one answer or one load.
     pub fn with_timeout(timeout: Option<u64>) -> Self {
         let mut deadlines = Self::default();
         if let Some(seconds) = timeout.map(Duration::from_secs) {
@@ -47,17 +47,17 @@ impl Deadlines {
     }
 }
 
-/// How an engine answered `hello`.
+/// The answer to `hello`.
 #[derive(Debug)]
 pub enum Hello {
     Known(Box<HelloFacts>),
-    /// It knows no `hello`: it is started again and driven with `generate` alone.
+    /// It does not know `hello`: it is started again and driven with `generate` alone.
     Minimal,
-    /// The same, as far as its silence tells.
+    /// It did not answer, which may mean the same.
     Silent,
 }
 
-/// A `generated`, with the orchestrator's own clock: since the process was started.
+/// A `generated`, with times on the orchestrator's clock since the process started.
 #[derive(Debug)]
 pub struct Answer {
     pub generated: Generated,
@@ -72,7 +72,7 @@ pub struct Conversation {
     pub process: Process,
     pub deadlines: Deadlines,
     stray: usize,
-    /// Every later request finds a model in place.
+    /// A model is loaded, so later requests load none.
     loaded: bool,
 }
 
@@ -103,7 +103,7 @@ impl Conversation {
             self.message().await
         };
         match tokio::time::timeout(deadline, answer).await {
-            // The smallest engine takes every line for a `generate`, or ignores what it does not know.
+            // The smallest engine takes every line for a `generate`, or ignores unknown lines.
             Err(_) => Ok(Hello::Silent),
             Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
             Ok(Ok((
@@ -141,7 +141,7 @@ impl Conversation {
         }
     }
 
-    /// Asks for tokens. A load that this causes may report progress, which moves the deadline.
+    /// Requests tokens. A load within this request may report progress, which moves the deadline.
     pub async fn generate(&mut self, generate: Generate) -> Result<Answer, Cause> {
         let (id, deadline) = (generate.id.clone(), self.deadlines.answer);
         let sent = Instant::now();
@@ -155,7 +155,7 @@ impl Conversation {
                     same_id(&token.id, &id, "token")?;
                     tokens.push((token, self.since_start(at)));
                 }
-                // Of a load in passing. Who has loaded has nothing left to report progress of.
+                // Progress of a load within the request. A loaded engine has none to report.
                 (Message::Progress(_), _) if !self.loaded => {
                     answer_by = tokio::time::Instant::now() + self.deadlines.load
                 }
@@ -172,7 +172,7 @@ impl Conversation {
         }
     }
 
-    /// Asks for the log-probabilities of ids; gives also how long that took on the orchestrator's clock.
+    /// Requests the log-probabilities of ids. Gives also the elapsed time on the orchestrator's clock.
     pub async fn score(&mut self, score: Score) -> Result<(Scored, Duration), Cause> {
         let (id, deadline) = (score.id.clone(), self.deadlines.answer);
         let sent = Instant::now();
@@ -181,7 +181,7 @@ impl Conversation {
         loop {
             let next = tokio::time::timeout_at(answer_by, self.message()).await;
             match next.unwrap_or(Err(Cause::Timeout(deadline)))? {
-                // Who has loaded has nothing left to report progress of.
+                // A loaded engine has no progress to report.
                 (Message::Progress(_), _) => {}
                 (Message::Scored(scored), at) => {
                     same_id(&scored.id, &id, "scored")?;
@@ -194,7 +194,7 @@ impl Conversation {
         }
     }
 
-    /// Says `shutdown`, waits for `bye` and the end. `Err` says what was not as it should be; it is ended all the same.
+    /// Sends `shutdown`, then waits for `bye` and the end. `Err` is a deviation from that; the process is ended in any case.
     pub async fn shutdown(&mut self) -> Result<(), Cause> {
         let deadline = self.deadlines.shutdown;
         self.send_within(&Request::Shutdown {}, deadline).await?;
@@ -209,7 +209,7 @@ impl Conversation {
         }
     }
 
-    /// What an engine wrote without being asked, since its last answer.
+    /// Checks that the engine wrote nothing unrequested since its last answer.
     pub fn unasked(&mut self) -> Result<(), Cause> {
         while let Some(line) = self.process.waiting_line() {
             if let Some((message, _)) = self.understand(line)? {
@@ -227,11 +227,11 @@ impl Conversation {
         at.saturating_duration_since(self.process.started).as_nanos() as u64
     }
 
-    /// Sends a request as it stands on the wire.
+    /// Writes a request to the engine.
     pub async fn send(&mut self, request: &Request) -> Result<(), Cause> {
         self.unasked()?;
         if self.process.write(&protocol::encode(request)).await.is_err() {
-            // A closed pipe means that the engine is ending. How it ends says more than the pipe.
+            // A closed pipe means that the engine is ending. Its exit status says more than the pipe.
             return Err(self.ended().await);
         }
         Ok(())
@@ -245,7 +245,7 @@ impl Conversation {
         tokio::time::timeout(deadline, self.message()).await.unwrap_or(Err(Cause::Timeout(deadline)))
     }
 
-    /// The next message. Chatter is skipped and kept with stderr.
+    /// The next message. Other lines are skipped and kept with stderr.
     pub async fn message(&mut self) -> Result<(Message, Instant), Cause> {
         loop {
             let Some(line) = self.process.line().await else { return Err(self.ended().await) };
@@ -286,7 +286,7 @@ impl Conversation {
         }
     }
 
-    /// Its stdout has ended: say how the process did.
+    /// The cause after stdout has ended: the exit of the process.
     async fn ended(&mut self) -> Cause {
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => library::not_loaded(status, &self.process.stderr())
@@ -296,7 +296,7 @@ impl Conversation {
     }
 }
 
-/// `exit code 3`, or the signal by its name.
+/// `exit code 3`, or the signal with its name.
 fn describe(status: std::process::ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
