@@ -2,8 +2,8 @@
 
 use super::read;
 
-/// Of processes that were known before a request: asking takes a system call or a few for each and looks for none, so that it
-/// can be done right beside the request.
+/// The processor time of processes that were known before a request. Reading it takes a few system calls for each process and no
+/// search, so it can be done right next to the request.
 #[derive(Debug, Default)]
 pub struct ProcessorTime {
     pids: Vec<u32>,
@@ -11,11 +11,11 @@ pub struct ProcessorTime {
     clocks: Vec<nix::time::ClockId>,
 }
 
-/// Of any Linux.
+/// The largest process number of any Linux.
 #[cfg(target_os = "linux")]
 const LARGEST_PID: i32 = 1 << 22;
 
-/// What processes had, and what they were kept from.
+/// The time that processes had on cores, and the time that they waited for one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Worked {
     pub cpu_ns: Option<u64>,
@@ -23,7 +23,7 @@ pub struct Worked {
 }
 
 impl Worked {
-    /// From an earlier moment to this one. Where less is counted than before, a thread has ended with what it had.
+    /// The difference to an earlier value. `None` if a count fell, because a thread ended with its time.
     pub fn since(self, before: Self) -> Self {
         let passed = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
         Self {
@@ -34,11 +34,11 @@ impl Worked {
 }
 
 impl ProcessorTime {
-    /// The clocks of these processes. One that has ended has none.
+    /// The clocks of these processes. A process that has ended has none.
     #[cfg(target_os = "linux")]
     pub fn of(pids: &[u32]) -> Self {
         let clock = |&pid: &u32| {
-            // A larger number is no process, and some of them the kernel would take for the clock of the asker.
+            // A larger number is no process, and the kernel takes some for the clock of the caller.
             let pid = i32::try_from(pid).ok().filter(|pid| (1..=LARGEST_PID).contains(pid))?;
             let pid = nix::unistd::Pid::from_raw(pid);
             nix::time::clock_getcpuclockid(pid).ok()
@@ -55,7 +55,7 @@ impl ProcessorTime {
         Worked { cpu_ns: self.so_far_ns(), waited_ns: self.waited_ns() }
     }
 
-    /// How long their threads that live could have run and had no core, as far as the kernel counts it.
+    /// The time that their living threads could have run but had no core, as far as the kernel counts it.
     fn waited_ns(&self) -> Option<u64> {
         let threads = self.pids.iter().flat_map(|pid| {
             let folders = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -64,8 +64,8 @@ impl ProcessorTime {
         threads.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
     }
 
-    /// What all their threads, the ended ones too, have had so far; `None` when one of the processes cannot be asked: a sum
-    /// over fewer would look like less work.
+    /// The time of all their threads, including ended ones. `None` if one process cannot be read: a sum over fewer would look
+    /// like less work.
     #[cfg(target_os = "linux")]
     fn so_far_ns(&self) -> Option<u64> {
         let each = self.clocks.iter().map(|clock| {
@@ -82,7 +82,7 @@ impl ProcessorTime {
     }
 }
 
-/// The second of three: time on a core, time in its queue, turns.
+/// The second of three values: time on a core, time in its queue, turns.
 fn waited(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -105,12 +105,12 @@ mod tests {
             }
         };
         std::thread::spawn(work).join().unwrap();
-        // No processor does so much in a millisecond, so a unit that is wrong shows.
+        // No processor does this much in a millisecond, so a wrong unit shows.
         let worked_ns = own.so_far_ns().unwrap() - before_ns;
         assert!(worked_ns > 1_000_000, "{worked_ns} ns");
     }
 
-    /// Of each thread of the child. Long beside a tick of the kernel's, which is 10 ms at most.
+    /// The time of each thread of the child, long compared to a kernel tick of at most 10 ms.
     const EACH_NS: u64 = 50_000_000;
     const CHILD: &str = "ORCHESTRATE_TEST_TWO_BUSY_THREADS";
 
@@ -119,8 +119,8 @@ mod tests {
         time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
     }
 
-    /// The child of the next test: two threads, neither of which is its first one, work until each has had its time, both live
-    /// until the other has, and nothing ends before this process's stdin does.
+    /// The child process of the next test. Two threads besides the main one work until each has used its time. Both live until
+    /// the other has too, and the process waits for the end of its stdin.
     #[test]
     fn two_threads_are_busy_where_the_next_test_asks_for_it() {
         if std::env::var_os(CHILD).is_none() {

@@ -1,19 +1,19 @@
-//! What a container allows: the smallest limit on the way from this process's cgroup up to where its hierarchy is mounted.
-//! Version 1 has a hierarchy for each controller, version 2 one for all, and a mixed system has both. What cannot be read is
-//! not known, which is not the same as no limit.
+//! A container's limits: the smallest one from this process's cgroup up to the mount of its hierarchy. Version 1 has a hierarchy
+//! for each controller, version 2 one for all, and a mixed system has both. An unreadable limit is unknown, which differs from no
+//! limit.
 
 use std::path::{Path, PathBuf};
 
 use super::read;
 
-/// Version 1 says a number that no machine has where it means that there is no limit: the largest one of whole pages.
+/// The number from which version 1 means no limit. No machine has as much; the kernel reports the largest number of whole pages.
 const NO_LIMIT: u64 = 1 << 60;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
     AtMost(u64),
     Unlimited,
-    /// There is no cgroup that could be read.
+    /// No cgroup could be read.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ impl Allowed {
     }
 }
 
-/// In thousandths of a CPU.
+/// The CPU limit in thousandths of a CPU.
 pub fn cpu_limit_millicpus() -> Allowed {
     cpu_limit(Hierarchy::here("cpu"), &read_text)
 }
@@ -35,13 +35,12 @@ pub fn memory_limit_bytes() -> Allowed {
     memory_limit(Hierarchy::here("memory"), &read_text)
 }
 
-/// What is left of the memory limit that leaves least; page cache that could be given back counts as used, so that this is
-/// less than there is.
+/// The memory left by the tightest limit. Page cache counts as used although it could be freed, so more may be available.
 pub fn memory_left_bytes() -> Option<u64> {
     memory_left(&Hierarchy::here("memory")?, &read_text)
 }
 
-/// What the kernel counted of the CPU time of this process's own cgroup: `cpu.stat`.
+/// The kernel's CPU statistics of this process's own cgroup: `cpu.stat`.
 pub(super) fn cpu_statistics() -> Option<String> {
     read(Hierarchy::here("cpu")?.folders.first()?.join("cpu.stat"))
 }
@@ -58,11 +57,11 @@ enum Version {
     Two,
 }
 
-/// Where a controller's files of this process lie.
+/// The folders with a controller's files for this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hierarchy {
     version: Version,
-    /// This process's own one, then each one above it, up to the mount.
+    /// The process's own folder, then each parent up to the mount.
     folders: Vec<PathBuf>,
 }
 
@@ -71,8 +70,8 @@ impl Hierarchy {
         Self::of(controller, &read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)
     }
 
-    /// A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, that of version 2 `0::PATH`. A controller that version 1 has is none of
-    /// version 2.
+    /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. Version 2 does
+    /// not have the controllers that version 1 has.
     fn of(controller: &str, cgroup: &str, mounts: &str) -> Option<Self> {
         let lines = cgroup.lines().filter_map(|line| {
             let (_, rest) = line.split_once(':')?;
@@ -92,7 +91,7 @@ impl Hierarchy {
 }
 
 struct Mount<'a> {
-    /// What of the hierarchy is mounted: a container may see but its own part.
+    /// The mounted part of the hierarchy: a container may see only its own.
     root: &'a str,
     point: &'a str,
     kind: &'a str,
@@ -109,7 +108,7 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, kind, options: about.nth(1).unwrap_or_default() })
     }
 
-    /// Where the path lies outside what is mounted, the mount itself is all that can be seen.
+    /// The folders from a path up to the mount. A path outside the mount shows only the mount.
     fn folders(&self, path: &str) -> Vec<PathBuf> {
         let below = Path::new(path.trim()).strip_prefix(self.root).unwrap_or(Path::new(""));
         let climbs = below.components().any(|part| part.as_os_str() == "..");
@@ -123,7 +122,7 @@ fn cpu_limit(hierarchy: Option<Hierarchy>, read: Read) -> Allowed {
         Version::One => {
             let number = |file: &str| read(&folder.join(file))?.trim().parse::<i64>().ok();
             let (quota, period) = (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us"));
-            // -1 is no quota.
+            // -1 means no quota.
             let Ok(quota) = u64::try_from(quota) else { return Some(Allowed::Unlimited) };
             share(quota, u64::try_from(period?).ok()?)
         }
@@ -149,15 +148,15 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
         Version::Two => "memory.current",
     };
     let left = |folder: &PathBuf| {
-        // Without a limit here there may be one further up.
+        // A parent may have a limit even if this folder has none.
         let limit = memory_of(hierarchy.version, folder, read)?.limit()?;
         Some(limit.saturating_sub(read(&folder.join(used))?.trim().parse().ok()?))
     };
     hierarchy.folders.iter().filter_map(left).min()
 }
 
-/// The smallest of all folders. Where none has such a file, version 2 says at its mount whether it has the controller at all:
-/// then nobody has set a limit.
+/// The smallest limit of all folders. If no folder has the file, version 2 shows at its mount whether the controller exists; then
+/// there is no limit.
 fn smallest(
     controller: &str,
     hierarchy: Option<Hierarchy>,

@@ -1,5 +1,5 @@
-//! Energy: what the machine's own counters count, of processors (RAPL, through the kernel's powercap) and of GPUs. A machine
-//! whose counters are absent or unreadable has none, and its energy is not known: never zero.
+//! Energy from the machine's own counters: of processors (RAPL, through the kernel's powercap) and of GPUs. Without readable
+//! counters the energy is unknown, never zero.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ const POWERCAP: &str = "/sys/class/powercap";
 pub struct Listed {
     /// `package-0`, `package-0 dram`, `gpu-0`.
     pub name: String,
-    /// Why it cannot be read, where it cannot.
+    /// The reason why it cannot be read, if so.
     #[serde(default)]
     pub trouble: Option<String>,
 }
 
-/// All counters that this machine lists, also those that cannot be read.
+/// All counters of this machine, including unreadable ones.
 pub fn listed() -> Vec<Listed> {
     let zone = |zone: Zone| Listed { trouble: zone.trouble().map(|kind| kind.to_string()), name: zone.name };
     let gpu = |(name, _)| Listed { name, trouble: None };
     zones(Path::new(POWERCAP)).into_iter().map(zone).chain(gpu::energy().into_iter().map(gpu)).collect()
 }
 
-/// What the counters said at one time.
+/// The values of the counters at one time.
 #[derive(Debug, Clone)]
 pub struct Reading {
     at: Instant,
@@ -40,11 +40,11 @@ pub struct Reading {
 struct Counter {
     name: String,
     microjoules: u64,
-    /// One that reaches this begins at zero again.
+    /// The value at which the counter starts again at zero.
     range: Option<u64>,
 }
 
-/// A part of a processor that counts what it draws.
+/// A part of a processor with an energy counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
     /// `package-0`, `package-0 dram`.
@@ -53,13 +53,13 @@ pub struct Zone {
 }
 
 impl Reading {
-    /// Of the processors' counters that can be read. Who sums them looks whether all are there that the machine lists.
+    /// Reads the processors' readable counters. The code that sums them checks that no listed one is missing.
     pub fn of_processors() -> Self {
         let counters = zones(Path::new(POWERCAP)).into_iter().filter_map(|zone| zone.read().ok());
         Self { counters: counters.collect(), at: Instant::now() }
     }
 
-    /// Of the GPUs' counters too. This asks the driver, which may take its time or hang.
+    /// Reads the GPUs' counters too. This asks the driver, which may be slow or hang.
     pub fn with_gpus() -> Self {
         let processors = Self::of_processors().counters.into_iter();
         let gpus = gpu::energy().into_iter();
@@ -71,7 +71,7 @@ impl Reading {
         self.counters.is_empty()
     }
 
-    /// What each counter counted since then.
+    /// The increase of each counter since the earlier reading.
     pub fn since(&self, earlier: &Self) -> Vec<Energy> {
         let elapsed_ns = self.at.saturating_duration_since(earlier.at).as_nanos() as u64;
         let counted = self.counters.iter().filter_map(|counter| {
@@ -84,7 +84,7 @@ impl Reading {
 }
 
 impl Counter {
-    /// One that ran backwards has gone round, once at most: that takes minutes at any power.
+    /// The increase of this counter. A lower value means one wrap at most, because a wrap takes minutes at any power.
     fn since(&self, was: u64) -> Option<u64> {
         match self.microjoules.checked_sub(was) {
             Some(counted) => Some(counted),
@@ -93,8 +93,8 @@ impl Counter {
     }
 }
 
-/// The packages of processors, and their memory where it is counted apart. What is a part of a package is counted in it, and
-/// `psys` counts the whole platform over again.
+/// The processors' packages, and their memory if it has a counter. Other parts are already in a package, and `psys` counts the
+/// whole platform again.
 pub fn zones(powercap: &Path) -> Vec<Zone> {
     let mut zones = Vec::new();
     for folder in named(powercap, |name| name.matches(':').count() == 1) {
@@ -134,20 +134,20 @@ impl Zone {
         })
     }
 
-    /// Why it cannot be read, where it cannot.
+    /// The reason why it cannot be read, if so.
     pub fn trouble(&self) -> Option<ErrorKind> {
         self.read().err()
     }
 }
 
-/// What reading them takes where only root may: since a processor's power tells of the keys that it works with.
+/// The command that allows reading. Only root may read by default, because a processor's power can reveal keys.
 pub const PERMISSION: &str = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A folder as the kernel's, with these zones and what they count.
+    /// A folder like the kernel's, with these zones and values.
     struct Powercap(PathBuf);
 
     impl Powercap {
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(counter(900, Some(1000)).since(400), Some(500));
         assert_eq!(counter(100, Some(1000)).since(900), Some(200));
         assert_eq!(counter(100, None).since(900), None);
-        // A range that cannot be true.
+        // An impossible range.
         assert_eq!(counter(100, Some(50)).since(900), None);
     }
 

@@ -1,4 +1,4 @@
-//! Memory: what the machine has, the most that a process tree held, and what it holds now.
+//! Memory: the machine's total, the peak of a process tree, and its current memory.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use crate::machine::observed::Held;
 
 pub use super::processes::tree;
 
-/// A reading may take this share of the time: walking the page tables of gigabytes takes tens of milliseconds.
+/// Readings take at most one part in this many of the time: walking the page tables of gigabytes takes tens of milliseconds.
 const SHARE_OF_TIME: u32 = 100;
 
-/// The sum of the largest resident sizes (VmHWM) of these processes, as far as they can still be read; `None` when none
-/// can. Pages that processes share count once for each.
+/// The sum of these processes' largest resident sizes (VmHWM), as far as they can still be read. `None` if none can. Shared pages
+/// count once for each process.
 pub fn peak_resident_bytes(pids: &[u32]) -> Option<u64> {
     pids.iter()
         .filter_map(|pid| peak_bytes(&read(format!("/proc/{pid}/status"))?))
         .reduce(u64::saturating_add)
 }
 
-/// What these processes hold now, as far as they can be read; `None` when none can.
+/// The current memory of these processes, as far as it can be read. `None` if none can.
 pub fn held(pids: &[u32]) -> Option<Held> {
     let each = pids.iter().filter_map(|pid| {
         let rollup = read(format!("/proc/{pid}/smaps_rollup"))?;
@@ -27,10 +27,10 @@ pub fn held(pids: &[u32]) -> Option<Held> {
     together(&each.collect::<Vec<_>>())
 }
 
-/// Readings of what a process tree holds, no more often than their cost allows, or than they are needed.
+/// Memory readings of a process tree, limited by their cost unless one is needed.
 #[derive(Debug, Default)]
 pub struct Holding {
-    /// When the last one ended, and what it took.
+    /// The end and the duration of the last one.
     last: Option<(Instant, Duration)>,
 }
 
@@ -48,16 +48,15 @@ impl Holding {
     }
 }
 
-/// What one process holds.
+/// The memory of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     resident: u64,
     proportional: u64,
-    /// By share: what it has by itself, and what it shares by a fork or as shared memory. No other engine can be among those
-    /// that share it.
+    /// By share: its own memory, and memory that it shares by a fork or as shared memory. No other engine shares these pages.
     anonymous: u64,
-    /// By share, and in full. Whoever maps the same file shares it: another engine of the same program or on the same weights
-    /// too.
+    /// By share, and in full. Every process that maps the same file shares these pages, also another engine with the same program
+    /// or weights.
     file_by_share: u64,
     file: u64,
 }
@@ -66,7 +65,7 @@ impl Share {
     fn of(rollup: &str, status: &str) -> Option<Self> {
         let field = |name: &str| kilobytes(rollup, name);
         let (resident, proportional) = (field("Rss:")?, field("Pss:")?);
-        // Kernels before 5.4 do not split it: what is anonymous is then taken in full.
+        // Kernels before 5.4 do not split it, so anonymous memory counts in full.
         let anonymous = field("Pss_Anon:").or_else(|| field("Anonymous:"))?.min(proportional);
         let shared_memory = field("Pss_Shmem:").unwrap_or(0);
         let file_by_share = field("Pss_File:").unwrap_or(proportional.saturating_sub(anonymous));
@@ -76,8 +75,8 @@ impl Share {
     }
 }
 
-/// Of the pages of files no fewer than the process that maps most of them maps: the kernel divides them also by those that
-/// are no part of this tree, and what a tree holds must not depend on who is resident beside it.
+/// The memory of a tree. File pages count at least as in the process that maps most of them: the kernel also divides them by
+/// processes outside this tree, and the result must not depend on those.
 fn together(shares: &[Share]) -> Option<Held> {
     let sum = |of: fn(&Share) -> u64| shares.iter().map(of).fold(0, u64::saturating_add);
     let largest = shares.iter().map(|share| share.file).max()?;
@@ -89,12 +88,12 @@ fn together(shares: &[Share]) -> Option<Held> {
     })
 }
 
-/// A kernel thread and a process that has ended have none.
+/// The peak in a status file. Kernel threads and ended processes have none.
 fn peak_bytes(status: &str) -> Option<u64> {
     kilobytes(status, "VmHWM:")
 }
 
-/// What can be taken without swapping, as the kernel and a container's limit see it.
+/// The memory available without swapping, by the kernel and by the container's limit.
 pub fn available_bytes() -> Option<u64> {
     let machine = kilobytes(&read("/proc/meminfo")?, "MemAvailable:");
     [machine, super::container::memory_left_bytes()].into_iter().flatten().min()
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_a_tree_shares_among_itself_counts_once() {
-        // Forked: 80 MB stayed the same in both; 30 MB of a library is mapped by both, 10 MB are shared memory.
+        // After a fork both still share 80 MB. Both map 30 MB of a library, and 10 MB are shared memory.
         let of = [("Rss", 130), ("Pss", 70), ("Pss_Anon", 50), ("Pss_File", 15), ("Pss_Shmem", 5)];
         let one = share(&of, 30);
         assert_eq!(megabytes(together(&[one, one])), [260, 140, 110, 30]);
@@ -144,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_another_engine_maps_too_is_no_less_held() {
-        // The weights, 100 MB, are mapped by the engine's twin as well: the kernel halves them.
+        // The engine's twin also maps the weights, 100 MB, so the kernel halves them.
         let of = [("Rss", 120), ("Pss", 70), ("Pss_Anon", 20), ("Pss_File", 50), ("Pss_Shmem", 0)];
         assert_eq!(megabytes(together(&[share(&of, 100)])), [120, 70, 20, 100]);
     }
@@ -164,7 +163,7 @@ mod tests {
     fn this_process_holds_what_it_has_touched_and_a_reading_that_cost_much_is_not_repeated_at_once() {
         let own = [std::process::id()];
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
-        // However much other tests of this process give back meanwhile, this is there.
+        // This memory is there, whatever other tests of this process free meanwhile.
         let held = held(&own).unwrap();
         assert!(held.anonymous_bytes >= 60 << 20, "{held:?}");
         assert!(held.resident_bytes >= held.anonymous_bytes && touched.len() == 64 << 20);

@@ -1,4 +1,4 @@
-//! One block: every configuration launched anew, their requests interleaved.
+//! One block: every configuration is launched anew, and their requests are interleaved.
 
 use std::time::{Duration, Instant};
 
@@ -20,19 +20,18 @@ use crate::machine::memory;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 
-/// What a rest costs an engine is refilling caches and waking threads. On two cores, with two engines in f32, the first request
-/// after one took 0.2 to 0.8 ms longer (medians; any record has both), and of requests longer than 50 ms no difference could
-/// be told. In one that takes longer than this it does not show, and throwing one away before each would double the time
-/// for nothing.
+/// A request below this time follows a discarded one after a pause, because a pause costs cold caches and woken threads. On two
+/// cores in f32 the first request after one took 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
+/// requests a discarded one would double the time for nothing.
 const REST_SHOWS: Duration = Duration::from_millis(250);
 
-/// A seat in the rounds of a workload.
+/// A slot in the rounds of a workload.
 struct Turn {
     at: usize,
     case: usize,
-    /// What a request takes; not known before the first one, where nobody wants any to warm up.
+    /// The time of a request. Unknown before the first one if the user wants no warm-up.
     request: Option<Duration>,
-    /// Others take turns with it, so it rests.
+    /// Other engines take turns with it, so it is paused between its requests.
     rests: bool,
 }
 
@@ -41,13 +40,13 @@ impl Turn {
         self.request.unwrap_or_default()
     }
 
-    /// The first request after a rest is thrown away.
+    /// Whether the first request after a pause is discarded.
     fn shows_rests(&self) -> bool {
         self.rests && self.request.is_some_and(|request| request < REST_SHOWS)
     }
 }
 
-/// Carries out what the schedule says, block by block.
+/// Carries out the schedule, block by block.
 pub(super) struct Blocks<'r, 'a> {
     pub plan: &'a Plan,
     pub journal: &'r mut Journal<'a>,
@@ -58,7 +57,7 @@ pub(super) struct Blocks<'r, 'a> {
 }
 
 impl<'a> Blocks<'_, 'a> {
-    /// Every configuration of the plan, until all have been measured enough.
+    /// Measures every configuration of the plan, until all have enough blocks.
     pub async fn run(&mut self) -> Result<()> {
         let all = self.plan.measured();
         match self.plan.order {
@@ -73,7 +72,7 @@ impl<'a> Blocks<'_, 'a> {
         self.schedule.name_what_had_no_time(self.journal)
     }
 
-    /// Blocks of these configurations, until every workload has enough of them.
+    /// Measures blocks of these configurations, until every workload has enough of them.
     async fn blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
         for block in 0.. {
             if !configurations.iter().any(|&it| self.schedule.has_open_cases(it)) {
@@ -121,7 +120,7 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Launches a seat's engine while the others rest. What is about launches is asked at once.
+    /// Launches the engine of a slot while the others are paused. Requests about the launch itself are made at once.
     async fn seat(&mut self, seats: &mut Seats, at: usize, block: u32, first: bool) -> Result<()> {
         let index = seats.seats[at].configuration;
         if self.schedule.pace.is_spent() {
@@ -139,7 +138,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// The rounds of one workload, for every seat that has it. `left`: workloads of this block, this one included.
+    /// Measures the rounds of one workload in every slot that has it. `left`: the remaining workloads of this block, this one
+    /// included.
     async fn measure(&mut self, seats: &mut Seats, block: u32, workload: &str, left: usize) -> Result<()> {
         let mut turns = self.warm_up_each(seats, block, workload, left).await?;
         let Some(first) = turns.first() else { return Ok(()) };
@@ -180,7 +180,7 @@ impl<'a> Blocks<'_, 'a> {
                 continue;
             };
             if seats.seats[at].launched.is_none() {
-                // It died in an earlier case, which is not this one's fault.
+                // It died in an earlier case, which must not count against this one.
                 self.seat(seats, at, block, false).await?;
             }
             seats.turn_to(at).await;
@@ -201,7 +201,7 @@ impl<'a> Blocks<'_, 'a> {
         Ok(turns)
     }
 
-    /// A failure becomes a row, and the engine stays seated only if it can go on.
+    /// Records a failure as a row. The engine keeps its slot only if it can go on.
     async fn settle<T>(
         &mut self,
         seats: &mut Seats,
@@ -213,7 +213,7 @@ impl<'a> Blocks<'_, 'a> {
         if let Err(Stop::Fault(failed)) = &asked
             && let Some(mut launched) = seat.launched.take()
         {
-            // One that cannot go on says `failed` and ends; the next case is not its to lose.
+            // An engine that cannot go on sends `failed` and ends. That must not cost the next case.
             let lives = failed.fault.cause.engine_lives();
             if lives && launched.talk.process.wait(LAST_WORDS).await.is_none() {
                 seat.launched = Some(launched);
@@ -225,7 +225,7 @@ impl<'a> Blocks<'_, 'a> {
         self.schedule.survive(self.journal, configuration, Some(case), asked)
     }
 
-    /// A pass of each case of a workload, in the first block alone: memory and power differ little from launch to launch.
+    /// The sampled passes of a workload, only in the first block: memory and power differ little between launches.
     async fn passes(&mut self, seats: &mut Seats, block: u32, turns: &[Turn]) -> Result<()> {
         for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= pass::LONGEST) {
             let beside = self.plan.configurations[seats.seats[turn.at].configuration].beside.is_some();
@@ -242,7 +242,7 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// One process for each request, in rounds as the others are.
+    /// Makes each request in its own process, in rounds like other blocks.
     async fn one_shots(&mut self, block: u32, order: &[usize]) -> Result<()> {
         for &index in order {
             let converted = self.launches.convert_for_one_shots(self.journal, index, block).await;
@@ -271,7 +271,7 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// A process that is asked once and ends.
+    /// Starts a process for one request, then ends it.
     async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
         let mut launched = self.launches.start(self.journal, index, Purpose::Once(block)).await?;
@@ -286,7 +286,7 @@ impl<'a> Blocks<'_, 'a> {
         Cases { plan: self.plan, journal: self.journal, requests: self.requests }
     }
 
-    /// Once: who sits apart is not measured in the same moments as the others.
+    /// Warns once: different memory groups are not measured at the same time.
     fn tell_of_sittings(&mut self, block: u32, sittings: &[Vec<usize>]) -> Result<()> {
         if sittings.len() < 2 || std::mem::replace(&mut self.told_of_sittings, true) {
             return Ok(());

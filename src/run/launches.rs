@@ -1,5 +1,5 @@
-//! Starts engines: the plan's configurations become launches, which say hello, load, and end. A launch gets its number when it
-//! is recorded, so that a process that only said what it can do leaves no gap.
+//! Starts engines: each launch of a configuration says hello, loads and ends. A launch gets its number when it is recorded, so a
+//! process that only answered `hello` leaves no gap.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,23 +22,23 @@ use crate::run::process::{Cause, Conversation, Hello, Stage};
 pub(super) struct Launches<'a> {
     plan: &'a Plan,
     settings: Settings,
-    /// The run's name, which every process carries.
+    /// The run's id, which every process carries.
     run: String,
     conversions: Conversions<'a>,
-    /// Configurations that answer no `hello`.
+    /// Configurations whose engine answers no `hello`.
     minimal: BTreeSet<usize>,
     /// Configurations that have answered `hello` in this run.
     greeted: BTreeSet<usize>,
-    /// Configurations whose last launch was silent at `hello`, which a cold disk may explain.
+    /// Configurations whose last launch did not answer `hello`. A cold disk may be the reason once.
     silent_once: BTreeSet<usize>,
-    /// Every process has a mark of its own, by which what it leaves is ended: also those that no record refers to.
+    /// The number of processes so far. Each has its own mark, so that its leftovers can be found even if no record refers to it.
     marks: u32,
 }
 
-/// What an engine said to `hello`, and what follows from it.
+/// The result of `hello`.
 enum Greeted {
     Known(Box<HelloFacts>),
-    /// Its process has ended, and another one starts with what was learnt.
+    /// The process has ended. Another one starts with the new information.
     Again,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Launches<'a> {
         }
     }
 
-    /// Starts an engine and, where it speaks the whole protocol, has it load and records its launch.
+    /// Starts an engine. If it speaks the whole protocol, it also loads the model, and the launch is recorded.
     pub async fn launch(
         &mut self,
         journal: &mut Journal<'_>,
@@ -66,7 +66,7 @@ impl<'a> Launches<'a> {
         let (mut launched, facts) = loop {
             let mut launched = self.start(journal, index, purpose).await?;
             if self.minimal.contains(&index) {
-                // Its launch is recorded with its first answer, which says what was loaded.
+                // Its launch is recorded with its first answer, which has the facts of the load.
                 return Ok(launched);
             }
             match self.greet(journal, &mut launched).await? {
@@ -90,7 +90,7 @@ impl<'a> Launches<'a> {
             Hello::Known(facts) => {
                 self.silent_once.remove(&index);
                 self.greeted.insert(index);
-                // Started anew after a conversion, so that no clock counts it.
+                // It is started again after a conversion, so that no clock counts the conversion.
                 let converted = self.conversions.convert_for(journal, index, &facts).await?;
                 return Ok(if converted { Greeted::Again } else { Greeted::Known(facts) });
             }
@@ -104,7 +104,7 @@ impl<'a> Launches<'a> {
             journal.warn(Some(index), message)?;
             return Ok(Greeted::Again);
         }
-        // An engine that answered before knows `hello`: driven otherwise, its launches could not be compared.
+        // An engine that answered before knows `hello`. Driven with `generate` alone, its launches could not be compared.
         let knows_hello = self.greeted.contains(&index);
         if knows_hello || !self.plan.configurations[index].options.is_empty() {
             let cause = match is_silent {
@@ -126,7 +126,7 @@ impl<'a> Launches<'a> {
         Ok(Greeted::Again)
     }
 
-    /// A launch for an output check, which no budget waits for: `None` where it had used up what was left of it.
+    /// A launch for an output check, within the rest of the budget. `None` if the launch used it up.
     pub async fn launch_within(
         &mut self,
         journal: &mut Journal<'_>,
@@ -155,7 +155,7 @@ impl<'a> Launches<'a> {
         Ok(())
     }
 
-    /// A process, to which nothing is said yet.
+    /// Starts a process, and sends nothing yet.
     pub async fn start(
         &mut self,
         journal: &mut Journal<'_>,
@@ -169,7 +169,7 @@ impl<'a> Launches<'a> {
         let (model, debug) = (self.model_path(index), self.settings.debug);
         let launching = launching(configuration, model, &self.run, self.marks, debug);
         self.marks += 1;
-        // Before it is started, so that no clock of its counts it.
+        // Read before the start, so that no clock of the launch counts it.
         let gpus_before =
             if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::held).await? };
         let talk = Conversation::start(&launching, self.settings.deadlines)?;
@@ -188,7 +188,7 @@ impl<'a> Launches<'a> {
         Ok(Launched::of(talk, launch))
     }
 
-    /// One-shots are asked nothing but their request, so one process more says what the engine reads.
+    /// Asks a separate process for its formats, because a one-shot process gets only its request.
     pub async fn convert_for_one_shots(
         &mut self,
         journal: &mut Journal<'_>,
@@ -203,7 +203,7 @@ impl<'a> Launches<'a> {
         launched.talk.process.end(Duration::ZERO).await;
         match hello {
             Ok(Hello::Known(facts)) => self.conversions.convert_for(journal, index, &facts).await.map(|_| ()),
-            // What is wrong with it shows in its requests.
+            // Its requests will show the fault.
             _ => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// Ends a launch. One that is alive is asked to end first, and how it does is noted.
+/// Ends a launch. A live engine is asked to end first, and a wrong reaction is a warning.
 pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive: bool) -> Result<()> {
     let index = launched.launch.configuration;
     launched.talk.process.wake();

@@ -1,5 +1,5 @@
-//! What the orchestrator itself costs, measured each time with the null engine through the same conversation that every
-//! engine gets. No figure here is a constant.
+//! The orchestrator's own cost, measured each time with the null engine through the same conversation as every engine. No value
+//! here is a constant.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::record;
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
 
-/// Where each figure comes from.
+/// The costs of the orchestrator's steps.
 #[derive(Debug, Clone)]
 pub struct Overhead {
     pub figures: Vec<Figure>,
@@ -27,7 +27,7 @@ pub struct Figure {
     pub name: &'static str,
     pub about: &'static str,
     pub n: usize,
-    /// Nanoseconds; of `cpu_while_waiting`, for each second.
+    /// Nanoseconds; for `CPU while waiting`, in each second.
     pub median_ns: f64,
     pub p95_ns: f64,
 }
@@ -39,21 +39,21 @@ const STREAMED_TOKENS: u32 = 1000;
 const PACED_TOKENS: u32 = 1000;
 const WAITS: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
-/// An answer like those of a decode scenario.
+/// The size of an answer in a decode scenario.
 const PROMPT_TOKENS: u32 = 128;
 const OUTPUT_TOKENS: u32 = 64;
 
-/// For a glance at it before a run: a tenth of a second.
+/// The quick measurement before a run, which takes a tenth of a second.
 const GLANCE_REQUESTS: usize = 50;
 const GLANCE_STREAMS: usize = 3;
 const GLANCE_TOKENS: u32 = 100;
 const GLANCE_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Overhead {
-    /// Takes about six seconds, half of which are spent waiting on purpose.
+    /// Takes about six seconds; half of them are deliberate waits.
     pub fn measure() -> Result<Self> {
         let run = super::new_id();
-        // From here on nothing that this starts outlives it.
+        // No process that is started from here on outlives this.
         let _keeper = Keeper::start(&run)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let figures = runtime.block_on(async {
@@ -70,8 +70,7 @@ impl Overhead {
     }
 }
 
-/// What a run's record holds of it: what of its small times is this program's, here and now. Whatever this starts carries
-/// the mark of the run.
+/// The part of small times that this program causes, for a run's record. Every process that this starts carries the run's mark.
 pub async fn glance(run: &str) -> Result<record::Overhead> {
     let measured = tokio::time::timeout(GLANCE_DEADLINE, async {
         let mut talk = start(run, "null-engine", 0.0).await?.0;
@@ -137,7 +136,7 @@ async fn request(talk: &mut Conversation) -> Result<Figure> {
     )
 }
 
-/// What each of so many requests took, less what the engine says that it worked.
+/// The time of each request, less the engine's own work.
 async fn ask_often(talk: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
     let asked = ask(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
@@ -168,13 +167,13 @@ async fn stream(talk: &mut Conversation) -> Result<[Figure; 2]> {
     ])
 }
 
-/// A whole stream.
+/// The times of a whole stream.
 struct Streamed {
     elapsed_ns: u64,
     cpu_ns: i64,
 }
 
-/// As fast as the engine writes.
+/// Streams tokens as fast as the engine writes.
 async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> Result<Vec<Streamed>> {
     let asked = ask(tokens, true);
     let mut all = Vec::new();
@@ -191,7 +190,7 @@ async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> R
     Ok(all)
 }
 
-/// At a pace at which nothing queues: one token each millisecond.
+/// Streams one token each millisecond, so that nothing queues.
 async fn arrival(run: &str) -> Result<Figure> {
     let mut talk = start(run, LAUNCHES + 1, 1.0).await?.0;
     let answer = generate(&mut talk, ask(PACED_TOKENS, true)).await?;
@@ -207,7 +206,7 @@ async fn arrival(run: &str) -> Result<Figure> {
     )
 }
 
-/// The engine works for a second at a time and says nothing.
+/// The engine works for a second at a time and writes nothing.
 async fn wait(run: &str) -> Result<Figure> {
     let tokens = 40;
     let mut talk = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
@@ -227,7 +226,7 @@ async fn wait(run: &str) -> Result<Figure> {
     )
 }
 
-/// A loaded null engine, and when it was: this program under its other name.
+/// A loaded null engine, which is this program under another name, and its load time.
 async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let launching = Launching {
@@ -265,7 +264,7 @@ fn ask(max_new_tokens: u32, stream: bool) -> Generate {
     Generate { prompt_ids, max_new_tokens, stream, ignore_eos: true, ..Generate::default() }
 }
 
-/// Processor time of this process so far, all of its threads, without its children.
+/// This process's processor time so far: all threads, without children.
 fn cpu_ns() -> Result<i64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).context("cannot read this process's own processor time")?;
     Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) * 1000)
@@ -285,11 +284,11 @@ mod tests {
     #[test]
     fn work_of_this_process_is_processor_time_of_its() {
         let before_ns = cpu_ns().unwrap();
-        // Work that is counted, and longer than a step of the coarsest clock of processor time.
+        // Counted work, longer than a step of the coarsest clock of processor time.
         for number in 0..40_000_000_u64 {
             std::hint::black_box(number);
         }
-        // No processor does so much in a millisecond, so a unit that is wrong shows.
+        // No processor does this much in a millisecond, so a wrong unit shows.
         let worked_ns = cpu_ns().unwrap() - before_ns;
         assert!(worked_ns > 1_000_000, "{worked_ns} ns");
     }

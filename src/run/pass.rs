@@ -1,5 +1,5 @@
-//! The sampled pass: requests of a case in which samplers look on, after everything of it that is timed in that launch. What
-//! they see stands beside the samples; nothing of the pass is a sample.
+//! The sampled pass: requests of a case while samplers observe the engine, after all timed requests of the case in that launch.
+//! None of its requests is a sample.
 
 use std::time::{Duration, Instant};
 
@@ -19,20 +19,20 @@ use crate::plan::prompts::Which;
 use crate::record::{Entry, Idle, Pass, Role, output_tokens};
 use crate::run::process::Stage;
 
-/// A request that takes longer is not asked once more: its memory is known from the samples themselves.
+/// The longest request that has a pass. The memory of longer ones is known from the samples.
 pub(super) const LONGEST: Duration = Duration::from_secs(20);
-/// Counters of energy and a GPU's utilisation are means over some time.
+/// The time of a pass: energy counters and a GPU's utilisation are means over some time.
 const SPAN: Duration = Duration::from_millis(3000);
-/// Of a run that has a budget, each pass takes so much at most.
+/// With a budget, a pass takes at most one part in this many.
 const SHARE_OF_BUDGET: u32 = 200;
-/// What is idle is looked at for so long.
+/// The time over which idle energy is counted.
 const IDLE: Duration = Duration::from_millis(1500);
-/// Requests for one token alone, of which the shortest counts.
+/// The number of one-token requests, of which the shortest counts.
 const SHORT: usize = 3;
-/// Beyond the number of any sample: no request of a pass is one that was asked before.
+/// The first index of a pass, above the index of any sample, so that no prompt repeats.
 const FIRST_INDEX: u32 = 1 << 24;
 
-/// What counters of energy count while nothing of this run runs. Where there are none nobody waits.
+/// Counts the machine's energy while nothing of this run runs. Without counters there is no wait.
 pub(super) async fn look_at_idle(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
     let started = plan.configurations.iter().filter(|it| it.unavailable.is_none());
     let with_gpus = started.into_iter().any(|it| !it.device.is_cpu());
@@ -40,13 +40,13 @@ pub(super) async fn look_at_idle(plan: &Plan, journal: &mut Journal<'_>) -> Resu
     if before.is_empty() {
         return Ok(());
     }
-    // Nothing is to happen for that long: the time is what is measured.
+    // Nothing may happen during this idle interval.
     let _ = tokio::time::timeout(IDLE, std::future::pending::<()>()).await;
     let energy = reading(with_gpus).await?.since(&before);
     journal.take(Entry::Idle(Idle { energy }))
 }
 
-/// What the counters say now. Those of GPUs count nothing for an engine on the CPU, and then their driver is not asked.
+/// The counters now. If all engines are on the CPU, the GPUs' driver is not asked.
 async fn reading(with_gpus: bool) -> Result<Reading> {
     off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }
@@ -60,8 +60,8 @@ pub(super) struct SampledPass<'r, 'a> {
 }
 
 impl SampledPass<'_, '_> {
-    /// One request in which memory is looked at; then, where something counts the energy of its device or that is a GPU, as many
-    /// as fill the span, with nobody walking page tables.
+    /// Samples memory during one request. Then, with energy counters or on a GPU, makes requests for the whole span, while
+    /// nothing walks page tables.
     pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
         let roots: Vec<u32> = std::iter::once(launched.talk.process.pid).chain(elsewhere).collect();
@@ -76,7 +76,7 @@ impl SampledPass<'_, '_> {
         if on_gpus || !before.is_empty() {
             let sampler = match on_gpus {
                 true => {
-                    // A worker that somebody else started anew has left the tree, and holds the device all the same.
+                    // A worker that another process restarted has left the tree, but still uses the device.
                     let anywhere = roots.into_iter().chain(launched.talk.process.all().await).collect();
                     Some(Sampler::start(What::Gpus, anywhere))
                 }
@@ -96,7 +96,7 @@ impl SampledPass<'_, '_> {
         Ok(self.journal.take(Entry::Pass(pass))?)
     }
 
-    /// What slowed down the GPUs that it computed on: of others it is nobody's business here.
+    /// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
     fn slowed(&self, launched: &Launched, pass: &Pass) -> Vec<String> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
         let stated = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
@@ -114,7 +114,7 @@ impl SampledPass<'_, '_> {
         looked.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
     }
 
-    /// One request at least.
+    /// Makes requests until the span is over, at least one.
     async fn ask_for(&self, launched: &mut Launched, pass: &mut Pass, span: Duration) -> Result<(), Stop> {
         let begun = Instant::now();
         loop {
@@ -126,8 +126,8 @@ impl SampledPass<'_, '_> {
         }
     }
 
-    /// What the same prompt takes for one token, on the orchestrator's clock: all the others together take what is left of a
-    /// request, whatever their stamps say.
+    /// The time of the same prompt with one token, on the orchestrator's clock. The rest of a full request is the time of all
+    /// other tokens, whatever the engine's stamps say.
     async fn one_token(&self, launched: &mut Launched, of: &Pass) -> Result<Option<u64>, Stop> {
         if self.plan.cases[of.case].workload.max_new_tokens < 2 {
             return Ok(None);
@@ -145,12 +145,12 @@ impl SampledPass<'_, '_> {
         budget.map_or(SPAN, |budget| SPAN.min(budget / SHARE_OF_BUDGET))
     }
 
-    /// One request of the case's shape, for no more tokens than that, with a prompt of its own, verified as every other. Gives
-    /// what it took on the orchestrator's clock.
+    /// Makes and verifies one request of the case's shape, with its own prompt and at most so many tokens. Gives its time on the
+    /// orchestrator's clock.
     async fn ask_sampled(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
         let mut workload = self.plan.cases[pass.case].workload.clone();
         workload.max_new_tokens = workload.max_new_tokens.min(most);
-        // Of a launch no two are one.
+        // Each index is used once in a launch.
         let index = FIRST_INDEX + launched.asked as u32;
         let which = Which { seed: self.plan.seed, block: launched.launch.block, role: Role::Measured, index };
         let (prompts, ids) = self.requests.prompt(launched, &workload, which, Stage::Pass)?;

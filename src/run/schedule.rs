@@ -1,5 +1,5 @@
-//! The open work of a run: cases that failed, workloads that have blocks enough, the time that is left.
-//! It starts and asks nothing.
+//! The open work of a run: failed cases, workloads with enough blocks, and the remaining time. It starts no engine and makes no
+//! request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ pub(super) struct Schedule<'a> {
     plan: &'a Plan,
     began: Instant,
     pub pace: Pace,
-    /// Cases that failed: they are not asked again.
+    /// Failed cases, which get no more requests.
     failed: BTreeSet<usize>,
-    /// Workloads that have blocks enough, by label.
+    /// Workloads with enough blocks, by label.
     closed: BTreeSet<String>,
-    /// Requests after which a case was warm in an earlier launch.
+    /// The number of requests that made a case warm in an earlier launch.
     warm_after: BTreeMap<usize, u32>,
 }
 
 impl<'a> Schedule<'a> {
-    /// The run begins now.
+    /// The schedule of a run that begins now.
     pub fn of(plan: &'a Plan) -> Self {
         Self {
             plan,
@@ -42,7 +42,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Blocks begin anew with other configurations, where those are measured one after the other.
+    /// Starts over with other configurations, if configurations are measured one after the other.
     pub fn begin_anew(&mut self) {
         self.closed.clear();
         self.pace = self.pace.anew(self.plan);
@@ -57,14 +57,14 @@ impl<'a> Schedule<'a> {
         self.plan.extent.budget_ns.map(|ns| self.began + Duration::from_nanos(ns))
     }
 
-    /// Those that a block launches, in its order.
+    /// The configurations that a block launches, in its order.
     pub fn order(&self, configurations: &[usize], block: u32) -> Vec<usize> {
         let mut order = self.plan.order_of(configurations, block);
         order.retain(|&configuration| self.has_open_cases(configuration));
         order
     }
 
-    /// Ends the measuring of workloads that have blocks enough.
+    /// Ends the measuring of workloads with enough blocks.
     pub async fn close_what_has_enough(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let looks = self.looks(journal.record(), &workloads, blocks).await?;
@@ -75,7 +75,7 @@ impl<'a> Schedule<'a> {
                 (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Asked),
                 (None, Order::Interleaved) => look,
             };
-            // A block that the budget cut short is no look.
+            // A block that the budget cut short allows no interim analysis.
             let enough = enough.filter(|by| *by == StoppedBy::Asked || !self.pace.is_spent());
             if let Some(by) = enough.or_else(|| in_time.is_none().then_some(StoppedBy::Time)) {
                 self.closed.insert(workload.clone());
@@ -85,8 +85,8 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// An interim analysis of each workload, after the blocks of `LOOKS` alone, where the user did not say how many blocks there
-    /// are to be. It takes its time in a large record, and so is made of a copy, on a thread of its own.
+    /// The interim analyses of all workloads, only after the block counts in `LOOKS` and only if the user did not set the number
+    /// of blocks. They are slow on a large record, so a separate thread works on a copy.
     async fn looks(
         &self,
         record: &RunRecord,
@@ -106,7 +106,7 @@ impl<'a> Schedule<'a> {
         off_thread(move || workloads.iter().map(look).collect()).await
     }
 
-    /// Tells the displays where the run stands. Requests are counted up to the next look.
+    /// Tells the displays the progress of the run. Requests are counted up to the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
         let next = LOOKS.into_iter().find(|&look| look > block as usize).unwrap_or(block as usize + 1) as u32;
         let until = self.plan.extent.blocks.unwrap_or(next);
@@ -135,7 +135,7 @@ impl<'a> Schedule<'a> {
         self.warm_after.insert(case, requests);
     }
 
-    /// A fault becomes a row and gives nothing; only what is this program's own goes on as an error.
+    /// Turns a fault into a row and gives `None`. Errors of this program go on.
     pub fn survive<T>(
         &mut self,
         journal: &mut Journal,
@@ -159,7 +159,7 @@ impl<'a> Schedule<'a> {
         self.give_up(journal, failed.row(configuration, case))
     }
 
-    /// Records a failure, after which its cases are not asked again.
+    /// Records a failure. Its cases get no more requests.
     pub fn give_up(&mut self, journal: &mut Journal, failure: Failure) -> Result<()> {
         match failure.case {
             Some(case) => {
@@ -170,12 +170,12 @@ impl<'a> Schedule<'a> {
         journal.fail(failure)
     }
 
-    /// All cases of a configuration, for which the failure of another one speaks.
+    /// Closes all cases of a configuration, also of one without its own failure, such as a twin.
     pub fn close_cases_of(&mut self, configuration: usize) {
         self.failed.extend(self.plan.cases_of(configuration));
     }
 
-    /// A case that the budget left nothing for is a row all the same.
+    /// Records a row for each case that the budget left no time for.
     pub fn name_what_had_no_time(&mut self, journal: &mut Journal) -> Result<()> {
         let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
         let budget = Duration::from_nanos(budget_ns);
@@ -210,13 +210,13 @@ impl<'a> Schedule<'a> {
         self.plan.cases_of(configuration).into_iter().any(|case| self.is_open(case))
     }
 
-    /// Those of a configuration.
+    /// The open cases of a configuration.
     pub fn open_cases(&self, configuration: usize, kind: Kind) -> Vec<usize> {
         let cases = self.plan.cases_of(configuration).into_iter();
         cases.filter(|&case| self.is_open(case) && self.plan.cases[case].workload.kind == kind).collect()
     }
 
-    /// Labels in the plan's order.
+    /// The labels of open workloads, in the plan's order.
     pub fn open_workloads(&self, kind: Kind) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
         for case in (0..self.plan.cases.len()).filter(|&case| self.is_open(case)) {

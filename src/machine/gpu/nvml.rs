@@ -1,7 +1,7 @@
-//! NVIDIA's management library, found when the program runs. What it does not know, or refuses, is absent.
+//! NVIDIA's management library, loaded at run time. Facts that it does not know or refuses are absent.
 //!
-//! One session for the whole program: opening one takes the driver tens of milliseconds. While it is open the driver stays
-//! awake, as it does on any machine whose persistence mode is on, so that no launch pays for waking it and no other saves it.
+//! One session serves the whole program: opening one takes the driver tens of milliseconds. While it is open the driver stays
+//! active, as with persistence mode, so no launch pays for starting it.
 
 use std::ffi::OsStr;
 use std::sync::OnceLock;
@@ -17,12 +17,12 @@ use nvml_wrapper::{Device, Nvml};
 use super::{Gpu, GpuProcess, Look};
 use crate::machine::observed::{GpuHeld, gpu_counter};
 
-/// Reasons that are no slowing down: nothing to do, a clock that somebody set, a display.
+/// Reasons that are no slowdown: an idle GPU, a clock set by the user, a display.
 const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
     .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
     .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
 
-/// Where containers mount a driver that their loader may not know.
+/// Paths where containers mount a driver that their loader may not know.
 const MOUNTED: &[&str] = &["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
 fn session() -> Option<&'static Nvml> {
@@ -79,10 +79,10 @@ fn describe(index: u32, device: &Device) -> Gpu {
     }
 }
 
-/// Each part by its name, which ends with its profile, and by its identity.
+/// The profiles of the parts, from the end of their names, and their identities.
 fn parts(device: &Device) -> (Vec<String>, Vec<String>) {
     let count = device.mig_device_count().unwrap_or(0);
-    // Places may be empty.
+    // Slots may be empty.
     let parts = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
     let said = parts.filter_map(|part| {
         let name = part.name().ok()?;
@@ -97,7 +97,7 @@ fn processes(device: &Device) -> Vec<GpuProcess> {
     let all = compute.into_iter().chain(device.running_graphics_processes().unwrap_or_default());
     let mut processes: Vec<GpuProcess> = all.map(|it| process(&it)).collect();
     processes.sort_by_key(|process| (process.pid, std::cmp::Reverse(process.bytes)));
-    // One that computes and draws stands in both lists.
+    // A process that computes and draws is in both lists.
     processes.dedup_by_key(|process| process.pid);
     processes
 }
@@ -110,13 +110,13 @@ fn process(info: &ProcessInfo) -> GpuProcess {
     GpuProcess { pid: info.pid, bytes }
 }
 
-/// At all GPUs, so long after the first time.
+/// A sample of every GPU, at this time since the first sample.
 pub fn look(pids: &[u32], at: Duration) -> Vec<Look> {
     let Some(nvml) = session() else { return Vec::new() };
     devices(nvml).map(|(index, device)| Look { at, ..look_at(index, &device, pids) }).collect()
 }
 
-/// What each GPU holds now, for whomever.
+/// The used memory of each GPU now, for all processes.
 pub fn held() -> Vec<GpuHeld> {
     let Some(nvml) = session() else { return Vec::new() };
     let held = devices(nvml).filter_map(|(index, device)| {
@@ -143,7 +143,8 @@ fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
     }
 }
 
-/// As bits. Deprecated with CUDA 13 and refused with 14, as the temperature is: both are unknown then, not none.
+/// The throttle reasons as bits. CUDA 13 deprecates the call and CUDA 14 refuses it, like the temperature: the reasons are then
+/// unknown, not none.
 fn throttle_reasons(device: &Device) -> Option<u64> {
     match device.current_throttle_reasons_strict() {
         Ok(reasons) => Some(reasons.bits()),
@@ -153,7 +154,7 @@ fn throttle_reasons(device: &Device) -> Option<u64> {
     }
 }
 
-/// Those that slow it down, by their names; what has none by its bits.
+/// The names of the reasons that slow it down. Reasons without a name are given as bits.
 fn slowing(bits: u64) -> Vec<String> {
     let known = ThrottleReasons::from_bits_truncate(bits).difference(HARMLESS);
     let unnamed = bits & !ThrottleReasons::all().bits();
@@ -161,7 +162,7 @@ fn slowing(bits: u64) -> Vec<String> {
     named.chain((unnamed != 0).then(|| format!("reason_{unnamed:#x}"))).collect()
 }
 
-/// What each GPU has drawn since its driver was loaded, in microjoules.
+/// Each GPU's energy since its driver was loaded, in microjoules.
 pub fn energy() -> Vec<(String, u64)> {
     let Some(nvml) = session() else { return Vec::new() };
     let drawn = devices(nvml).filter_map(|(index, device)| {
@@ -171,7 +172,7 @@ pub fn energy() -> Vec<(String, u64)> {
     drawn.collect()
 }
 
-/// How many GPUs the driver counts, or why its library says nothing.
+/// The driver's number of GPUs, or the error of its library.
 pub fn counted() -> Result<u32, NvmlError> {
     match session() {
         Some(nvml) => nvml.device_count(),
@@ -179,7 +180,7 @@ pub fn counted() -> Result<u32, NvmlError> {
     }
 }
 
-/// 12080 is 12.8.
+/// CUDA's version from its number: 12080 is 12.8.
 fn cuda_version(number: i32) -> Option<String> {
     (number > 0).then(|| format!("{}.{}", number / 1000, number % 1000 / 10))
 }
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_slows_a_gpu_down_has_its_name_and_what_a_later_driver_says_is_not_lost() {
-        // Idle, and a clock that somebody set.
+        // An idle GPU, and a clock set by the user.
         assert_eq!(slowing(0x3), Vec::<String>::new());
         assert_eq!(slowing(0x4 | 0x1), ["sw_power_cap"]);
         assert_eq!(slowing(0x8 | 0x40 | 0x8000), ["hw_slowdown", "hw_thermal_slowdown", "reason_0x8000"]);

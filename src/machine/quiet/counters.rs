@@ -1,5 +1,5 @@
-//! What the kernel has counted so far: of processor time, stolen time, swapping, waiting for memory, heat. Read twice, the
-//! differences say what happened in between. A counter that this system does not have is absent.
+//! The kernel's counters of processor time, stolen time, swapping, waiting for memory and heat. The difference of two readings
+//! shows the events in between. A counter that this system lacks is absent.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::super::{container, processes, read};
 pub(super) struct Counters {
     pub at: Instant,
     pub processor: Option<Processor>,
-    /// Ticks of this process, of those under it, and of those that it has waited for.
+    /// Ticks of this process, its descendants, and the children that it has waited for.
     pub own_ticks: u64,
     pub swapped_pages: Option<u64>,
     /// Microseconds in which at least one process waited for memory.
@@ -25,7 +25,7 @@ pub(super) struct Counters {
 pub(super) struct Processor {
     pub busy: u64,
     pub idle: u64,
-    /// This machine is a guest, and its host gave the core to somebody else while it was wanted here.
+    /// The host of this virtual machine withheld the core while it was wanted here.
     pub stolen: u64,
     pub cores: u32,
 }
@@ -51,7 +51,7 @@ impl Counters {
 fn processor(stat: &str) -> Option<Processor> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
-    // What guests of this machine use is part of `user` and `nice` already.
+    // The time of this machine's own virtual machines is already in `user` and `nice`.
     let &[user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen, ..] = &ticks[..] else {
         return None;
     };
@@ -61,19 +61,19 @@ fn processor(stat: &str) -> Option<Processor> {
     let cores = stat.lines().filter(is_core).count() as u32;
     let sum = |ticks: &[u64]| ticks.iter().fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
     let busy = sum(&[user, nice, system, interrupts, soft_interrupts]);
-    // A kernel that hides its counters says zero everywhere.
+    // A kernel that hides its counters reports zeros.
     (cores > 0 && busy > 0).then(|| Processor { busy, idle: sum(&[idle, waiting]), stolen, cores })
 }
 
-/// What the orchestrator started counts as its own also when it has ended: whoever waits for a process inherits its
-/// time. What was killed together with its parent is lost, and would look like somebody else's.
+/// The orchestrator's processes count even after their end: a parent that waits for a process inherits its time. The time of a
+/// process that was killed together with its parent is lost, and looks like other programs' work.
 fn own_ticks() -> u64 {
     let tree = processes::tree(std::process::id());
     let ticks = tree.iter().filter_map(|pid| process_ticks(&read(format!("/proc/{pid}/stat"))?));
     ticks.fold(0, u64::saturating_add)
 }
 
-/// `utime`, `stime`, `cutime` and `cstime`: fields 14 to 17, of which the name in parentheses is the second.
+/// `utime`, `stime`, `cutime` and `cstime`: fields 14 to 17. The second field is the name in parentheses.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<u64> =
@@ -87,7 +87,7 @@ fn swapped_pages(vmstat: &str) -> Option<u64> {
     field("pswpin ")?.checked_add(field("pswpout ")?)
 }
 
-/// A field of the line of `some` in a file of /proc/pressure.
+/// A field of the `some` line in a file of /proc/pressure.
 pub(super) fn stalled<T: std::str::FromStr>(pressure: &str, field: &str) -> Option<T> {
     let some = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_ascii_whitespace().find_map(|word| word.strip_prefix(field)?.parse().ok())
@@ -99,7 +99,8 @@ fn limited(cpu_stat: &str) -> Option<u64> {
     field("throttled_usec ").or_else(|| field("throttled_time ").map(|ns: u64| ns / 1000))
 }
 
-/// Cores of one package all show the package's count; the sum then rises faster than events come, and never without one.
+/// The sum of the throttle counts. All cores of a package show the package's count, so the sum rises too fast, but never without
+/// an event.
 fn throttled() -> Option<u64> {
     let counts = cores().flat_map(|core| {
         ["core_throttle_count", "package_throttle_count"].into_iter().filter_map(move |name| {

@@ -1,9 +1,9 @@
-//! The keeper: a second process of this program that outlives it for a moment, so that no engine outlives a run, not
-//! even when the orchestrator is killed by SIGKILL and can clean up nothing itself.
+//! The keeper: a second process of this program that ends all engines of a run, even when the orchestrator is killed by SIGKILL
+//! and cannot clean up.
 //!
-//! It waits until its stdin ends, which the kernel sees to however the orchestrator dies, and then ends every process
-//! that carries the run's mark in its environment. Children inherit the mark, whatever process group or session they
-//! move to, so grandchildren that an engine forgot are found as well.
+//! It waits for the end of its stdin, which the kernel closes however the orchestrator dies. Then it ends every process with the
+//! run's mark in its environment. Children inherit the mark in any process group or session, so forgotten grandchildren are found
+//! too.
 
 use std::io::Write;
 use std::process::{Child, Stdio};
@@ -17,7 +17,7 @@ use super::found::Found;
 use super::stream::read_some;
 use crate::machine;
 
-/// The run's end of it. Dropping it ends everything that the run left.
+/// The run's handle of the keeper. Dropping it ends all leftovers of the run.
 pub struct Keeper {
     child: Child,
     run: String,
@@ -32,7 +32,7 @@ impl Keeper {
             reason = "the keeper is no engine; it must outlive what spawned it"
         )]
         let mut command = std::process::Command::new(program);
-        // A group of its own: Ctrl-C at the terminal is not meant for it.
+        // It has its own group, because Ctrl-C at the terminal is not meant for it.
         command.arg("keeper").arg(run).process_group(0);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         Ok(Self { child: child.context("cannot start the keeper process")?, run: run.to_string() })
@@ -46,16 +46,16 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // A word before the end: nothing is being started at this moment.
+        // This byte says that no process is being started at this moment.
         if let Some(mut stdin) = self.child.stdin.take() {
             let _ = stdin.write_all(b".");
         }
-        // It ends within milliseconds; if it cannot be waited for, it still does its work.
+        // It ends within milliseconds. If waiting fails, it still does its work.
         let _ = self.child.wait();
     }
 }
 
-/// What the keeper process does.
+/// The work of the keeper process.
 pub fn keep(run: &str) {
     let (mut word, mut is_calm) = ([0; 64], false);
     while read_some(&mut std::io::stdin(), &mut word).is_some() {
@@ -64,19 +64,19 @@ pub fn keep(run: &str) {
     end_all_marked(environment::RUN, run, if is_calm { 1 } else { LOOKS_AFTER_A_SUDDEN_END });
 }
 
-/// One that was being started when the run was ended has its mark only once its program has begun: on a busy machine that
-/// takes a while.
+/// The searches after a sudden end. A process that was being started gets its mark only when its program begins, which takes a
+/// while on a busy machine.
 const LOOKS_AFTER_A_SUDDEN_END: u32 = 100;
 
-/// Ends every process that carries the mark, and whatever they start meanwhile. Gives the number that it found.
+/// Ends every process with the mark, and all that they start meanwhile. Gives the number of processes found.
 pub fn end_marked(name: &str, value: &str) -> usize {
     end_all_marked(name, value, 1)
 }
 
-/// Until so many looks in a row have found none.
+/// Ends once this many searches in a row find no process.
 fn end_all_marked(name: &str, value: &str, enough: u32) -> usize {
     let (mut found, mut empty) = (std::collections::BTreeSet::new(), 0);
-    // A process that is being killed is listed until it is reaped; a few looks are enough for any that is not stuck.
+    // A killed process is listed until it is reaped. A few searches are enough for any that is not stuck.
     for _ in 0..100 + enough {
         let living: Vec<u32> = machine::processes_marked(name, value);
         empty = if living.is_empty() { empty + 1 } else { 0 };
@@ -85,7 +85,7 @@ fn end_all_marked(name: &str, value: &str, enough: u32) -> usize {
         }
         for pid in living {
             found.insert(pid);
-            // It may be gone by now, which is what is wanted; then whoever has its number has no mark.
+            // It may have ended by now. A process that reuses its number has no mark.
             if let Some(held) = Found::hold(pid).filter(|_| machine::is_marked(pid, name, value)) {
                 held.signal(Signal::SIGKILL);
             }

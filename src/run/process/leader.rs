@@ -1,8 +1,7 @@
-//! The process that a launch starts, which leads a process group of its own.
+//! The process that a launch starts, which leads its own process group.
 //!
-//! A process that has ended keeps its number until its parent reaps it, and as long as it does, no other process and no other
-//! group gets that number. So the leader stays unreaped until its group has been ended, and no signal is sent to the group
-//! after that.
+//! A process that has ended keeps its number until its parent reaps it. Until then no other process or group gets that number. So
+//! the leader stays unreaped until its group has ended, and no signal is sent to the group after that.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -18,16 +17,16 @@ use tokio::sync::watch;
 pub struct Leader {
     pub pid: u32,
     state: watch::Receiver<State>,
-    /// The thread that waits for the leader reaps it once this is gone.
+    /// The waiting thread reaps the leader once this is dropped.
     unreaped: Option<mpsc::Sender<()>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
-    /// It has ended, and its number is still its own.
+    /// It has ended, and its number is still reserved.
     Ended(ExitStatus),
-    /// The kernel does not say how it ended: this process's parent may have asked that no child of it be kept.
+    /// The exit status is not available: this process may have inherited that SIGCHLD is ignored.
     Lost,
 }
 
@@ -41,7 +40,7 @@ impl Leader {
         Self { pid, state, unreaped: Some(unreaped) }
     }
 
-    /// How it ended, once it has; it is not reaped.
+    /// The exit status, once it has ended. It is not reaped.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match *self.state.wait_for(|state| *state != State::Runs).await.ok()? {
             State::Ended(status) => Some(status),
@@ -49,7 +48,7 @@ impl Leader {
         }
     }
 
-    /// Signals its group, unless the number may be somebody else's.
+    /// Signals its group, unless the number may belong to another process.
     pub fn signal_group(&self, signal: Signal) {
         if self.keeps_its_number() {
             // The group may be empty already.
@@ -61,14 +60,14 @@ impl Leader {
         self.pid > 1 && self.unreaped.is_some() && *self.state.borrow() != State::Lost
     }
 
-    /// Ends the group. From here on it is signalled no more, so that the leader can be reaped.
+    /// Ends the group. After this the group gets no signal, so the leader can be reaped.
     pub fn end_group(&mut self) {
         self.signal_group(Signal::SIGKILL);
         self.unreaped = None;
     }
 }
 
-/// However the launch is left (a failure, Ctrl-C, a panic), the group ends with it.
+/// The group ends with the launch, even after a failure, Ctrl-C or a panic.
 impl Drop for Leader {
     fn drop(&mut self) {
         self.end_group();
@@ -77,9 +76,9 @@ impl Drop for Leader {
 
 fn wait_for(mut child: Child, tell: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
     let state = how_it_ended(&child).map_or(State::Lost, State::Ended);
-    // Nobody may be listening any more.
+    // The receiver may be gone.
     let _ = tell.send(state);
-    // Nothing is ever sent: this waits until the other end is gone.
+    // Nothing is sent: this waits until the other end is dropped.
     let _ = released.recv();
     let _ = child.wait();
 }
@@ -95,7 +94,7 @@ fn how_it_ended(child: &Child) -> Option<ExitStatus> {
     }
 }
 
-/// As `wait` has it: a code in the second byte, or the number of a signal in the first.
+/// The status in the form of `wait`: a code in the second byte, or a signal's number in the first.
 fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
     const CORE_DUMPED: i32 = 0x80;
     let code = status.exit_status().map(|code| (code & 0xff) << 8);
