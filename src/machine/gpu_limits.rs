@@ -1,5 +1,5 @@
-//! What GPUs can do at most, asked of a process that ends: a CUDA context holds some hundred MiB of a device for as long as its
-//! process lives, and what a driver does in that process, hanging and crashing included, is no trouble of a run.
+//! The limits of GPUs, measured in a separate process that ends. A CUDA context holds some hundred MiB of a device while its
+//! process lives, and a driver that hangs or crashes must not disturb a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,15 +9,14 @@ use protocol::environment;
 
 use super::gpu;
 
-/// The question that this program answers itself.
+/// The subcommand of this program that measures.
 const QUESTION: &str = "probe-gpu";
-/// Most of an answer is libraries of hundreds of MiB being loaded, perhaps from a slow disk.
+/// The time limit of an answer. Most of it is loading libraries of hundreds of MiB, perhaps from a slow disk.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// For each of five settings. Clocks of a GPU that idled are up after a part of it.
+/// The time for each of five settings. The clocks of an idle GPU rise in a part of it.
 const BUDGET: Duration = Duration::from_millis(250);
 
-/// Gives `gpus` and `absent` alone, and never an error.
-/// Of a run, the process that answers carries its mark, and ends with it.
+/// Gives only `gpus` and `absent`, and never an error. In a run, the separate process carries the run's mark and ends with it.
 pub fn ask(devices: &[u32], run: Option<&str>) -> Limits {
     let arguments = std::iter::once(QUESTION.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("this program's own file: {error}"));
@@ -35,7 +34,7 @@ fn answered(
     if let Some(run) = run {
         question = question.env(environment::RUN, run);
     }
-    // It counts as engines do.
+    // It counts GPUs as engines do.
     if let Some((name, value)) = gpu::order_for_processes() {
         question = question.env(name, value);
     }
@@ -44,7 +43,7 @@ fn answered(
         Ok(Some(output)) => said(&output.stdout)
             .ok_or_else(|| format!("what asks about them ended without an answer: {}", output.status)),
         Ok(None) => {
-            // One that does not end by that is stuck in its driver, and nobody can do more.
+            // A process that survives this is stuck in its driver, and nothing can end it.
             let _ = asked.kill();
             Err(format!("no answer within {} s", deadline.as_secs()))
         }
@@ -52,21 +51,21 @@ fn answered(
     }
 }
 
-/// The last line that is one: libraries that were loaded may have said something too.
+/// The last line that is an answer: loaded libraries may print lines too.
 fn said(stdout: &[u8]) -> Option<Limits> {
     String::from_utf8_lossy(stdout).lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
-/// The answer, in the process that ends.
+/// Measures the limits, in the separate process.
 pub fn answer(devices: Vec<u32>) -> Limits {
     probe_gpus(&GpuAsked { devices, folders: folders(), budget: BUDGET })
 }
 
-/// Begins the name of each variable that names a Python of the user's own.
+/// The start of the variables that name the user's own Pythons.
 const OWN_PYTHON: &str = "ORCHESTRATE_PYTHON";
 
-/// Where cuBLAS lies besides where the loader looks: with a Python of the user's own, in the environments and the toolkits that
-/// this program made, with the Python that a shell would start, with CUDA's own installation.
+/// The folders with cuBLAS that the loader does not search: of the user's own Pythons, of this program's environments and
+/// toolkits, of the shell's Python, and of CUDA's own installation.
 fn folders() -> Vec<PathBuf> {
     let pythons = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(OWN_PYTHON));
     let named = pythons.map(|(_, value)| PathBuf::from(value));
@@ -92,12 +91,12 @@ fn folders() -> Vec<PathBuf> {
     found
 }
 
-/// Of `/some/where/bin/python3`, as it is named: the one of an environment is a link to another.
+/// The prefix of `/some/where/bin/python3`. Links are not resolved, because the Python of an environment is a link to another.
 fn prefix(python: &Path) -> Option<PathBuf> {
     Some(python.parent()?.parent()?.to_path_buf())
 }
 
-/// Where Python's wheels have NVIDIA's libraries below a prefix: `nvidia/cublas/lib`, and `nvidia/cu13/lib` of later ones.
+/// The folders of NVIDIA's libraries in Python's wheels below a prefix: `nvidia/cublas/lib`, or `nvidia/cu13/lib` in later ones.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let pythons = inside(&prefix.join("lib")).into_iter().filter(|path| is_named(path, "python"));
     let packages = pythons.flat_map(|it| ["site-packages", "dist-packages"].map(|name| it.join(name)));

@@ -17,15 +17,15 @@ use crate::run::event::Event;
 use crate::run::process::{Answer, Cause, Deadlines, Stage};
 use crate::run::verify;
 
-/// New tokens of a request that is thrown away: enough to touch every weight and to wake every thread.
+/// New tokens of a discarded request: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
 
-/// What is asked of engines: the plan's cases, with the prompts of its models.
+/// The requests of a plan: its cases, with the prompts of its models.
 pub(super) struct Requests<'a> {
     plan: &'a Plan,
-    /// How long an answer may take.
+    /// The longest time for an answer.
     longest: Duration,
-    /// By model path. A model that no prompt can be made for fails its configurations.
+    /// By model path. A model without prompts fails its configurations.
     prompts: BTreeMap<String, Prompts>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Requests<'a> {
         Self { plan, longest: deadlines.answer, prompts: BTreeMap::new() }
     }
 
-    /// Reads what the prompts of a model are made of. `Err` in it is why none can be made.
+    /// Reads the source of a model's prompts. `Err` in it is the reason why none can be made.
     pub async fn read_model(&mut self, path: &str) -> Result<Result<()>> {
         if !self.prompts.contains_key(path) {
             let of_model = path.to_string();
@@ -50,7 +50,7 @@ impl<'a> Requests<'a> {
         self.prompts.get(model)
     }
 
-    /// Gives the answer, and how long it took on the orchestrator's clock.
+    /// Makes one request of a case. Gives the answer and its time on the orchestrator's clock.
     pub async fn ask(
         &self,
         journal: &mut Journal<'_>,
@@ -69,7 +69,8 @@ impl<'a> Requests<'a> {
         launched.asked += 1;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let mut request = prompts.request(&workload, &ids, capabilities, id);
-        // The second warm-up request is the streamed pass: it shows whether the engine's stamps are when tokens come.
+        // The second warm-up request, or the only one, is streamed: it shows whether the engine's stamps match the arrival of
+        // tokens.
         let gives_ids = launched.hello().is_some_and(|hello| hello.output == Output::Ids);
         let streams = gives_ids && capabilities.is_some_and(|capabilities| capabilities.stream);
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
@@ -77,11 +78,11 @@ impl<'a> Requests<'a> {
         let answer = self.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.fault(stage(role, index), cause))?;
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
-        // However dear, each case has one.
+        // The first measured request has a memory reading, whatever that costs.
         let needed = role == Role::Measured && index == 0;
         let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
         let sample = Sample {
-            // A launch without hello is known as well as it will be after its first answer.
+            // A launch without hello is recorded with its first answer.
             launch: launched.number(journal)?,
             case,
             index,
@@ -101,7 +102,7 @@ impl<'a> Requests<'a> {
         Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
     }
 
-    /// The ids of a prompt, and what makes a request of them.
+    /// The ids of a prompt, and the source that makes requests of ids.
     pub fn prompt(
         &self,
         launched: &Launched,
@@ -116,7 +117,7 @@ impl<'a> Requests<'a> {
         Ok((prompts, ids))
     }
 
-    /// Sends a request, holds its answer against what was asked, and notes what the answer says of the engine.
+    /// Sends a request, verifies its answer, and keeps the engine's facts from it.
     pub async fn converse(
         &self,
         launched: &mut Launched,
@@ -130,7 +131,7 @@ impl<'a> Requests<'a> {
         let answer = self.within_the_cap(launched, request).await?;
         launched.worked = processes.so_far().since(before);
         if launched.launch.loaded.is_none() {
-            // A generate before any load: its facts stand inside the answer.
+            // The answer to a generate before any load has the facts of the load.
             launched.launch.loaded = answer.generated.loaded.clone();
         }
         launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;
@@ -139,7 +140,7 @@ impl<'a> Requests<'a> {
         Ok(answer)
     }
 
-    /// A request that takes longer than a case may is an answer of its own. A load in passing has its own deadline.
+    /// Limits a request to the time that a case allows. A load within the request has its own deadline.
     async fn within_the_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
         let longest = self.longest;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);

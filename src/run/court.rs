@@ -1,5 +1,5 @@
-//! After the last block: what was proved before it says nothing of what an engine did while it was measured. Where the ids
-//! of measured samples are not those of the witness's own row, the witness is asked what it would have said in their place.
+//! The output check after the last block. The check before the blocks says nothing about the engine's output while it is
+//! measured. So the verifier checks measured samples whose ids are not those of its own output.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::record::{Entry, Opinion};
 use crate::run::event::Event;
 use crate::run::process::Cause;
 
-/// The witness is asked for a twentieth of what the run took, within these bounds, or for what is left of a budget, and for no
-/// longer than it needs: without its word nothing that was measured counts.
+/// The check takes a twentieth of the run's time within these bounds, or the rest of a budget, and never more than it needs.
+/// Without it no measurement is verified.
 const PART: u32 = 20;
 const LEAST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(60);
-/// A token that is likelier than this is likelier than all others together. A little more than ln 1/2, for what is rounded.
+/// An id with a higher log-probability is likelier than all others together. It is a little above ln 1/2 because of rounding.
 const LIKELIER_THAN_ALL: f64 = -0.69;
 
-/// What the witness says of one token, whoever gave it.
+/// The verifier's answer about one token.
 #[derive(Debug, Clone, Copy)]
 struct Said {
     place: usize,
@@ -44,7 +44,7 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         for model in self.models_asked_about() {
-            // Why there is no witness, or none that answers, is said already.
+            // The record already says why there is no verifier, or none that answers.
             let said = |it: &crate::record::Unproved| it.model.as_ref() == Some(&model.path);
             if !self.journal.record().unproved.iter().any(said) {
                 self.judge(schedule, &model).await?;
@@ -85,7 +85,7 @@ impl OutputChecks<'_, '_> {
             Ok(None) => return self.unproved_model(model, no_time(doubts.len()), longer_budget()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let asked = self.ask_the_witness(&mut launched, model, &doubts, patience).await?;
-                // How it ends is of no more interest.
+                // Its exit does not matter any more.
                 let grace = patience.for_an_end(launched.talk.deadlines.shutdown);
                 let _ = tokio::time::timeout(grace, launched.talk.shutdown()).await;
                 let grace = patience.for_an_end(grace);
@@ -104,7 +104,7 @@ impl OutputChecks<'_, '_> {
         self.unproved_model(model, reason, cause.hint())
     }
 
-    /// `Err` in it is why the witness says nothing more.
+    /// `Err` in it is the reason why the verifier stopped answering.
     async fn ask_the_witness(
         &mut self,
         launched: &mut Launched,
@@ -133,7 +133,7 @@ impl OutputChecks<'_, '_> {
                         left_out += 1;
                         refused = Some(cause.to_string());
                     }
-                    // The request was cut off by the budget, not by the engine.
+                    // The budget cut off the request, not the engine.
                     Err(Cause::Timeout(_)) if patience.budget_is_over() => {
                         left_out += 1;
                         continue;
@@ -163,7 +163,7 @@ impl OutputChecks<'_, '_> {
         let facts = launched.launch.loaded.as_ref().map(|loaded| &loaded.facts);
         let eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
         for said in said {
-            // Where EOS comes next, one that masks it cannot but say something else.
+            // If EOS comes next, an engine that masks it must give another id.
             if masks && said.own != said.theirs && eos_ids.contains(&said.own) {
                 continue;
             }
@@ -182,7 +182,7 @@ impl OutputChecks<'_, '_> {
         Ok(())
     }
 
-    /// An engine that was sent text made ids of its own of it.
+    /// Leaves out engines that received text, because they made their own ids from it.
     fn leave_out_what_was_asked_in_text(&mut self, doubts: &mut Vec<Doubt>) -> Result<()> {
         let record = self.journal.record();
         let takes_ids = |configuration: usize| {
@@ -201,7 +201,7 @@ impl OutputChecks<'_, '_> {
         Ok(())
     }
 
-    /// The ids that a sample's prompt had, made once more.
+    /// The ids of a sample's prompt, made again.
     fn prompt_of(&self, doubt: &Doubt) -> Option<Vec<u32>> {
         let record = self.journal.record();
         let sample = &record.samples[doubt.sample];
@@ -218,7 +218,7 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// What the blocks have left of a budget, which `Pace` sees to.
+/// The rest of a budget after the blocks, which `Pace` keeps free.
 fn time(budget: Option<Duration>, ran: Duration) -> Duration {
     match budget {
         Some(budget) => budget.saturating_sub(ran).min(MOST),
@@ -226,7 +226,7 @@ fn time(budget: Option<Duration>, ran: Duration) -> Duration {
     }
 }
 
-/// What the witness says of some of the tokens of an output. Those that there was no time for are left out.
+/// The verifier's answers about some tokens of an output. Tokens without time for a check are left out.
 async fn ask_about(
     witness: &mut Launched,
     prompt: &[u32],
@@ -253,7 +253,7 @@ async fn ask_about(
         let theirs_logprob = likely.get(place).copied().flatten();
         match ask_about_one(witness, prompt, output, place, theirs_logprob, patience).await {
             Ok(of_it) => said.push(of_it),
-            // What it said of the others counts all the same.
+            // The answers about the other tokens still count.
             Err(Cause::Timeout(_)) if patience.budget_is_over() && !said.is_empty() => break,
             Err(cause) => return Err(cause),
         }

@@ -1,4 +1,4 @@
-//! Which tokens of a run nobody has vouched for, and which of them to ask about. Pure.
+//! The unverified tokens of a run, and the ones to check. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,25 +6,25 @@ use crate::plan::{Beside, Model};
 use crate::record::{Role, RunRecord, Sample};
 use stats::Random;
 
-/// Of each configuration, where it has no more workloads.
+/// The most samples of each configuration, unless it has more workloads.
 const SAMPLES: usize = 4;
-/// Of each sample.
+/// The most positions of each sample.
 const PLACES: usize = 8;
-/// Of these: those that the witness finds least likely.
+/// The positions among them that the verifier finds least likely.
 const LEAST_LIKELY: usize = 3;
 
-/// A measured sample whose ids are not those that the witness gave when it was measured with the same prompt.
+/// A measured sample that is not verified: the verifier was not measured with the same prompt, or gave other ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {
     /// An index into the record's samples.
     pub sample: usize,
     pub configuration: usize,
-    /// The first place where the witness's own row has another id.
+    /// The first position where the verifier's own output has another id.
     pub differs_at: Option<usize>,
 }
 
-/// Of each configuration on a model one sample of every workload that is in doubt, in turn, and only then second ones. Where
-/// time runs out, all have had as much of it.
+/// The samples to check: for each configuration on a model one unverified sample of every workload, in turn, and only then second
+/// ones. If time runs out, every configuration has had equally much.
 pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<Doubt> {
     let plan = &record.header.plan;
     let mut by_prompt: HashMap<&str, &[u32]> = HashMap::new();
@@ -60,7 +60,7 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
     in_rounds.flat_map(|of_round| in_turn(&of_round.collect::<Vec<_>>())).collect()
 }
 
-/// The ids of a measured sample that were to be the likeliest ones.
+/// The ids of a measured greedy sample.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
     let [sequence] = &sample.iteration.sequences[..] else { return None };
@@ -74,8 +74,8 @@ fn in_turn(orders: &[&[Doubt]]) -> Vec<Doubt> {
     (0..longest).flat_map(|turn| orders.iter().filter_map(move |of| of.get(turn).copied())).collect()
 }
 
-/// In rounds, each with a sample of every workload that has one more, those of long outputs first: of each workload its last
-/// sample, then others drawn from as many blocks as there are. An engine that behaves while it is new, or while it is watched, is not asked about that time alone.
+/// Rounds of samples, each with one sample of every workload, long outputs first. A workload's last sample comes first, then
+/// random ones from as many blocks as possible. So correct output at the start or in one block is not enough.
 fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Vec<Doubt>> {
     let sample = |doubt: &Doubt| &record.samples[doubt.sample];
     let mut by_case: BTreeMap<usize, Vec<Doubt>> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Vec<Doubt>> {
     cases.sort_by_key(|(case, _)| std::cmp::Reverse(plan.cases[*case].workload.max_new_tokens));
     let orders = cases.into_iter().map(|(_, mut doubts)| {
         let last = doubts.pop();
-        // The same for every configuration: where all give the same ids, one answer serves them all.
+        // The same order for every configuration: if all gave the same ids, one answer serves them all.
         Random::seeded(plan.seed).shuffle(&mut doubts);
         let block = |doubt: &Doubt| blocks.get(&sample(doubt).launch).copied();
         let mut seen: BTreeSet<Option<u32>> = last.iter().map(block).collect();
@@ -107,15 +107,15 @@ fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Vec<Doubt>> {
     rounds
 }
 
-/// Places in an output of this length: where the witness's row differs, the end, what the witness finds least likely, and
-/// others spread from the beginning to the end; in this order, for time may run out.
+/// The positions to check in an output, the most important first because time may run out: the first difference from the
+/// verifier's output, the end, the least likely ids, and others from the beginning to the end.
 pub fn places(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) -> Vec<usize> {
     let last = length.saturating_sub(1);
     let mut by_likelihood: Vec<usize> = (0..length.min(likely.len())).collect();
     let of = |place: &usize| likely[*place].unwrap_or(f64::NEG_INFINITY);
     by_likelihood.sort_by(|one, other| of(one).total_cmp(&of(other)));
     let spread = (0..PLACES).map(|part| last * part / (PLACES - 1));
-    // Where these are taken already, all the others.
+    // Repeated positions are replaced by any others.
     let wanted = differs_at.into_iter().chain([last]).chain(by_likelihood.into_iter().take(LEAST_LIKELY));
     let mut places: Vec<usize> = Vec::new();
     for place in wanted.chain(spread).chain(0..length).filter(|&place| place < length) {

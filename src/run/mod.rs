@@ -1,9 +1,9 @@
-//! Plan to run record: blocks, each of which launches every configuration and asks every case in rounds. A failed case is
-//! recorded and never fatal; only a record that cannot be written ends a run.
+//! Turns a plan into a run record. Each block launches every configuration and makes the requests of every case in rounds. A
+//! failed case is recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! Four parts hold none of the others: `journal` records and tells, `schedule` knows what is still to be measured, `launches` starts
-//! engines, and `ask` makes requests and verifies the answers. Two borrow them for as long as they work: `block` measures, and
-//! `checks` verifies outputs. `Run` puts them together.
+//! Four parts do not depend on each other: `journal` records and tells the displays, `schedule` knows the open work, `launches`
+//! starts engines, and `ask` makes requests and verifies the answers. Two parts borrow them: `block` measures, and `checks`
+//! verifies outputs. `Run` puts them together.
 
 mod ask;
 mod block;
@@ -58,7 +58,7 @@ use journal::Journal;
 use launches::Launches;
 use schedule::Schedule;
 
-/// How to run, beside what to run.
+/// The settings of a run that are not in its plan.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub deadlines: Deadlines,
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         Self { recorder, listener, settings }
     }
 
-    /// Runs to the end, or until an interrupt is heard. Either way the record says which.
+    /// Runs to the end or to an interrupt. The record says which.
     pub async fn run(self, mut interrupted: watch::Receiver<u32>) -> Result<End> {
         let plan = &self.recorder.record.header.plan.clone();
         let mut journal = Journal::new(self.recorder, self.listener);
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
             record: record.clone(),
         });
         let mut quiet = None;
-        // Leaving a launch in the middle drops its engine, which ends the engine's processes.
+        // Cancelling drops the engine of a launch, which ends the engine's processes.
         let end = tokio::select! {
             biased;
             _ = interrupted.wait_for(|&heard| heard > 0) => End::Interrupted,
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
 }
 
 /// Puts the parts together: the output check before the blocks, the blocks, the output check after them. `quiet` is set once the
-/// machine was looked at.
+/// machine's counters are read.
 async fn measure<'a>(
     plan: &'a Plan,
     journal: &mut Journal<'a>,
@@ -129,7 +129,7 @@ async fn measure<'a>(
     OutputChecks { plan, journal, launches, requests, budget_ends }.hold_court(schedule).await
 }
 
-/// How quiet the machine is before anything is measured. Of GPUs the driver says it, which may take its time or hang.
+/// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
 async fn look_at_the_machine(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
     let engines = planned(plan);
     let look = move || {
@@ -142,7 +142,7 @@ async fn look_at_the_machine(plan: &Plan, journal: &mut Journal<'_>) -> Result<Q
     Ok(quiet)
 }
 
-/// What asking costs here and now is told with what is asked. Without it the rest is as good.
+/// Records the current cost of a request to the null engine. A failure is only a warning.
 async fn measure_itself(plan: &Plan, journal: &mut Journal<'_>, schedule: &Schedule<'_>) -> Result<()> {
     if !(0..plan.configurations.len()).any(|configuration| schedule.has_open_cases(configuration)) {
         return Ok(());
@@ -165,7 +165,7 @@ pub fn new_id() -> String {
     format!("{time}-{}", std::process::id())
 }
 
-/// The engines of a plan, as far as the machine's quiet depends on them.
+/// The engines of a plan, with the facts that the machine's checks need.
 fn planned(plan: &Plan) -> Vec<machine::Planned> {
     let engine = |it: &Configuration| machine::Planned {
         label: it.beside.is_none().then(|| it.label.clone()),

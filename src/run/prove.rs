@@ -1,6 +1,5 @@
-//! Before anything is measured, each engine is asked what can be held against the others' word: how likely the ids of
-//! held-out text are to it, and how it goes on with a prompt. What it answers is recorded as it stands; whether it is right
-//! is found out from the record.
+//! The output check before the blocks. Each engine gives the log-probabilities of held-out text and continues a prompt. The
+//! answers are recorded unchanged, and the analysis of the record judges them.
 
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ impl OutputChecks<'_, '_> {
         Ok(())
     }
 
-    /// Each model that an engine can be asked about, once.
+    /// The models to check, each once.
     fn models_to_prove(&self, schedule: &Schedule) -> Vec<Model> {
         let mut models: Vec<Model> = Vec::new();
         for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(schedule, index)) {
@@ -45,7 +44,7 @@ impl OutputChecks<'_, '_> {
         models
     }
 
-    /// Rows and the programs of baselines; a twin is its row once more.
+    /// Whether a configuration is checked: rows and the programs of baselines are. A twin is the same engine as its row.
     fn is_to_prove(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
         let beside = matches!(configuration.beside, None | Some(Beside::Baseline { .. }));
@@ -66,7 +65,7 @@ impl OutputChecks<'_, '_> {
             configurations.filter(on_it).filter(|&index| self.is_to_prove(schedule, index)).collect();
         let kept = match self.plan.proof {
             Proof::Usual => witness::kept(model, &held_out),
-            // Whoever names a witness wants to hear that one.
+            // A user who names a verifier wants its answers, not kept ones.
             Proof::Named | Proof::Off => None,
         };
         match (kept, self.plan.witness_of(model)) {
@@ -90,7 +89,7 @@ impl OutputChecks<'_, '_> {
                 self.unproved(index, reason, longer_budget())?;
                 continue;
             }
-            // Without its word nothing that the others say is proof.
+            // The verifier has twice the time, because without its answers nothing can be compared.
             let patience = if self.plan.witness_of(model) == Some(index) { patience * 2 } else { patience };
             let proved = self.prove_one(index, &held_out, patience).await;
             if let Err(failed) = Stop::survive(proved)? {
@@ -115,13 +114,14 @@ impl OutputChecks<'_, '_> {
         let patience = Patience::begins(patience, self.budget_ends);
         let asked = self.ask_for_proof(&mut launched, held_out, patience).await;
         let usual = launched.talk.deadlines.shutdown;
-        // Where a budget is short of the time that a shutdown may take, it is ended at once.
+        // If the budget is too short for a shutdown, the engine is ended at once.
         let alive = asked.is_ok() && patience.for_an_end(usual) == usual;
         let ended = end(self.journal, launched, alive).await;
         asked.and(ended.map_err(Stop::from))
     }
 
-    /// Windows in growing order: the first ones say how long the others will take. What nothing says that of comes last.
+    /// Scores windows in growing order, because the first ones predict the time of the others. The continuation of a prompt comes
+    /// last.
     async fn ask_for_proof(
         &mut self,
         launched: &mut Launched,
@@ -154,7 +154,7 @@ impl OutputChecks<'_, '_> {
                     let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
                     self.journal.take(Entry::Scored(scored))?;
                 }
-                // The request was cut off by the budget, not by the engine.
+                // The budget cut off the request, not the engine.
                 Err(cause @ Cause::Timeout(_)) if patience.budget_is_over() => {
                     let so_far = scoring.so_far();
                     let reason = format!("the budget was used up while it scored: {cause}{so_far}");
@@ -205,7 +205,7 @@ impl OutputChecks<'_, '_> {
         }
     }
 
-    /// One that cannot go on says `failed` and ends: it can be asked nothing more.
+    /// Waits briefly for the end of an engine that sent `failed` because it cannot go on.
     async fn let_it_end(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         match launched.talk.process.wait(LAST_WORDS).await {
             Some(_) => {
@@ -216,12 +216,12 @@ impl OutputChecks<'_, '_> {
         }
     }
 
-    /// What breaks the protocol, and what cannot even be loaded, is the row's failure, as it would be in a block. Whatever else
-    /// happens is no reason to lose what can still be measured.
+    /// Records a failed check. A breach of the protocol or a failed load is the row's failure, as in a block. After other
+    /// failures the engine can still be measured.
     fn fails_to_prove(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_witness = configuration.beside == Some(Beside::Witness);
-        // One-shots speak no protocol but `generate`.
+        // One-shot processes speak only `generate`, so this failure does not concern them.
         let in_a_block_too = self.plan.mode == Mode::Warm && failed.fault.when != Stage::Proof;
         if !is_witness && (in_a_block_too || is_breach(&failed.fault.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {

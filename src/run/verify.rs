@@ -1,5 +1,5 @@
-//! Did the engine do the work it claims? Every answer is held against what was asked and against the orchestrator's own
-//! clock. A breach makes a row of its own kind, never a fast engine.
+//! Verifies that the engine did the requested work. Every answer is checked against the request and the orchestrator's own clock.
+//! A breach is a failure of its own kind, never a fast engine.
 
 mod scores;
 
@@ -10,38 +10,39 @@ use crate::run::process::{Answer, Cause};
 
 pub use scores::verify_scores;
 
-/// What an answer must agree with.
+/// The values that an answer must agree with.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// Tokens of each prompt, where ids were sent; else the engine's own count stands.
+    /// The tokens of each prompt if ids were sent. `None` accepts the engine's own count.
     pub prompt_tokens: Vec<Option<u32>>,
     pub max_new_tokens: u32,
     pub ignore_eos: bool,
     pub eos_ids: Vec<u32>,
     pub vocabulary_size: Option<u32>,
-    /// From the request's line to the answer's, on the orchestrator's clock.
+    /// The time from the request's line to the answer's, on the orchestrator's clock.
     pub elapsed_ns: u64,
 }
 
-/// The engine's clock may start a moment before the orchestrator's last write returns, and clocks are read in turns.
+/// The tolerance between the clocks: the engine may start just before the orchestrator's last write returns, and the clocks are
+/// read one after the other.
 const CLOCK_SLACK_NS: u64 = 1_000_000;
 
 impl Expected {
-    /// What hello and the load say about how to read an answer.
+    /// Adds the facts of hello and load that matter for an answer.
     pub fn with_engine(
         mut self,
         hello: Option<&HelloFacts>,
         eos_ids: &[u32],
         vocabulary_size: Option<u32>,
     ) -> Self {
-        // An engine that masks EOS gives no EOS; one that takes it for an ordinary token may give it anywhere.
+        // An engine that masks EOS never gives it. An engine that treats EOS as an ordinary token may give it anywhere.
         let ordinary = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
         self.eos_ids = if self.ignore_eos && ordinary { Vec::new() } else { eos_ids.to_vec() };
         self.vocabulary_size = vocabulary_size;
         self
     }
 
-    /// Holds an unstreamed answer of one iteration against what was asked.
+    /// Verifies an unstreamed answer of one iteration.
     pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
         if let (Some(_), []) = (&generated.summary, generated.iterations.as_slice()) {
             return breach("a `summary` without the facts that it is made of: `iterations` is empty".into());
@@ -154,8 +155,8 @@ impl Expected {
     }
 }
 
-/// Streamed tokens come only where they were asked for. They must be the final ones, with the final times, and none may arrive
-/// before the engine says that it had it.
+/// Verifies streamed tokens: they come only on request, have the final ids and times, and never arrive before the engine's
+/// stamps.
 pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
     if !asked && !answer.tokens.is_empty() {
         return breach(format!("streamed {} `token` messages where none were asked", answer.tokens.len()));
@@ -189,7 +190,7 @@ pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
         }
     }
     for (token, _) in &answer.tokens {
-        // Metrics are made of the final times, so a stream may not show others.
+        // Metrics use the final times, so the stream must show the same.
         let last = (token.index as usize + token.ids.len()).saturating_sub(1);
         let stated = final_ns(answer, token).unwrap_or(token.ns);
         if stated.abs_diff(token.ns) > CLOCK_SLACK_NS {
@@ -204,7 +205,7 @@ pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
     }
 }
 
-/// How long after their final stamps streamed tokens arrived, on the orchestrator's clock.
+/// The delay of streamed tokens after their final stamps, on the orchestrator's clock.
 pub fn lateness(answer: &Answer) -> Option<Late> {
     let mut late: Vec<i64> = each_lateness(answer).collect();
     let first_ns = *late.first()?;
@@ -223,7 +224,7 @@ fn each_lateness(answer: &Answer) -> impl Iterator<Item = i64> {
     })
 }
 
-/// What the final answer says of the last id of a streamed token.
+/// The final time of the last id of a streamed token.
 fn final_ns(answer: &Answer, token: &Token) -> Option<u64> {
     let last = (token.index as usize).checked_add(token.ids.len())?.checked_sub(1)?;
     sequence_of(answer, token)?.token_ns.as_ref()?.get(last).copied()
@@ -233,7 +234,7 @@ fn sequence_of<'a>(answer: &'a Answer, token: &Token) -> Option<&'a Sequence> {
     answer.generated.iterations.get(token.iteration as usize)?.sequences.get(token.sequence as usize)
 }
 
-/// Who counts the tokens of every chunk has counted all of them.
+/// Verifies the total, if every chunk has a token count.
 fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
     let counted: Option<u64> = chunks.iter().map(|chunk| chunk.tokens.map(u64::from)).sum();
     match counted.filter(|&counted| counted != u64::from(count)) {

@@ -1,5 +1,5 @@
-//! GPUs: what they are, and what they did while somebody looked. Plain values and what is computed from them; only `nvml`
-//! asks the driver. Where it has no library or no device there are no GPUs, and nothing is said about it.
+//! GPUs: their properties, and their state while sampled. Plain values and calculations; only `nvml` asks the driver. Without its
+//! library or a device there are no GPUs, and no message says so.
 
 mod cuda;
 mod looks;
@@ -15,7 +15,7 @@ pub use nvml::{counted, energy, held, look, probe};
 pub use trouble::{before, slowed};
 pub use used::gpus_of;
 
-/// What one GPU says of itself. An absent fact is not known: on a part of a GPU (MIG) several are.
+/// The facts of one GPU. An absent fact is unknown; several are on a part of a GPU (MIG).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
@@ -24,12 +24,12 @@ pub struct Gpu {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Where it sits: `00000000:1B:00.0`. CUDA is told to count in this order, and NVML promises none.
+    /// The slot: `00000000:1B:00.0`. CUDA is set to count in this order, and NVML promises none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The newest CUDA that the driver knows.
+    /// The newest CUDA that the driver supports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda: Option<String>,
     /// `9.0`.
@@ -39,7 +39,7 @@ pub struct Gpu {
     pub memory_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
-    /// Of the streaming processors.
+    /// The clock of the streaming processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,29 +52,28 @@ pub struct Gpu {
     pub temperature_celsius: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
-    /// What it draws, as the driver says: since Ampere the mean over a second.
+    /// The power draw by the driver: since Ampere the mean over a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
-    /// In effect, and what it would be if nobody had set it.
+    /// The limit in effect, and then the default limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_milliwatts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_power_limit_milliwatts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<bool>,
-    /// Whether it can be cut into parts. Its parts that can be seen from here are named below, by their profile.
+    /// Whether MIG is on. The visible parts are listed below by their profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig_parts: Vec<String>,
-    /// Of the same parts, in the same order: what `CUDA_VISIBLE_DEVICES` calls them.
+    /// The same parts by their names in `CUDA_VISIBLE_DEVICES`, in the same order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig_uuids: Vec<String>,
     pub processes: Vec<GpuProcess>,
 }
 
-/// A process that computes or draws on a GPU, by the number that the driver knows it by: in a container that may be the
-/// host's.
+/// A process that computes or draws on a GPU. Its number is the driver's, which in a container may be the host's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuProcess {
@@ -84,8 +83,8 @@ pub struct GpuProcess {
 }
 
 impl Gpu {
-    /// What makes it the same GPU to whoever compares figures: the model, its memory and how it is cut up. Another one of the
-    /// same kind is as good, so its `uuid` is no part of it; and the driver changes while the GPU stays.
+    /// The properties that identify the GPU in comparisons: model, memory and parts. The `uuid` is excluded because another GPU
+    /// of the same kind is as good, and the driver because it changes.
     pub fn sameness(&self) -> String {
         let name = self.name.as_deref().unwrap_or("unknown");
         let memory = self.memory_bytes.map(|bytes| format!(" {} GiB", gib(bytes)));
@@ -93,7 +92,7 @@ impl Gpu {
         [Some(name.to_string()), memory, parts].into_iter().flatten().collect()
     }
 
-    /// Several share it then, whatever its driver counts of the whole.
+    /// Whether several programs may share it, whatever the driver counts for the whole GPU.
     pub fn is_cut_up(&self) -> bool {
         self.mig == Some(true)
     }

@@ -3,7 +3,7 @@ use crate::plan::Proof;
 use crate::record::specimen::{asked, planned};
 use crate::record::{Entry, Launch};
 
-/// Three blocks of two rounds of two workloads for each engine; `ids` says what an output is.
+/// Three blocks of two rounds of two workloads for each engine. `ids` gives the ids of an output.
 fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
     let mut asked = asked(names);
     asked.proof = Proof::Named;
@@ -51,7 +51,7 @@ fn what_the_witness_gave_itself_is_in_no_doubt_and_what_differs_is() {
         assert_eq!((doubt.configuration, doubt.differs_at), (1, Some(2)));
         assert_eq!(record.launches[sample.launch as usize].block, 2);
     }
-    // Nobody's row is the witness's: all that has two ids is.
+    // Without a verifier all outputs are unverified, and no position differs.
     let all = doubts(&record, &model(&record), None);
     assert!(all.iter().all(|doubt| doubt.differs_at.is_none()));
     assert_eq!(all.iter().filter(|doubt| doubt.configuration == 0).count(), SAMPLES);
@@ -72,7 +72,7 @@ fn the_last_sample_of_each_workload_is_asked_about_and_others_are_of_other_block
     assert!(workloads.len() > 1 && one.len() == SAMPLES, "{one:?}");
     let (case, ..) = one[0];
     assert_eq!(one[0], (case, 2, 1));
-    // Where all gave the same ids, one answer serves them all.
+    // If all gave the same ids, one answer serves them all.
     let plan = &record.header.plan;
     let about = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
         of.into_iter()
@@ -85,7 +85,7 @@ fn the_last_sample_of_each_workload_is_asked_about_and_others_are_of_other_block
 #[test]
 fn every_workload_of_every_configuration_is_asked_about_before_any_is_for_the_second_time() {
     let mut record = record(&["a", "b"], |_, _| vec![5]);
-    // The first one's requests of one workload are in no doubt.
+    // The first engine has no samples of one workload.
     let cases = record.header.plan.cases.clone();
     let is_sure =
         |it: &Sample| cases[it.case].configuration == 0 && cases[it.case].workload.max_new_tokens == 1;

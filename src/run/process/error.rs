@@ -1,5 +1,5 @@
-//! The ways in which an engine fails. To add one, add a variant to `Cause`, a line to `record::FailureKind`, its
-//! switch in the fake engine and a test.
+//! The kinds of engine failures. To add one, add a variant to `Cause`, a line to `record::FailureKind`, its switch in the fake
+//! engine and a test.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use protocol::Failed;
 
 use crate::record::{FailureKind, Stage};
 
-/// A failure with everything a row says about it.
+/// A failure with the facts for its row.
 #[derive(Debug)]
 pub struct Fault {
     pub when: Stage,
@@ -19,28 +19,28 @@ pub struct Fault {
 
 #[derive(Debug)]
 pub enum Cause {
-    /// The program could not be started at all, or ended in the system's loader before its first line.
+    /// The program could not be started, or ended in the system's loader before its first line.
     Start { message: String, hint: Option<String> },
     /// The process ended before it answered.
     Exited(String),
     /// No answer within the deadline.
     Timeout(Duration),
-    /// It answers, but not within the time that a case may take for one request.
+    /// It answers, but later than a case allows for one request.
     TooSlow(Duration),
     /// It speaks another version of the protocol.
     Version(u32),
-    /// What it wrote breaks the protocol.
+    /// Its output breaks the protocol.
     Protocol(String),
-    /// What it computed is not what was asked for.
+    /// Its output is not the requested one.
     WrongOutput(String),
-    /// It says itself that it cannot do what the scenario needs.
+    /// It does not support something that the scenario needs.
     Unsupported(String),
     /// It answered `failed`.
     Said(Failed),
 }
 
 impl Cause {
-    /// As records and tables name it.
+    /// The kind for records and tables.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Start { .. } => FailureKind::Start,
@@ -55,7 +55,7 @@ impl Cause {
         }
     }
 
-    /// Whether the engine can be asked the next thing all the same.
+    /// Whether the engine can still take requests.
     pub fn engine_lives(&self) -> bool {
         matches!(self, Self::Said(_) | Self::Unsupported(_) | Self::WrongOutput(_))
     }

@@ -1,13 +1,13 @@
-//! Log-probabilities of given ids: as many as were asked for, and each the logarithm of a probability.
+//! Verifies log-probabilities of given ids: their number, and that each is the logarithm of a probability.
 
 use protocol::Scored;
 
 use crate::run::process::Cause;
 
-/// In narrow floats the logarithm of almost 1 may come out above 0 by so much.
+/// The tolerance above 0: narrow floats may round the logarithm of almost 1 up.
 const ABOVE_ZERO: f64 = 1e-3;
 
-/// Holds a `scored` against the sequences that were sent.
+/// Verifies a `scored` against the sequences that were sent.
 pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Cause> {
     let breach = |message: String| Err(Cause::Protocol(message));
     if scored.logprobs.len() != sequences.len() {
@@ -19,7 +19,7 @@ pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Caus
         if logprobs.len() != asked {
             return breach(format!("{} `logprobs` of a sequence where {asked} were asked", logprobs.len()));
         }
-        // What is no number is not at most this either.
+        // This refuses NaN too.
         let possible = |logprob: &f64| *logprob <= ABOVE_ZERO;
         if let Some(logprob) = logprobs.iter().flatten().find(|logprob| !possible(logprob)) {
             return breach(format!("a log-probability of {logprob}: a probability above 1"));
