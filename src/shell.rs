@@ -1,8 +1,8 @@
-//! Words for a person at a shell: what is missing or mistyped, commands that can be pasted, sizes.
+//! Text for a person at a shell: missing or mistyped things, commands that can be pasted, sizes.
 
 use serde::{Deserialize, Serialize};
 
-/// An error of the user's making: the command line names something that is not there.
+/// A user's error: the command line names something that does not exist.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -14,8 +14,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// All that is missing in one line, and a command that can be pasted: that which helps first. What stands in further lines of
-/// `hint` is another way.
+/// All missing things in one line, and the command that helps first. Further lines of `hint` are other ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
     pub reason: String,
@@ -28,14 +27,14 @@ impl Unavailable {
         self.hint.iter().flat_map(|hint| hint.lines())
     }
 
-    /// As an error has it.
+    /// The text for an error.
     pub fn said(&self) -> String {
         let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
         format!("{}{hints}", self.reason)
     }
 }
 
-/// How the user starts this program from where she stands, for hints that can be pasted.
+/// The command that starts this program from the current folder, for hints that can be pasted.
 pub fn this_program() -> String {
     let exe = std::env::current_exe().ok();
     let on_path = which::which("orchestrate").ok().and_then(|path| path.canonicalize().ok());
@@ -69,7 +68,7 @@ pub fn megabytes(megabytes: u64) -> String {
     }
 }
 
-/// What a person means by `20GB`, `1.5 tb` or `4096`.
+/// The bytes that a person means by `20GB`, `1.5 tb` or `4096`.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());

@@ -1,12 +1,12 @@
-//! The device that an engine computes on, by its name: the one test of what is the CPU, and of which GPU a name means.
+//! The device of an engine, by its name: the only test for the CPU, and the only mapping of names to GPUs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A name as a command line, a manifest or an engine has it: `cpu`, `cuda`, `cuda:1`, `metal`. Records hold it as it was given.
-/// The empty one is not known.
+/// A name from a command line, a manifest or an engine: `cpu`, `cuda`, `cuda:1`, `metal`. Records keep it as given. An empty name
+/// is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Device(String);
@@ -20,12 +20,12 @@ impl Device {
         Self(CPU.into())
     }
 
-    /// A GPU as CUDA counts.
+    /// A GPU by CUDA's index.
     pub fn cuda(index: u32) -> Self {
         Self(format!("{CUDA}:{index}"))
     }
 
-    /// What an engine states that it computes on, else what it was asked to.
+    /// The device that an engine states, or else the requested one.
     pub fn in_effect(stated: Option<&str>, asked: &Self) -> Self {
         stated.map_or_else(|| asked.clone(), Self::from)
     }
@@ -38,19 +38,19 @@ impl Device {
         !self.0.is_empty()
     }
 
-    /// Also where an engine says which CPU, or writes it in capitals: `cpu:0`, `CPU`, `CPU (AVX2)`.
+    /// Whether it is the CPU, in any spelling: `cpu:0`, `CPU`, `CPU (AVX2)`.
     pub fn is_cpu(&self) -> bool {
         let (start, rest) = self.0.split_at_checked(CPU.len()).unwrap_or_default();
         start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
     }
 
-    /// The part that `cuda:1` and `cuda` share, in lower case. Manifests say of families what is started on them.
+    /// The common part of `cuda:1` and `cuda`, in lower case. Manifests describe programs by family.
     pub fn family(&self) -> String {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Whether an engine that states this device runs on the one that it was given: `cuda` is any GPU of CUDA, and an engine that
-    /// states `cuda` alone runs on the first one.
+    /// Whether an engine that states this device runs on the given one. `cuda` given is any GPU of CUDA, and `cuda` stated is the
+    /// first one.
     pub fn satisfies(&self, given: &Self) -> bool {
         let (stated, given) = (self.0.to_ascii_lowercase(), given.0.to_ascii_lowercase());
         stated == given || self.family() == given || given.strip_suffix(":0") == Some(&stated)
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    /// The same, of what an engine states: `cuda` is said of any of them, and is then the one that was asked for.
+    /// The same for a stated device: `cuda` without a number is the requested GPU.
     pub fn cuda_index_stated(&self, asked: &Self) -> Option<u32> {
         let index = self.cuda_index()?;
         if self.0.contains(':') { Some(index) } else { asked.cuda_index() }
@@ -78,7 +78,7 @@ impl From<&str> for Device {
     }
 }
 
-/// Of a command line.
+/// From a command line.
 impl FromStr for Device {
     type Err = &'static str;
 

@@ -1,5 +1,5 @@
-//! Whether there is a driver for GPUs, as an engine that cannot start without one will find it: asked before anything is
-//! built for it, and told in words that help. Where signs are mixed, nothing is refused here: the engine has the last word.
+//! Whether there is a GPU driver for an engine that cannot start without one. It is checked before anything is built, with a hint
+//! that helps. If the signs are mixed nothing is refused, because the engine itself will report it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use nvml_wrapper::error::NvmlError;
 use super::gpu;
 use crate::shell::Unavailable;
 
-/// What a kernel with NVIDIA's driver shows: the module's own file, or the devices that a container or a sandbox was given.
+/// Signs of NVIDIA's driver in the kernel: the module's own file, or the devices of a container or a sandbox.
 const LOADED: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];
-/// What every program on CUDA opens.
+/// The library that every CUDA program opens.
 const LIBRARY: &str = "libcuda.so.1";
-/// Under WSL the driver is that of Windows, and Linux sees no module: it has this library, and the device `/dev/dxg`.
+/// The folder of the driver's library under WSL, which uses the driver of Windows. Linux sees no module there, but the device
+/// `/dev/dxg`.
 const OF_WSL: &str = "usr/lib/wsl/lib";
 const LIBRARIES: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu",
@@ -37,7 +38,7 @@ pub fn nvidia() -> Result<(), Unavailable> {
     asked.clone()
 }
 
-/// What can be seen of the driver without opening a library of it.
+/// The visible signs of the driver, without opening its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Signs {
     loaded: bool,
@@ -49,7 +50,7 @@ impl Signs {
         let is_there = |folder: &Path| folder.join(LIBRARY).exists();
         let on_path: Vec<PathBuf> = library_path.iter().flat_map(std::env::split_paths).collect();
         let usual = LIBRARIES.map(|folder| root.join(folder));
-        // The loader's cache is no text, and the names in it are.
+        // The loader's cache is binary, but its names are plain text.
         let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
         let in_cache = cache.windows(LIBRARY.len()).any(|bytes| bytes == LIBRARY.as_bytes());
         let of_windows = root.join("dev/dxg").exists() && is_there(&root.join(OF_WSL));
@@ -60,8 +61,8 @@ impl Signs {
     }
 }
 
-/// From what the driver's management library says, and where that says nothing, from what else can be seen: a container may
-/// be given a GPU to compute on without that library.
+/// Decides by the driver's management library. If that fails other signs count, because a container may have a GPU without that
+/// library.
 fn judge(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
     let (reason, hint) = match counted {
         Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists those that it finds"),
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(reason(silent(), true, true), None);
         assert!(reason(silent(), true, false).unwrap().contains("no `libcuda.so.1`"));
         assert_eq!(reason(silent(), false, false).unwrap(), "no NVIDIA driver found");
-        // The library alone comes with many an image.
+        // Many images contain the library without a driver.
         assert_eq!(reason(silent(), false, true).unwrap(), "no NVIDIA driver found");
     }
 
@@ -144,7 +145,7 @@ mod tests {
         let silent = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
         for counted in std::iter::once(Ok(0)).chain(silent.map(Err)) {
             let unavailable = judge(counted, || Signs { loaded: true, has_library: false }).unwrap_err();
-            // As it stands below a table.
+            // As printed below a table.
             let hint = format!("  hint: {}", unavailable.hint.unwrap());
             assert!(unavailable.reason.len() <= 72 && hint.len() <= 80, "{hint}");
         }

@@ -1,13 +1,13 @@
-//! The processes of one launch, asked for again and again while it is measured: at the cost of those processes, not of all that
-//! the machine runs.
+//! The processes of one launch, searched again and again while it is measured. A search costs as much as those processes, not as
+//! much as all processes of the machine.
 
 use std::time::{Duration, Instant};
 
 use super::processes::{is_marked, processes_marked, tree};
 
-/// Reading of every process of the machine may take one part in so many of the time,
+/// Searches of all processes may take one part in this many of the time.
 const SHARE_OF_TIME: u32 = 100;
-/// and is never put off for longer, however dear one search was.
+/// The longest time between two searches, even after an expensive one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Processes that carry a mark in their environment, and their descendants.
@@ -15,10 +15,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub struct Family {
     name: &'static str,
     value: String,
-    /// The marked processes, as the machine was last searched for them. Most are descendants of the first; one that has left the
-    /// tree is known by its mark alone.
+    /// The marked processes in the last search of the machine. Most descend from the first one; a process that left the tree is
+    /// known only by its mark.
     marked: Vec<u32>,
-    /// When that search ended, and what it took.
+    /// The end and the duration of that search.
     searched: Option<(Instant, Duration)>,
 }
 
@@ -27,7 +27,7 @@ impl Family {
         Self { name, value, marked: Vec::new(), searched: None }
     }
 
-    /// The descendants of `first`, which is among them, and whatever carries the mark.
+    /// The descendants of `first`, itself included, and every marked process.
     pub fn processes(&mut self, first: u32) -> Vec<u32> {
         let (name, value) = (self.name, self.value.clone());
         self.processes_with(first, || processes_marked(name, &value))
@@ -39,7 +39,7 @@ impl Family {
             begun.saturating_duration_since(ended) < LONGEST_PAUSE.min(cost * SHARE_OF_TIME)
         };
         if self.searched.is_some_and(dear) {
-            // The number of one that has ended may be somebody else's.
+            // The number of an ended process may belong to another one.
             self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
         } else {
             self.marked = search();
@@ -107,7 +107,7 @@ mod tests {
         let both = family.processes(first.0.id());
         assert!(both.contains(&first.0.id()) && both.contains(&other.0.id()), "{both:?}");
         a_search_was_dear(&mut family);
-        // What was found outside the tree stays known, for as long as it carries the mark.
+        // A process that was found outside the tree stays known while it carries the mark.
         let never = || -> Vec<u32> { panic!("the whole machine was searched") };
         assert_eq!(family.processes_with(first.0.id(), never), both);
         other.end();

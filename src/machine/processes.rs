@@ -1,11 +1,10 @@
-//! Which processes belong together: by descent, or by a mark in their environment.
+//! Processes that belong together: by descent, or by a mark in their environment.
 
 use std::sync::OnceLock;
 
 use super::read;
 
-/// The process and its descendants, as they are now. A process whose parent has ended is no descendant any more: a mark
-/// finds it.
+/// The process and its current descendants. A process whose parent has ended is no descendant any more, but its mark finds it.
 pub fn tree(pid: u32) -> Vec<u32> {
     if lists_children() {
         return descendants(pid, children);
@@ -17,8 +16,8 @@ pub fn tree(pid: u32) -> Vec<u32> {
     })
 }
 
-/// The processes, other than this one, whose environment has exactly this entry. Those of other users cannot be read. This
-/// reads of every process of the machine.
+/// The processes, except this one, whose environment has exactly this entry. Processes of other users cannot be read. This reads
+/// every process of the machine.
 pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
     let own = std::process::id();
     all().filter(|&pid| pid != own && is_marked(pid, name, value)).collect()
@@ -29,13 +28,13 @@ pub fn is_marked(pid: u32, name: &str, value: &str) -> bool {
         .is_ok_and(|environment| has_entry(&environment, name, value))
 }
 
-/// Whether the kernel lists the children of a thread, so that a tree costs no more than its own processes.
+/// Whether the kernel lists the children of a thread. Then a tree costs no more than its own processes.
 fn lists_children() -> bool {
     static LISTS: OnceLock<bool> = OnceLock::new();
     *LISTS.get_or_init(|| std::path::Path::new("/proc/thread-self/children").exists())
 }
 
-/// Of all its threads: a child belongs to the thread that started it.
+/// The children of all its threads, because a child belongs to the thread that started it.
 fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| read(thread.path().join("children")));
@@ -51,7 +50,7 @@ fn all() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The command's name stands in parentheses and may hold spaces and parentheses itself.
+/// The parent's number. The command's name before it is in parentheses and may hold spaces and parentheses itself.
 fn parent(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Looks at an engine from a thread of its own, while it computes what nobody times.
+//! Samples an engine from a separate thread, during requests that are not timed.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -8,43 +8,43 @@ use super::gpu::{self, Look};
 use super::memory;
 use crate::machine::observed::{GpuPass, Held};
 
-/// Between two looks at memory, unless looking takes long.
+/// The time between two memory samples, unless a sample takes long.
 const EVERY: Duration = Duration::from_millis(20);
-/// Looking takes this share of the time at most.
+/// Sampling takes at most one part in this many of the time.
 const SHARE_OF_TIME: u32 = 10;
-/// The driver's own figure of utilisation is a mean over about so long.
+/// The time between two GPU samples. The driver's own utilisation is a mean over about this time.
 const GPUS_EVERY: Duration = Duration::from_millis(200);
 
-/// What is looked at. Walking page tables is work for a core, so that energy is never counted meanwhile.
+/// The target of the samples. Walking page tables uses a core, so energy is never counted meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Memory,
     Gpus,
 }
 
-/// Under way until it is stopped. One that is dropped ends by itself.
+/// A sampler that runs until it is stopped. A dropped one ends by itself.
 #[derive(Debug)]
 pub struct Sampler {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<Seen>,
 }
 
-/// What was seen.
+/// The results of a sampler.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// The look at which the tree held most.
+    /// The sample with the most memory.
     pub held: Option<Held>,
     pub gpus: Vec<GpuPass>,
 }
 
 impl Sampler {
-    /// Looks at the trees of these processes, for the first time at once.
+    /// Samples the trees of these processes, for the first time at once.
     pub fn start(what: What, roots: Vec<u32>) -> Self {
         let (stop, stopped) = mpsc::channel();
         Self { stop, thread: std::thread::spawn(move || watch(what, &roots, &stopped)) }
     }
 
-    /// After a last look.
+    /// Ends after a last sample.
     pub fn stop(self) -> Seen {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
@@ -57,7 +57,7 @@ fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
     loop {
         let begun = Instant::now();
         let mut processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
-        // Roots may lie in one another's trees.
+        // One root may be in the tree of another.
         processes.sort_unstable();
         processes.dedup();
         let every = match what {

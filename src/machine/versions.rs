@@ -1,13 +1,13 @@
-//! Versions of what engines are built and run with, as the programs on PATH say them. A record does not have them: an engine
-//! states those of its own libraries, and these questions take longer than a run may wait.
+//! Versions of the programs on PATH that engines are built and run with. Records do not have them: engines state the versions of
+//! their own libraries, and these questions take too long for a run.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A program that takes longer is not asked again.
+/// A program that takes longer is ignored.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// What is asked, and the name that its answer stands under.
+/// The name of each answer, and the command for it.
 const QUESTIONS: &[(&str, &[&str])] = &[
     ("glibc", &["getconf", "GNU_LIBC_VERSION"]),
     ("python", &["python3", "--version"]),
@@ -17,12 +17,12 @@ const QUESTIONS: &[(&str, &[&str])] = &[
     ("nvcc", &["nvcc", "--version"]),
 ];
 
-/// All at once.
+/// Asks all programs at once.
 pub fn ask() -> BTreeMap<&'static str, String> {
     let deadline = Instant::now() + DEADLINE;
     let asked = QUESTIONS.iter().filter_map(|(name, command)| {
         let (program, arguments) = command.split_first()?;
-        // A toolchain that is not there is not to be fetched for this.
+        // A missing toolchain must not be downloaded for this.
         let question = duct::cmd(*program, arguments)
             .env("RUSTUP_AUTO_INSTALL", "0")
             .stdin_null()
@@ -38,14 +38,14 @@ pub fn ask() -> BTreeMap<&'static str, String> {
                 answers
                     .extend(version(&String::from_utf8_lossy(&output.stdout)).map(|version| (name, version)));
             }
-            // It ends with its handle or by itself; nobody waits for it.
+            // It ends with its handle or by itself, and is not waited for.
             _ => drop(handle.kill()),
         }
     }
     answers
 }
 
-/// The first word with digits and a point in it.
+/// The first word that has digits and a point.
 fn version(text: &str) -> Option<String> {
     let words = text.split(|it: char| it.is_whitespace() || it == ',');
     let mut versions = words.map(|word| word.trim_start_matches(['v', 'V'])).filter(|word| {

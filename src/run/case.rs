@@ -1,4 +1,4 @@
-//! One case in one launch: what it needs, how it is warmed up, its rounds.
+//! One case in one launch: its requirements, its warm-up, its rounds.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::record::{self, Role, WarmUpEnd};
 use crate::run::event::Event;
 use crate::run::process::{Cause, Stage};
 
-/// Asks for the cases of a plan, one launch at a time.
+/// Makes the requests of a plan's cases, one launch at a time.
 pub(super) struct Cases<'r, 'a> {
     pub plan: &'a Plan,
     pub journal: &'r mut Journal<'a>,
@@ -24,7 +24,7 @@ pub(super) struct Cases<'r, 'a> {
 }
 
 impl Cases<'_, '_> {
-    /// What is about the launch itself: its first request.
+    /// Measures the launch itself by its first requests.
     pub async fn ask_case_of_launch(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         self.begin(launched, case)?;
         for round in 0..self.plan.cases[case].workload.rounds {
@@ -33,7 +33,7 @@ impl Cases<'_, '_> {
         Ok(())
     }
 
-    /// Requests of the case's full shape until they take equally long. Gives what one takes.
+    /// Makes requests of the case's full shape until their times are steady. Gives the time of one.
     pub async fn warm_up(
         &mut self,
         launched: &mut Launched,
@@ -57,7 +57,7 @@ impl Cases<'_, '_> {
             let (answer, elapsed_ns) =
                 self.requests.ask(self.journal, launched, case, Role::Warmup, index).await?;
             warm_up.push(elapsed_ns);
-            // The pair is one request, so its answers are one answer.
+            // The prompts of the pair are equal, so their answers must be equal.
             let first = first.get_or_insert_with(|| answer.clone());
             if index < PAIR
                 && let Err(cause) = same_ids(launched, &workload, first, &answer)
@@ -73,8 +73,7 @@ impl Cases<'_, '_> {
         Ok(warm_up.request_ns())
     }
 
-    /// One round: the measured request, of which it gives the time, and where the engine has rested one before it that is thrown
-    /// away.
+    /// One round: the measured request, after a discarded one if the engine was paused. Gives the measured time.
     pub async fn ask_round(
         &mut self,
         launched: &mut Launched,
@@ -96,7 +95,7 @@ impl Cases<'_, '_> {
         supports(launched, workload).map_err(|cause| launched.fault(Stage::Load, cause))
     }
 
-    /// The single request of a process: what a shell would pipe into it, and the end of stdin.
+    /// The only request of a process: the line that a shell would pipe into it, then the end of stdin.
     pub async fn ask_cold(
         &mut self,
         launched: &mut Launched,
@@ -108,7 +107,7 @@ impl Cases<'_, '_> {
             return Err(launched.fault(Stage::Load, cause));
         }
         let configuration = &self.plan.configurations[launched.launch.configuration];
-        // Options reach an engine through `load` alone; without any, the environment says it all.
+        // Options reach an engine only through `load`. Without options the environment has all settings.
         if !configuration.options.is_empty() {
             let request = load_request(configuration, model);
             let loaded = launched.talk.load(request, |_| {}).await;
@@ -122,7 +121,7 @@ impl Cases<'_, '_> {
 /// Whether the engine can do what the workload needs.
 fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
-        // The smallest engine is asked all the same and its answer verified, but nothing would show how it sampled.
+        // The smallest engine gets requests and its answers are verified, but nothing would show how it sampled.
         let refused = Cause::Unsupported(
             "the scenario needs `sampling`, and without `hello` nothing says that this engine samples".into(),
         );
@@ -136,7 +135,7 @@ fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     Err(Cause::Unsupported(format!("the scenario needs `{missing}`, which this engine does not offer")))
 }
 
-/// The same greedy request in the same launch gives the same ids, where hello says so.
+/// Verifies that the same greedy request gives the same ids in a launch, if hello promises that.
 fn same_ids(
     launched: &Launched,
     workload: &Workload,

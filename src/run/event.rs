@@ -1,4 +1,4 @@
-//! What set-up and run tell the displays. They meet nowhere else.
+//! Events of set-up and of runs, for the displays. Both types meet only here.
 
 use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, RunRecord, Warning};
@@ -6,14 +6,14 @@ use crate::record::{Failure, RunRecord, Warning};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     SetUp(SetUpEvent),
-    /// The whole run; without a number of blocks it ends when enough is known.
+    /// The whole run. Without a number of blocks it ends once enough is known.
     RunStarted {
         configurations: usize,
         blocks: Option<u32>,
         record: String,
     },
-    /// `until` is how many blocks are planned so far, `requests` how many requests are made by then, those included that
-    /// are made already.
+    /// `until` is the number of blocks planned so far. `requests` is the number of requests until then, including those already
+    /// made.
     BlockStarted {
         block: u32,
         until: u32,
@@ -31,11 +31,11 @@ pub enum Event {
         label: String,
         load_ns: u64,
     },
-    /// An engine is asked to prove what it does, before anything is measured.
+    /// An engine's output check before the measurements.
     Proving {
         label: String,
     },
-    /// After the last block: an engine in f32 is asked what it would have said in the place of others.
+    /// After the last block: the reference engine checks the tokens of other engines.
     Judging {
         label: String,
         samples: usize,
@@ -44,7 +44,7 @@ pub enum Event {
         label: String,
         workload: String,
     },
-    /// One more request of the plan is done. The record has its sample, of that launch and case.
+    /// One more request of the plan is done. The record has its sample, for that launch and case.
     Sampled {
         label: String,
         workload: String,
@@ -63,5 +63,5 @@ pub enum Event {
     },
 }
 
-/// Where the events of a run go, each with the record so far, from which a display derives what it shows.
+/// The receiver of a run's events. It gets the record so far with each, from which a display derives its content.
 pub type Listener<'a> = &'a mut dyn FnMut(Event, &RunRecord);

@@ -1,5 +1,5 @@
-//! A model in a form that the engine reads. An engine that reads another format than the model's is given a conversion of
-//! it, made before its clock starts and kept for the next run; the record says so.
+//! Format conversions of a model. An engine that reads another format than the model's gets a conversion, made before the
+//! engine's clock starts and kept for later runs. The record says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::record::Converted;
 use crate::run::event::Event;
 use crate::run::process::{Cause, Stage};
 
-/// Configurations whose engine is given another form of the model.
+/// Configurations whose engine gets a conversion of the model.
 pub(super) struct Conversions<'a> {
     plan: &'a Plan,
     converted: BTreeMap<usize, Converted>,
@@ -38,7 +38,7 @@ impl<'a> Conversions<'a> {
         self.of_configuration(configuration).map_or(own, |converted| &converted.path)
     }
 
-    /// Converts the model when the engine reads no format that it is in. True when it was converted just now.
+    /// Converts the model if the engine does not read its format. True if it was converted now.
     pub async fn convert_for(
         &mut self,
         journal: &mut Journal<'_>,
@@ -85,7 +85,7 @@ async fn convert(
             if stopping.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }
-            // Nobody listens any more when the run was interrupted.
+            // After an interrupt the receiver is gone.
             let _ = tell.send(done as f64 / total as f64);
             Ok(())
         })?;
@@ -102,8 +102,8 @@ async fn convert(
     work.await?
 }
 
-/// What the conversion is written in: what was asked for where the format holds it, else what the model has, else the one
-/// in which no number changes.
+/// The dtype of the conversion: the requested one if the format can hold it, else the model's own, else the one in which no value
+/// changes.
 fn dtype(model: &ModelFolder, to: Format, asked: Option<&str>) -> Result<Dtype> {
     let asked = asked.and_then(Dtype::named);
     let own = own_dtype(model)?;
@@ -112,7 +112,7 @@ fn dtype(model: &ModelFolder, to: Format, asked: Option<&str>) -> Result<Dtype> 
     Ok(kept.next().unwrap_or(Dtype::F32))
 }
 
-/// A run that ends while a model is converted ends the conversion too.
+/// Ends a conversion together with its run.
 struct Stopping(Arc<AtomicBool>);
 
 impl Drop for Stopping {

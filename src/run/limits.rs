@@ -1,7 +1,6 @@
-//! What the machine can do at most, probed just before each block and once after the last one: limits move, and a share of
-//! one that held an hour ago says nothing. Never while an engine of this run lives, whose pools would be in the way, and
-//! nothing is kept: the memory that is read is given back before an engine's is measured. A GPU's limits, which nobody else
-//! moves, are asked for once, and in another process: a context of this one would hold memory of the device all along.
+//! The machine's limits, probed before each block and once after the last one, because they change. No engine of this run lives
+//! during a probe, and the probe's memory is freed before an engine's is measured. A GPU's limits do not change, so they are
+//! probed once, in another process: a context in this one would hold memory of the device.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
 use crate::record::{Entry, Limits};
 
-/// For each number of threads that the plan has: a block with more of them is longer too. A tenth goes into touching the
-/// memory, and every setting still has ten passes or so.
+/// The probe's time for each number of threads in the plan. A tenth of it goes into touching the memory, and every setting still
+/// has about ten passes.
 const TIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: u32) -> Result<()> {
@@ -41,16 +40,16 @@ pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: 
     }
 }
 
-/// Those that something in the plan runs on, and could have a share of. How much a GPU's caches hold is known only once it was
-/// asked, so that a small model asks too.
+/// The GPUs of configurations whose share of a limit can be shown. Small models count too, because the size of a GPU's caches is
+/// known only after the probe.
 fn gpus_asked(plan: &Plan) -> Vec<u32> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let able = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
     able.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// `None` where nothing in the plan could have a share: no engine runs on the CPU, or all models are so small that the caches
-/// hold them. Such a model measures what an engine costs besides, and no limit of the machine is in its way.
+/// The CPU's limits to probe. `None` if no engine runs on the CPU, or all models fit into the caches, so that no limit applies to
+/// them.
 fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<Asked> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =
@@ -62,7 +61,7 @@ fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<Asked> {
 }
 
 fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
-    // What is left to the engine may be the widest.
+    // The engine may choose the widest dtype.
     let dtype = configuration.dtype.as_deref().unwrap_or(WITNESS_DTYPE);
     let sizes = configuration.model.sizes.as_ref();
     let weights = sizes.and_then(|sizes| sizes.weight_bytes(dtype));
@@ -124,7 +123,7 @@ mod tests {
         assert!(!probed(&Configuration { device: "cuda".into(), ..large.clone() }));
         assert!(!probed(&Configuration { unavailable: Some(Unavailable::default()), ..large.clone() }));
         assert!(!probed(&Configuration { model: Model::default(), ..large.clone() }));
-        // A witness has no cases.
+        // A verifier has no cases.
         let mut witness = plan(vec![large]);
         witness.cases.clear();
         assert_eq!(asked(&witness, &cpu(), Some(16 * GIB)), None);

@@ -1,17 +1,17 @@
-//! The time that one launch of an output check has, its start included.
+//! The time budget of one launch for an output check, its start included.
 
 use std::time::{Duration, Instant};
 
-/// A request of a check takes no longer than this, where no budget says less.
+/// The longest request of a check, if no budget is shorter.
 const MOST_FOR_A_REQUEST: Duration = Duration::from_secs(60);
-/// Less is no time to answer in.
+/// The shortest useful time for an answer.
 const LEAST_FOR_A_REQUEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     began: Instant,
     pub whole: Duration,
-    /// The end of the run's budget, which no request and no launch passes.
+    /// The end of the run's budget. No request and no launch goes beyond it.
     budget_ends: Option<Instant>,
 }
 
@@ -29,18 +29,18 @@ impl Patience {
         self.left().is_zero()
     }
 
-    /// How long a request may take that is made while there is time left.
+    /// The time limit of a request within the remaining time.
     pub fn for_what_is_left(&self) -> Duration {
         let left = self.left().max(LEAST_FOR_A_REQUEST);
         whole_ms(self.left_of_budget().map_or(left, |of_budget| left.min(of_budget)))
     }
 
-    /// How long a request may take that is made however little is left, unless a budget ends before.
+    /// The time limit of a request that is made even if little time remains. A budget may shorten it.
     pub fn for_a_request(&self) -> Duration {
         whole_ms(self.left_of_budget().map_or(MOST_FOR_A_REQUEST, |left| left.min(MOST_FOR_A_REQUEST)))
     }
 
-    /// How long an engine has to end by itself.
+    /// The time for an engine to end by itself.
     pub fn for_an_end(&self, usual: Duration) -> Duration {
         self.left_of_budget().map_or(usual, |left| left.min(usual))
     }
@@ -50,13 +50,13 @@ impl Patience {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 
-    /// The budget is used up, so that an answer that did not come says nothing of the engine.
+    /// Whether the budget is used up. A missing answer then says nothing about the engine.
     pub fn budget_is_over(&self) -> bool {
         self.left_of_budget().is_some_and(|left| left.is_zero())
     }
 }
 
-/// Records say how long a request had.
+/// Records state the time of a request, so it is in whole milliseconds.
 fn whole_ms(time: Duration) -> Duration {
     Duration::from_millis(time.as_millis() as u64)
 }

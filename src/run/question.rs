@@ -1,4 +1,4 @@
-//! The two questions of proof, to one launch: how likely are these ids, and what comes after them?
+//! The two questions of an output check to one launch: the log-probabilities of given ids, and the ids that follow them.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::run::process::Cause;
 use crate::run::verify::verify_scores;
 use crate::text::counted;
 
-/// A window of other length takes so much longer than its tokens say: attention grows with the square of them.
+/// The factor on estimates from other windows: attention grows with the square of the tokens.
 const GROWTH: f64 = 1.5;
 
 impl Launched {
-    /// The log-probability of every id but the first, and how long the answer took.
+    /// The log-probability of every id but the first, and the time of the answer.
     pub async fn score(
         &mut self,
         ids: &[u32],
@@ -30,7 +30,7 @@ impl Launched {
         Ok((scored.logprobs.swap_remove(0), took))
     }
 
-    /// The ids that it goes on with greedily, past EOS where it can.
+    /// The greedy continuation of a prompt, past EOS if the engine can ignore it.
     pub async fn go_on(
         &mut self,
         prompt: &[u32],
@@ -57,7 +57,7 @@ impl Launched {
         Id::Number(self.asked - 1)
     }
 
-    /// Gives the deadline that there was.
+    /// Limits the deadline. Gives the previous one.
     fn allow(&mut self, within: Duration) -> Duration {
         let answer = self.talk.deadlines.answer;
         self.talk.deadlines.answer = answer.min(within);
@@ -65,11 +65,11 @@ impl Launched {
     }
 }
 
-/// What windows took so far.
+/// The time of the windows so far.
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
-    /// The slowest, for each token.
+    /// The slowest window, for each token.
     per_token: Duration,
 }
 
@@ -79,7 +79,7 @@ impl Scoring {
         self.per_token = self.per_token.max(took / tokens.max(1) as u32);
     }
 
-    /// Why a window of so many tokens is not asked for.
+    /// The reason why a window of so many tokens is not requested.
     pub fn has_no_room(&self, tokens: usize, launched: &Launched, patience: Patience) -> Option<String> {
         let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {

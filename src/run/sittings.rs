@@ -1,22 +1,22 @@
-//! Which configurations of a block can be resident together. Pure.
+//! The memory groups of a block: configurations that can be resident together. Pure.
 //!
-//! An engine that is stopped while another is measured keeps its memory, and what does not fit would swap or be killed. So
-//! a block is cut into sittings: those of one sitting are interleaved round by round, and sittings follow each other.
+//! A paused engine keeps its memory, and engines that do not fit would swap or be killed. So a block is divided into memory
+//! groups. The members of a group are interleaved round by round, and the groups follow each other.
 
-/// What is known of a configuration before a block.
+/// The known facts of a configuration before a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guest {
     pub configuration: usize,
-    /// The most that it held so far, or a guess.
+    /// The most memory that it held so far, or an estimate.
     pub bytes: u64,
-    /// It can be with no other.
+    /// It cannot share a group.
     pub alone: bool,
 }
 
-/// So much of what is available is left free.
+/// The share of the available memory that is left free.
 const MARGIN: f64 = 0.1;
 
-/// Sittings in the guests' order, each as full as fits.
+/// Memory groups in the members' order, each as full as possible.
 pub fn sittings(guests: &[Guest], available_bytes: u64) -> Vec<Vec<usize>> {
     let room = (available_bytes as f64 * (1.0 - MARGIN)) as u64;
     let mut sittings: Vec<(Vec<usize>, u64, bool)> = Vec::new();
@@ -29,7 +29,7 @@ pub fn sittings(guests: &[Guest], available_bytes: u64) -> Vec<Vec<usize>> {
                 seated.push(guest.configuration);
                 *taken += guest.bytes;
             }
-            // One that fits nowhere is tried all the same: how it fails is its row.
+            // A configuration that fits nowhere is tried too: its failure is a row.
             None => sittings.push((vec![guest.configuration], guest.bytes, guest.alone)),
         }
     }

@@ -1,4 +1,4 @@
-//! The end of a launch before its time: a fault of the engine, which becomes a row, or an error of this program.
+//! The early end of a launch: a fault of the engine, which becomes a row, or an error of this program.
 
 use anyhow::Result;
 
@@ -6,26 +6,26 @@ use crate::record::Failure;
 use crate::run::process::{Cause, Fault, Stage};
 
 pub(super) enum Stop {
-    /// The engine's doing: a row.
+    /// The engine's fault, which becomes a row.
     Fault(Failed),
-    /// This program's: the run ends.
+    /// An error of this program, which ends the run.
     Broken(anyhow::Error),
 }
 
 /// How an engine failed, and in which launch.
 pub(super) struct Failed {
     pub fault: Fault,
-    /// The number of its launch, where that is in the record.
+    /// The number of its launch, if that is in the record.
     pub launch: Option<u32>,
 }
 
 impl Stop {
-    /// Of what there is no process to ask for its last lines any more.
+    /// A fault without a process that could have last lines of stderr.
     pub fn refused(when: Stage, cause: Cause) -> Self {
         Fault { when, cause, stderr: Vec::new() }.into()
     }
 
-    /// Separates the engine's doing from this program's, which goes on as an error.
+    /// Separates the engine's faults from errors of this program, which go on as errors.
     pub fn survive<T>(result: Result<T, Self>) -> Result<Result<T, Failed>> {
         match result {
             Ok(value) => Ok(Ok(value)),

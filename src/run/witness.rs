@@ -1,5 +1,5 @@
-//! `witness.json` beside a model: what an engine in f32 said of it once, so that nobody has to run that engine again. It is
-//! valid for the very questions and the very weights that it was made for, and for no others.
+//! `witness.json` beside a model: the answers of an engine in f32, kept so that nobody has to run that engine again. It is valid
+//! only for exactly these questions and weights.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::plan::Model;
 use crate::record::{HeldOut, Kept, RunRecord};
 
 const FILE: &str = "witness.json";
-/// A millionth is far less than what two engines in f32 differ by.
+/// Log-probabilities are rounded to a millionth, far below the difference between two engines in f32.
 const DECIMALS: f64 = 1e6;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,16 +18,16 @@ const DECIMALS: f64 = 1e6;
 pub struct Witness {
     /// Engine and version.
     pub by: String,
-    /// Names the weights, as the plan does.
+    /// The identity of the weights, as in the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Names what was asked.
+    /// The digest of the questions.
     pub held_out: String,
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }
 
-/// What is kept beside the model, where it answers these questions about these weights.
+/// The kept answers beside the model, if they belong to these questions and weights.
 pub fn kept(model: &Model, held_out: &HeldOut) -> Option<Kept> {
     let witness = read(&path_of(model)?).ok()?;
     let identities = witness.identity.as_ref().zip(model.identity.as_ref());
@@ -43,7 +43,7 @@ pub fn kept(model: &Model, held_out: &HeldOut) -> Option<Kept> {
     })
 }
 
-/// The only answer to everything that was asked on a model, from the record of a run that asked one engine.
+/// Makes the kept answers from the record of a run with one engine. Every question about the model needs an answer.
 pub fn of_record(record: &RunRecord, model: &Model) -> Result<Witness> {
     let why = || {
         let said = record.unproved.iter().map(|it| it.reason.clone());
@@ -72,7 +72,7 @@ pub fn of_record(record: &RunRecord, model: &Model) -> Result<Witness> {
     })
 }
 
-/// Where it lies. A model that is one file has no folder of its own.
+/// The path of the kept answers. A model of one file has no folder for them.
 pub fn path_of(model: &Model) -> Option<PathBuf> {
     let folder = Path::new(&model.path);
     folder.is_dir().then(|| folder.join(FILE))
@@ -83,13 +83,13 @@ pub fn read(path: &Path) -> Result<Witness> {
     serde_json::from_slice(&bytes).with_context(|| format!("`{}`", path.display()))
 }
 
-/// A line for each sequence: a file that people can look at and tools can compare.
+/// The file's text, with a line for each sequence, for people and for tools that compare.
 pub fn text(witness: &Witness) -> Result<String> {
     let text = serde_json::to_string(witness)?;
     Ok(text.replace("],[", "],\n[").replace("\":[[", "\":\n[[") + "\n")
 }
 
-/// Names what was asked: with another text or another tokenizer it is something else.
+/// The digest of the questions. Another text or tokenizer gives another digest.
 fn digest(held_out: &HeldOut) -> String {
     let HeldOut { model: _, sequences, prompt, max_new_tokens } = held_out;
     let mut bytes: Vec<u8> = Vec::new();

@@ -1,4 +1,4 @@
-//! Presets: an engine's load options under names, what they are held against, and the suites that are made of them.
+//! Presets: an engine's load options under names, their comparisons, and the suites made of them.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -15,14 +15,14 @@ pub const DEFAULT_PRESET: &str = "default";
 pub struct Preset {
     pub about: String,
     pub options: Map<String, Value>,
-    /// What is loaded where the user names no dtype.
+    /// The dtype to load, unless the user names one.
     pub dtype: Option<String>,
     pub against: Option<Against>,
-    /// The suite of this manifest that it is a row of, and of nothing else that names no preset.
+    /// The only suite that measures this preset, unless the user names the preset.
     pub suite: Option<String>,
 }
 
-/// Scenarios, and the rows that they are for: the presets that name this suite, each after the one that it is held against.
+/// Scenarios and their rows: the presets that name this suite, each after the preset that it is compared with.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnSuite {
@@ -30,7 +30,7 @@ pub struct OwnSuite {
     pub scenarios: Vec<String>,
 }
 
-/// Another preset of the same engine, and what the difference from that one to this is called.
+/// Another preset of the same engine, and the name of the difference to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Against {
@@ -39,7 +39,7 @@ pub struct Against {
 }
 
 impl Engine {
-    /// The presets that are measured beside the default one: what has its settings under another name would be measured twice.
+    /// The presets to measure besides the default one. A preset with the settings of the default one is left out.
     pub fn other_presets(&self) -> impl Iterator<Item = &String> {
         let presets = &self.manifest.presets;
         let usual = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
@@ -64,7 +64,7 @@ impl Engine {
         Ok((name.to_string(), preset))
     }
 
-    /// The rows of one of its suites, as `-e` takes them: what is compared stands together.
+    /// The rows of one of its suites, as `-e` takes them. Compared rows are next to each other.
     pub fn rows_of(&self, suite: &str) -> Vec<String> {
         let name = &self.manifest.name;
         let row = |preset: &String| match preset == DEFAULT_PRESET {
@@ -86,7 +86,7 @@ impl Engine {
     }
 }
 
-/// A comparison with a preset that nobody can ask for would never be made; a suite without rows or scenarios neither.
+/// Refuses comparisons with unknown presets, and suites without rows or scenarios.
 pub(super) fn check(manifest: &Manifest) -> Result<()> {
     for (name, preset) in &manifest.presets {
         let Some(against) = &preset.against else { continue };

@@ -1,5 +1,5 @@
-//! The devices that an engine is to be made ready for. A name that nobody knows may be one that the engine knows; one that is
-//! a known name but for a typing error is the user's error, told before anything is built.
+//! The devices that an engine is set up for. Only the engine may know an unusual name. A mistyped known name is the user's error,
+//! reported before anything is built.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::machine::{CPU, Device};
 use crate::shell::Usage;
 use crate::shell::this_program;
 
-/// Each once.
+/// The distinct devices, or an error about a mistyped name.
 pub fn checked(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<Vec<Device>> {
     let mut distinct: Vec<Device> = Vec::new();
     for device in devices {
@@ -24,9 +24,9 @@ pub fn checked(registry: &Registry, engine: &Engine, devices: &[Device]) -> Resu
     Ok(distinct)
 }
 
-/// The device whose name was mistyped, if this is none that a manifest names and looks like one that is.
+/// The known device that this name is probably a mistyped form of.
 fn meant(registry: &Registry, device: &Device) -> Option<String> {
-    // As it was typed: capitals are a slip.
+    // The name as typed, because capitals are a typing error too.
     let asked = device.as_str().split(':').next().unwrap_or_default();
     let of_manifests = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
     let known: Vec<&str> = of_manifests.map(String::as_str).chain([CPU]).collect();
@@ -34,8 +34,8 @@ fn meant(registry: &Registry, device: &Device) -> Option<String> {
     Some(format!("{meant}{}", &device.as_str()[asked.len()..]))
 }
 
-/// Letters in another order, one left out, one too many, capitals. Another letter in place of one is no sign: `xpu`, `npu`
-/// and `tpu` are devices too.
+/// Letters in another order, one missing, one too many, or capitals. A replaced letter is no sign of an error: `xpu`, `npu` and
+/// `tpu` are devices too.
 fn mistyped(asked: &str, known: &str) -> bool {
     let asked = asked.to_ascii_lowercase();
     let sorted = |word: &str| {

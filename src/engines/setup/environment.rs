@@ -27,7 +27,7 @@ impl SettingUp<'_> {
     fn create(&mut self, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
         let parent = folder.parent().context("an environment lies in a folder")?;
         std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
-        // Two runs at once: the second waits here and finds the work done.
+        // With two runs at once, the second waits here and finds the work done.
         let lock =
             File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
         lock.lock().context("cannot lock the environment")?;
@@ -39,7 +39,7 @@ impl SettingUp<'_> {
         if !engine.build_files.is_empty() {
             check_compiler(&engine.manifest.name)?;
         }
-        // Said before anything is fetched.
+        // Stated before any download.
         let note = format!(
             "{} to download, {} installed in {}{}",
             megabytes(download),
@@ -65,7 +65,7 @@ impl SettingUp<'_> {
         Ok(())
     }
 
-    /// `uv` from PATH, else our own, from PyPI by the machine's Python.
+    /// `uv` from PATH, or our own copy from PyPI, installed by the machine's Python.
     fn uv(&mut self, engine: &Engine, parent: &Path) -> Result<PathBuf> {
         if let Ok(uv) = which::which("uv") {
             return Ok(uv);
@@ -97,7 +97,7 @@ impl SettingUp<'_> {
     }
 }
 
-/// Removes what was made for an engine, and says what that was and who else ran in it.
+/// Removes an engine's environment. The message names the folders and the other engines that used them.
 pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
     let (name, environment) = (&engine.manifest.name, engine.environment_name());
     let removed = remove_folders(environment)?;
@@ -121,7 +121,7 @@ fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // What follows the name is a digest: `toy-fast-0123...` is no environment of `toy`.
+        // The rest of the name is a digest: `toy-fast-0123...` is no environment of `toy`.
         let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest))
         else {
             continue;
@@ -139,8 +139,8 @@ fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-/// How packages that come as source are built, as arguments of uv's; the files that say so are put into `folder` first.
-/// Settings, and not the environment: uv keeps what it has built, and tells builds apart by their settings alone.
+/// uv's arguments for packages that are built from source. Their files are written into `folder` first. uv keeps its builds and
+/// tells them apart only by settings, so these are settings and not variables.
 fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<String>> {
     let mut arguments = Vec::new();
     for (name, text) in files {
@@ -164,7 +164,7 @@ fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<Stri
     Ok(arguments)
 }
 
-/// Its absence would be told by a build tool, some minutes later and in other words.
+/// Checks for a compiler early. A build tool would report it minutes later and less clearly.
 fn check_compiler(engine: &str) -> Result<()> {
     for (variable, usual) in [("CC", "cc"), ("CXX", "c++")] {
         let named = std::env::var(variable).ok().filter(|value| !value.is_empty());

@@ -1,33 +1,32 @@
-//! What several looks at GPUs come to.
+//! The summary of several GPU samples.
 
 use std::time::Duration;
 
 use crate::machine::observed::GpuPass;
 
-/// The driver's utilisation is a mean over up to a second, and so is its power: a look before that tells of what was there
-/// before the pass.
+/// The driver's utilisation and power are means over up to a second. An earlier sample describes the time before the pass.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// One look at one GPU.
+/// One sample of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Look {
     pub index: u32,
-    /// Since the first look began.
+    /// The time since the first sample began.
     pub at: Duration,
     pub utilisation_percent: Option<u32>,
     pub memory_utilisation_percent: Option<u32>,
     pub memory_used_bytes: Option<u64>,
-    /// Of the processes that were asked for; `None` where the driver names none of them.
+    /// The memory of the given processes. `None` if the driver names none of them.
     pub process_bytes: Option<u64>,
     pub power_milliwatts: Option<u32>,
     pub clock_mhz: Option<u32>,
     pub memory_clock_mhz: Option<u32>,
     pub temperature_celsius: Option<u32>,
-    /// What slows it down, as the driver names it: empty where nothing does, `None` where it does not say.
+    /// The driver's names of the causes of a slowdown. Empty if there is none, `None` if the driver does not say.
     pub throttled_by: Option<Vec<String>>,
 }
 
-/// What the looks at each GPU come to, in the order of their indices.
+/// The summary of each GPU's samples, in the order of their indices.
 pub fn over(looks: &[Look]) -> Vec<GpuPass> {
     let mut indices: Vec<u32> = looks.iter().map(|look| look.index).collect();
     indices.sort_unstable();
@@ -60,7 +59,7 @@ fn over_one(index: u32, looks: &[Look]) -> GpuPass {
     }
 }
 
-/// Rounded; `None` of none.
+/// The rounded mean. `None` without values.
 fn mean(numbers: impl Iterator<Item = u32>) -> Option<u32> {
     let (sum, count) =
         numbers.fold((0_u64, 0_u64), |(sum, count), number| (sum + u64::from(number), count + 1));
@@ -110,7 +109,7 @@ mod tests {
         let found = over(&[early.clone(), look(0, Some(90), 2, &[])]);
         assert_eq!((found[0].utilisation_percent, found[0].power_milliwatts), (Some(90), Some(90_000)));
         assert_eq!((found[0].looks, found[0].clock_mhz), (2, Some((1, 2))));
-        // A pass that was over before is not known to have been idle.
+        // A pass that ended before that is unknown, not idle.
         assert_eq!(over(&[early])[0].utilisation_percent, None);
     }
 

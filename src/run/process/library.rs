@@ -1,16 +1,16 @@
-//! A program that the system's loader gives up on before its first line: which shared library it says is missing. Such an end
-//! has a status of its own, and says nothing of the engine.
+//! The missing shared library of a program that the system's loader could not start. Such an end has its own exit status, and
+//! says nothing about the engine.
 
 use std::process::ExitStatus;
 
 use super::error::Cause;
 
-/// How the loaders of Linux (glibc's, musl's) end a program, as a shell does one that it does not find.
+/// The exit status by which Linux loaders (glibc, musl) end a program. A shell uses it for a missing program.
 const NOT_LOADED: i32 = 127;
-/// What NVIDIA's driver brings, and no toolkit or package does.
+/// Libraries of NVIDIA's driver, which no toolkit or package contains.
 const OF_NVIDIAS_DRIVER: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
 
-/// From how a program ended and what it wrote on stderr; `None` where it ended otherwise.
+/// The cause from a program's exit status and stderr. `None` for other failures.
 pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     use std::os::unix::process::ExitStatusExt;
     let aborted = status.signal() == Some(nix::sys::signal::Signal::SIGABRT as i32);
@@ -37,9 +37,9 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
 
 struct Said<'a> {
     library: &'a str,
-    /// It is there, and is not what it should be.
+    /// The reason why an existing library is unusable.
     trouble: Option<&'a str>,
-    /// What names folders of libraries.
+    /// The variable with the folders of libraries.
     variable: &'static str,
 }
 
