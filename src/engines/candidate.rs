@@ -1,4 +1,4 @@
-//! An engine as the registry found it: what is started on each device, or why nothing can be.
+//! An engine as the registry found it, with its start on each device or the reason why it cannot start.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,18 +9,18 @@ use super::manifest::Against;
 use crate::machine::Device;
 use crate::shell::Unavailable;
 
-/// An engine that was asked for, as the registry found it.
+/// A requested engine, as the registry found it.
 #[derive(Debug, Clone, Default)]
 pub struct Candidate {
     pub engine: String,
     pub preset: Option<String>,
     pub options: Map<String, Value>,
-    /// What is loaded where the command line names no dtype.
+    /// The dtype to load, unless the command line names one.
     pub dtype: Option<String>,
     pub against: Option<Against>,
-    /// On every device of which `devices` says nothing.
+    /// The start on every device that is not in `devices`.
     pub own: Start,
-    /// By a device's family, where its manifest says something of that.
+    /// The starts on the device families that the manifest names.
     pub devices: BTreeMap<String, Start>,
     pub alone: bool,
 }
@@ -47,7 +47,7 @@ impl Candidate {
         self.devices.get(&device.family()).unwrap_or(&self.own)
     }
 
-    /// What was known of a device is no longer so.
+    /// Replaces the start on a device.
     pub fn start_on(&mut self, device: &Device, start: Start) {
         *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own) = start;
     }

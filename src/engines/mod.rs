@@ -1,4 +1,4 @@
-//! Which engines exist, how each comes to be, and what makes it ready: manifests, the registry, set-up, environments.
+//! The engines that exist, and how each is built and set up: manifests, the registry, set-up, environments.
 
 mod candidate;
 pub mod manifest;

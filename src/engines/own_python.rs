@@ -1,11 +1,11 @@
-//! What is said of engines that run in a Python of the user's own: which they are, and in which.
+//! Notices about engines that run in the user's own Python.
 
 use places::{OwnPython, Python};
 
 use crate::engines::manifest::Engine;
 use crate::engines::registry::Registry;
 
-/// One for each of these engines whose worker runs in another Python than the one that was pinned for it.
+/// A notice for each of these engines whose worker runs in another Python than its pinned one.
 pub fn notices<'a>(registry: &Registry, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut engines: Vec<&Engine> = names.filter_map(|name| engine_called(registry, name)).collect();
     engines.sort_by_key(|engine| &engine.manifest.name);
@@ -29,7 +29,7 @@ pub fn of(engine: &Engine) -> Option<OwnPython> {
     }
 }
 
-/// A program that was given by its path is the engine whose program has that name: it asks for the same variables.
+/// The engine by its name or its program's name. A program given by its path uses the same variables.
 pub fn engine_called<'a>(registry: &'a Registry, name: &str) -> Option<&'a Engine> {
     registry.engines.iter().find(|it| it.manifest.name == name || it.manifest.binary == name)
 }

@@ -1,6 +1,6 @@
-//! Which source this program was built from: one question to git, asked once a run.
+//! The source that this program was built from: one question to git for each run.
 
-/// The checkout's commit, with a mark when the tree has changed since.
+/// The checkout's commit, with a mark if the tree has changed since.
 pub fn commit() -> Option<String> {
     let root = places::checkout()?;
     let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);

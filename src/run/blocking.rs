@@ -1,9 +1,9 @@
-//! Work that blocks its thread: files that lie on a slow disk, the driver of a GPU, memory that is read to its end. Done on the
-//! run's own thread, it would keep an interrupt from being heard.
+//! Work that blocks its thread: files on a slow disk, the driver of a GPU, reading much memory. On the run's own thread it would
+//! delay interrupts.
 
 use anyhow::{Context, Result};
 
-/// Does the work on a thread of its own. Whoever stops waiting for it leaves it to end by itself.
+/// Does the work on a separate thread. If the caller stops waiting, the work still runs to its end.
 pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.context("a thread of this program ended in a panic")
 }

@@ -1,5 +1,5 @@
-//! The parts that both output checks share: the one before the first block (`prove`) and the one after the last (`court`). What could not be
-//! checked is in the record with its reason, and is no reason to lose a result.
+//! The parts that both output checks share: the one before the first block (`prove`) and the one after the last (`court`). The
+//! record has the reason for each missing check, and no result is lost.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl OutputChecks<'_, '_> {
         self.journal.take(Entry::Unproved(unproved))
     }
 
-    /// Of the engine that says what a model's output should be, with how one comes to run here.
+    /// Records that no verifier can check a model's outputs, with a hint to set one up.
     pub fn nobody_vouches(&mut self, model: &Model, why: &str) -> Result<()> {
         let reference = manifest::embedded().ok().and_then(|all| {
             let found = all.iter().find(|it| it.manifest.reference);
@@ -45,7 +45,7 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// It answered, and the answer is none.
+/// Whether the engine gave an invalid answer.
 pub(super) fn is_breach(cause: &Cause) -> bool {
     matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
 }

@@ -1,4 +1,4 @@
-//! Known before anything runs: rows of engines that cannot run, and a warning of prompts that are all the same.
+//! Checks before anything runs: rows of engines that cannot run, and a warning if all prompts are the same.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::plan::{Plan, Prompt};
 use crate::record::{Failure, FailureKind};
 use crate::run::process::Stage;
 
-/// Configurations that cannot be started, and models that no prompt can be made for, are rows before anything runs.
+/// Records a row for each configuration that cannot start or has no prompts.
 pub(super) async fn refuse_what_cannot_run(
     plan: &Plan,
     journal: &mut Journal<'_>,
@@ -35,7 +35,7 @@ pub(super) async fn refuse_what_cannot_run(
     Ok(())
 }
 
-/// A prompt of the user's own cannot be salted.
+/// Warns about a prompt of the user's own, which cannot be salted.
 pub(super) fn warn_of_one_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
     let own = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
     let message = "every request has the same prompt, so an engine that keeps prefixes computes it once; without `--prompt` \

@@ -1,4 +1,4 @@
-//! The memory that an engine is expected to hold, estimated before it is started.
+//! The expected memory of an engine, estimated before its start.
 
 use anyhow::Result;
 use model_files::size;
@@ -10,13 +10,13 @@ use crate::plan::dtype;
 use crate::plan::{Beside, Configuration, Plan};
 use crate::record::{Launch, RunRecord};
 
-/// Where nothing is known of an engine's memory: the file, what is made of it, which without a dtype is the file widened, and its
-/// program.
+/// The estimate without any measurement: the weights' file, the weights in memory, and the program. Without a dtype the weights
+/// in memory are the file times this factor.
 const WIDENED_TIMES: u64 = 2;
 const PROGRAM_BYTES: u64 = 500_000_000;
 const F32_BYTES: u64 = 4;
 
-/// What is known of a configuration before a block.
+/// The known facts of a configuration before a block.
 pub(super) async fn guest(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Guest> {
     let planned = &plan.configurations[configuration];
     let of_it = record.samples.iter().filter(|it| plan.cases[it.case].configuration == configuration);
@@ -24,7 +24,7 @@ pub(super) async fn guest(plan: &Plan, record: &RunRecord, configuration: usize)
         Some(most) => most,
         None => guess(planned).await?,
     };
-    // What works for it elsewhere cannot be stopped from here.
+    // Processes elsewhere cannot be paused from here.
     let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
     let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let alone = planned.alone || launches.any(elsewhere);
@@ -41,7 +41,7 @@ async fn guess(planned: &Configuration) -> Result<u64> {
     Ok(file.saturating_add(made).saturating_add(PROGRAM_BYTES))
 }
 
-/// Why a witness that nobody asked to be measured is not started: in f32 it may be many times as large as what is measured.
+/// The reason why an unmeasured verifier is not started: in f32 it may need many times the memory of the measured engines.
 pub(super) fn has_no_room_for(configuration: &Configuration) -> Option<String> {
     let is_witness = configuration.beside == Some(Beside::Witness);
     let parameters = configuration.model.sizes.filter(|_| is_witness)?.parameters;

@@ -34,7 +34,7 @@ impl<'a> Journal<'a> {
         (self.listener)(event, &self.recorder.record);
     }
 
-    /// Of one configuration, or of the machine or the whole run where it is of none.
+    /// Warns about one configuration. Without one, the warning concerns the machine or the whole run.
     pub fn warn(&mut self, configuration: Option<usize>, message: String) -> Result<()> {
         let warning = Warning { configuration, message };
         self.tell(Event::Warned(warning.clone()));
@@ -45,11 +45,11 @@ impl<'a> Journal<'a> {
         messages.into_iter().try_for_each(|message| self.warn(None, message))
     }
 
-    /// The row of what could not be measured.
+    /// Records a failure as a row.
     pub fn fail(&mut self, failure: Failure) -> Result<()> {
         let configuration = &self.record().header.plan.configurations[failure.configuration];
         let (label, is_row) = (configuration.label.clone(), configuration.beside.is_none());
-        // What cannot be started is told of the row; its twin has nothing to add.
+        // An engine that cannot start has its reason in its own row, so its twin gets none.
         if is_row || failure.kind != FailureKind::Unavailable {
             self.tell(Event::Failed { label, failure: failure.clone() });
             self.take(Entry::Failure(failure))?;

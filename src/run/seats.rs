@@ -1,8 +1,8 @@
-//! The engines of a sitting: all resident, one awake.
+//! The members of a memory group: all resident, one running.
 
 use super::launch::Launched;
 
-/// A configuration's place. It is empty when its engine has died or was not started yet.
+/// A configuration's slot. It is empty if its engine has died or was not started yet.
 pub(super) struct Seat {
     pub configuration: usize,
     pub launched: Option<Launched>,
@@ -19,7 +19,7 @@ impl Seats {
         Self { seats: configurations.iter().map(seat).collect() }
     }
 
-    /// Stops every engine but this one, and lets it go on. True when it had been at rest.
+    /// Pauses every engine but this one, and resumes this one. True if it was paused.
     pub async fn turn_to(&mut self, at: usize) -> bool {
         for (other, seat) in self.seats.iter_mut().enumerate() {
             if let Some(launched) = seat.launched.as_mut().filter(|it| other != at && !it.at_rest) {

@@ -1,11 +1,11 @@
-//! When a case is warm: windows of three requests, until three windows in a row agree.
+//! The end of a case's warm-up: windows of three requests, until three windows in a row agree.
 
 use crate::record::WarmUpEnd;
 use stats::median;
 
 const WINDOW: usize = 3;
 const WINDOWS: usize = 3;
-/// The largest median of the windows over the smallest.
+/// The largest allowed ratio between the medians of the windows.
 const AGREEMENT: f64 = 1.1;
 
 /// The durations of a case's warm-up requests so far.
@@ -23,7 +23,8 @@ impl WarmUp {
         self.durations.len() as u32
     }
 
-    /// What ends it now. `before` is how many requests it took in an earlier launch; `asked` how many the user wants.
+    /// The reason to end now, if any. `asked` is the user's number of requests, and `before` the number that an earlier launch
+    /// needed.
     pub fn end(&self, asked: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
         if let Some(asked) = asked {
             return (self.requests() >= asked).then_some(WarmUpEnd::Asked);
@@ -42,8 +43,7 @@ impl WarmUp {
         windows.len() >= WINDOWS && agree(&windows[windows.len() - WINDOWS..])
     }
 
-    /// The requests after which it was as fast as at its end: those of the windows up to the first that is. A later one that
-    /// is slower again is noise and no longer warm-up.
+    /// The requests up to the first window that is as fast as the end. A later slow window is noise, not warm-up.
     pub fn needed(&self) -> u32 {
         let windows = self.windows();
         let Some(level) = median(&windows[windows.len().saturating_sub(WINDOWS)..]) else {
@@ -53,7 +53,7 @@ impl WarmUp {
         first.map_or(self.requests(), |first| ((first + 1) * WINDOW) as u32)
     }
 
-    /// What a request takes now.
+    /// The current time of a request.
     pub fn request_ns(&self) -> Option<f64> {
         median(&self.durations[self.durations.len().saturating_sub(WINDOW)..])
     }

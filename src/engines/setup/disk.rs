@@ -1,4 +1,4 @@
-//! What environments take on the disk, and which of them no engine here asks for any more.
+//! The disk space of environments, and the environments that no engine here uses any more.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::engines::manifest::Engine;
 
-/// The bytes of its files as they lie on the disk; those that other places share with it count too.
+/// The bytes of its files on the disk, including files shared with other folders.
 pub fn used_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
@@ -18,7 +18,7 @@ pub fn used_bytes(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Environments of pins that no engine here has: of older ones, or of another checkout's.
+/// Environments with pins that no engine here has: of older pins or of another checkout.
 pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     let used: Vec<PathBuf> = engines.iter().filter_map(Engine::environment).collect::<Result<_>>()?;
     let entries = std::fs::read_dir(places::data_dir()?.join("environments")).into_iter().flatten().flatten();

@@ -45,7 +45,7 @@ fn controllers_of_version_one_are_read_where_they_are_mounted() {
         ("/sys/fs/cgroup/memory/box/a/memory.limit_in_bytes", HUGE),
         ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n"),
         ("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1073741824\n"),
-        // Of version 2, which does not have it here.
+        // A limit of version 2, which does not have the controller here.
         ("/sys/fs/cgroup/unified/memory.max", "1\n"),
     ];
     let found = allowed(IN_MIXED, MIXED, &files);

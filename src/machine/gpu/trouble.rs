@@ -1,18 +1,18 @@
-//! What speaks against measuring on a GPU, before and while an engine computes on it, in words that name the remedy.
+//! Reasons against measuring on a GPU, before and while an engine computes on it, with their remedy.
 
 use super::Gpu;
 use crate::machine::observed::GpuPass;
 
-/// The one reason that is no fault: a large GPU under a heavy load stays within its power limit by lowering its clock.
+/// The only reason that is no fault: a large GPU under a heavy load lowers its clock to stay within its power limit.
 const POWER_LIMIT: &str = "sw_power_cap";
 
-/// What speaks against measuring on these GPUs now.
+/// The reasons against measuring on these GPUs now.
 pub fn before(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| [shared(gpu), capped(gpu)]).flatten().collect()
 }
 
-/// What slowed a GPU down while an engine computed on it, in the driver's words. Nothing of a limit of power that is its usual
-/// one: that is how such a GPU works, and how much of the time it did stands with what a case needed.
+/// The driver's causes of a slowdown while an engine computed. The usual power limit is left out: such a GPU works like that, and
+/// its share of the time is shown with the case.
 pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
     let lowered = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);

@@ -1,5 +1,5 @@
-//! The GPUs that an engine computed on. NVML counts GPUs its own way, and `cuda:1` is CUDA's: what makes one the other stands in
-//! the record, with the machine and with the probe's answers.
+//! The GPUs that an engine computed on. NVML and CUDA count GPUs differently, and the record has the facts that map one to the
+//! other.
 
 use machine_limits::Limits;
 
@@ -7,8 +7,7 @@ use super::Gpu;
 use crate::machine::Machine;
 use crate::machine::observed::GpuPass;
 
-/// NVML's indices: of the GPUs on which the driver saw its processes, else of the one that its device names. Whoever else's
-/// there are count for nobody here.
+/// NVML's indices of the GPUs on which the driver saw the engine's processes, or else of the GPU that its device names.
 pub fn gpus_of(
     gpus: &[GpuPass],
     device: Option<u32>,
@@ -20,13 +19,13 @@ pub fn gpus_of(
     if used.is_empty() { Some(vec![of_cuda(device?, machine, limits)?]) } else { Some(used) }
 }
 
-/// The driver's own word where it was asked for limits, else what the variables come to. Where nothing is known of the machine
-/// there is one order.
+/// The driver's own answer from the probe of limits, or else the GPU by CUDA's variables. Without facts of the machine both
+/// counts are the same.
 fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
     let Some(machine) = machine else { return Some(index) };
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
     let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
-        // NVML says of what it is before it: `GPU-`, `MIG-`.
+        // NVML puts a prefix before it: `GPU-`, `MIG-`.
         let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
         let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
         machine.gpus.iter().find(whose).map(|gpu| gpu.index)

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::counters::Processor;
 use super::*;
 
-/// A minute on two cores: 12000 ticks, of which so many were ours and so many somebody else's.
+/// A minute on two cores, which is 12000 ticks: those of this program, of other programs, and stolen ones.
 fn minute(ours: u64, others: u64, stolen: u64) -> (Counters, Counters) {
     let at = Instant::now();
     let start = Processor { busy: 500, idle: 9000, stolen: 7, cores: 2 };
@@ -66,7 +66,7 @@ fn cores_that_no_engine_uses_take_other_programs_up_to_half_of_them() {
     assert_eq!(since(&earlier, &later, Some(1)), Vec::<String>::new());
     let (earlier, later) = minute(5_000, 5_000, 0);
     assert!(since(&earlier, &later, Some(1))[0].contains("0.8 of 2 cores"));
-    // More threads than there are cores leave none free, and not fewer than none.
+    // More threads than cores leave no core free, and never a negative number.
     assert_eq!(since(&earlier, &later, Some(64)).len(), 1);
 }
 
@@ -109,7 +109,7 @@ fn counters_that_are_absent_or_went_backwards_are_no_warning() {
     };
     assert_eq!(since(&nothing, &later, Some(2)), Vec::<String>::new());
     assert_eq!(since(&earlier, &nothing, Some(2)), Vec::<String>::new());
-    // A core that was taken offline takes its counts with it.
+    // The counts of a core vanish when it is taken offline.
     let back = Counters { at: later.at + Duration::from_secs(60), ..earlier };
     assert_eq!(since(&later, &back, Some(2)), Vec::<String>::new());
 }
@@ -167,7 +167,7 @@ fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
     assert_eq!(of(&["cuda", "cuda:1"], by_slot, Some("-1")), [0; 0]);
     assert_eq!(of(&["cuda:9"], by_slot, None), [0; 0]);
     assert_eq!(of(&["cpu"], by_slot, None), [0; 0]);
-    // Which one it is, CUDA or the engine alone knows.
+    // Only CUDA or the engine knows which GPU it is.
     assert_eq!(of(&["cuda"], "FASTEST_FIRST", None), [0, 1, 2, 3]);
     assert_eq!(of(&["gpu"], by_slot, Some("1,2")), [1, 2]);
 }

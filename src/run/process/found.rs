@@ -1,5 +1,5 @@
-//! A process that a search of the machine found: no child of this one, so that its number is another's as soon as it has ended.
-//! Held by a handle, a signal reaches it or nobody.
+//! A process that a search of the machine found. It is no child of this one, so its number may be reused as soon as it has ended.
+//! A signal through its handle reaches this process or none.
 
 #[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
@@ -9,14 +9,14 @@ use nix::sys::signal::Signal;
 #[derive(Debug)]
 pub struct Found {
     pub pid: u32,
-    /// None where the kernel gives no handles (Linux before 5.3): then the number is all there is.
+    /// `None` where the kernel gives no handles (Linux before 5.3). Then only the number is known.
     #[cfg(target_os = "linux")]
     handle: Option<OwnedFd>,
 }
 
 impl Found {
-    /// Whoever has the number now. Whether that is the process that was found is for a second look to say, once it is held.
-    /// None where nobody has it.
+    /// Opens the process that has the number now. The caller must search again to know that it is the process found before.
+    /// `None` if no process has the number.
     pub fn hold(pid: u32) -> Option<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -32,7 +32,7 @@ impl Found {
         Some(Self { pid })
     }
 
-    /// It may have ended meanwhile, which is no fault.
+    /// The process may have ended meanwhile, which is no error.
     pub fn signal(&self, signal: Signal) {
         #[cfg(target_os = "linux")]
         if let Some(handle) = &self.handle {
@@ -60,7 +60,7 @@ mod tests {
         let held = Found::hold(child.id()).unwrap();
         held.signal(Signal::SIGKILL);
         assert_eq!(child.wait().unwrap().signal(), Some(9));
-        // Reaped: the number is free now, and the handle is of nobody.
+        // The process is reaped: its number is free, and the handle refers to none.
         held.signal(Signal::SIGKILL);
         assert!(Found::hold(child.id()).is_none());
         assert!(Found::hold(0).is_none());

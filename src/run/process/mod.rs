@@ -1,4 +1,4 @@
-//! The only code that talks to engine processes: how one is started and ended, what is said, what can go wrong.
+//! The only code that talks to engine processes: start and end, requests and answers, failures.
 
 mod child;
 mod conversation;

@@ -1,9 +1,9 @@
-//! Reading of a pipe by a thread that does nothing else.
+//! Reading a pipe in a separate thread.
 
 use std::io::{ErrorKind, Read};
 
-/// Reads what is there, and waits where nothing is. `None` is the end of the stream, or an error that will not go away. A
-/// signal that arrives meanwhile is neither: the read is made again.
+/// Reads the available bytes, and waits if there are none. `None` is the end of the stream or a permanent error. A read that a
+/// signal interrupts is repeated.
 pub fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> Option<usize> {
     loop {
         match stream.read(buffer) {

@@ -24,7 +24,7 @@ fn lines_go_on_after_a_signal_that_interrupts_a_read() {
     assert_eq!(kept.into_inner().unwrap(), ["one", "two"]);
 }
 
-/// The letter that the kernel gives for a process, `Z` for one that has ended and is not reaped.
+/// The kernel's letter for the state of a process: `Z` if it has ended and is not reaped.
 #[cfg(target_os = "linux")]
 fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
