@@ -22,8 +22,8 @@ pub fn line(text: &str) -> String {
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// Skips the rest of an escape: a control sequence (`[`), a string up to a bell or another escape (`]`, `P`, `X`, `^`, `_`), or
-/// two characters.
+/// Skips the rest of an escape. It is a control sequence (`[`), a string up to a bell or another escape (`]`, `P`, `X`, `^`,
+/// `_`), or two characters.
 fn skip_escape(chars: &mut Chars) {
     match chars.next() {
         Some('[') => skip_control_sequence(chars),

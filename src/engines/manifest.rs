@@ -98,7 +98,7 @@ pub struct Environment {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Needs {
-    /// As `std::env::consts::OS` spells them. Empty means any.
+    /// Operating systems, as `std::env::consts::OS` spells them. Empty means any.
     pub os: Vec<String>,
     /// The GPU driver that the engine needs to start.
     pub driver: Option<Driver>,

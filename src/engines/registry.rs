@@ -19,7 +19,7 @@ pub enum State {
     Ready(PathBuf),
     NotBuilt,
     NoEnvironment,
-    /// No command of this program helps.
+    /// It cannot run here, and no command of this program helps.
     Never(Unavailable),
 }
 

@@ -91,7 +91,7 @@ impl Hierarchy {
 }
 
 struct Mount<'a> {
-    /// The mounted part of the hierarchy: a container may see only its own.
+    /// The mounted part of the hierarchy: a container may see only its own part.
     root: &'a str,
     point: &'a str,
     kind: &'a str,
@@ -99,7 +99,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// proc_pid_mountinfo(5): `ID PARENT DEVICE ROOT POINT OPTIONS [TAGS...] - KIND SOURCE OPTIONS`.
+    /// Parses a line of proc_pid_mountinfo(5): `ID PARENT DEVICE ROOT POINT OPTIONS [TAGS...] - KIND SOURCE OPTIONS`.
     fn of(line: &'a str) -> Option<Self> {
         let (place, about) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
@@ -176,7 +176,7 @@ fn smallest(
     Allowed::Unknown
 }
 
-/// `QUOTA PERIOD` in microseconds, or `max PERIOD` for no limit.
+/// Parses `QUOTA PERIOD` in microseconds, or `max PERIOD` for no limit.
 fn parse_cpu_max(text: &str) -> Option<Allowed> {
     let (quota, period) = text.trim().split_once(' ')?;
     if quota == "max" {

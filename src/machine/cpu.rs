@@ -21,7 +21,7 @@ pub struct Cpu {
     /// The entries of `SIMD` that it has, by our names.
     pub simd: Vec<String>,
     pub caches: Vec<Cache>,
-    /// `performance`, `powersave`, ...
+    /// The frequency governor: `performance`, `powersave`, ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
     /// The mean over the cores, at the time of the probe.
@@ -189,7 +189,7 @@ pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
     Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
-/// The size of weights, in caches, from which they are read from memory. A cache keeps a part of smaller ones.
+/// Weights of this many cache sizes are read from memory. A cache keeps a part of smaller weights.
 const TIMES_THE_CACHE: f64 = 4.0;
 /// For machines that do not say: more than most have.
 const UNKNOWN_CACHE: u64 = 256 << 20;

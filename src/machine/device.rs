@@ -114,7 +114,7 @@ mod tests {
     fn a_family_is_what_stands_before_the_index() {
         let family = |name: &str| Device::from(name).family();
         assert_eq!(["cuda:1", "cuda", "cpu:0", ""].map(family), ["cuda", "cuda", "cpu", ""]);
-        // As `is_cpu` and `cuda_index` read them.
+        // `is_cpu` and `cuda_index` ignore case too.
         assert_eq!(["CUDA:1", "Cuda", "CPU"].map(family), ["cuda", "cuda", "cpu"]);
     }
 

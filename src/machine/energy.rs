@@ -17,7 +17,7 @@ const POWERCAP: &str = "/sys/class/powercap";
 pub struct Listed {
     /// `package-0`, `package-0 dram`, `gpu-0`.
     pub name: String,
-    /// The reason why it cannot be read, if so.
+    /// The reason why it cannot be read, if any.
     #[serde(default)]
     pub trouble: Option<String>,
 }
@@ -134,7 +134,7 @@ impl Zone {
         })
     }
 
-    /// The reason why it cannot be read, if so.
+    /// The reason why it cannot be read, if any.
     pub fn trouble(&self) -> Option<ErrorKind> {
         self.read().err()
     }

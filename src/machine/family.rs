@@ -1,5 +1,5 @@
-//! The processes of one launch, searched again and again while it is measured. A search costs as much as those processes, not as
-//! much as all processes of the machine.
+//! The processes of one launch, searched again and again while it is measured. The cost of a search depends on those processes,
+//! not on all processes of the machine.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! The limits of GPUs, measured in a separate process that ends. A CUDA context holds some hundred MiB of a device while its
-//! process lives, and a driver that hangs or crashes must not disturb a run.
+//! process lives. A driver that hangs or crashes must not disturb a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,8 +64,8 @@ pub fn answer(devices: Vec<u32>) -> Limits {
 /// The start of the variables that name the user's own Pythons.
 const OWN_PYTHON: &str = "ORCHESTRATE_PYTHON";
 
-/// The folders with cuBLAS that the loader does not search: of the user's own Pythons, of this program's environments and
-/// toolkits, of the shell's Python, and of CUDA's own installation.
+/// The folders with cuBLAS that the loader does not search. They belong to the user's own Pythons, to this program's environments
+/// and toolkits, to the shell's Python, or to CUDA's installation.
 fn folders() -> Vec<PathBuf> {
     let pythons = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(OWN_PYTHON));
     let named = pythons.map(|(_, value)| PathBuf::from(value));

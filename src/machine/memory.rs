@@ -27,7 +27,7 @@ pub fn held(pids: &[u32]) -> Option<Held> {
     together(&each.collect::<Vec<_>>())
 }
 
-/// Memory readings of a process tree, limited by their cost unless one is needed.
+/// Memory readings of a process tree. Their cost limits how often they are made, unless one is needed.
 #[derive(Debug, Default)]
 pub struct Holding {
     /// The end and the duration of the last one.
@@ -75,8 +75,8 @@ impl Share {
     }
 }
 
-/// The memory of a tree. File pages count at least as in the process that maps most of them: the kernel also divides them by
-/// processes outside this tree, and the result must not depend on those.
+/// The memory of a tree. File pages count at least as in the process that maps most of them. The kernel divides these pages by
+/// processes outside this tree too, and the result must not depend on them.
 fn together(shares: &[Share]) -> Option<Held> {
     let sum = |of: fn(&Share) -> u64| shares.iter().map(of).fold(0, u64::saturating_add);
     let largest = shares.iter().map(|share| share.file).max()?;

@@ -56,7 +56,7 @@ fn parent(stat: &str) -> Option<u32> {
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The first is `pid` itself.
+/// A process and its descendants. The first is `pid` itself.
 fn descendants(pid: u32, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;

@@ -20,8 +20,8 @@ use crate::machine::memory;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 
-/// Below this time a request after a pause follows a discarded one, because a pause costs cold caches and woken threads. On two
-/// cores in f32 the first request after a pause took 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
+/// A request shorter than this follows a discarded one after a pause, because a pause costs cold caches and woken threads. On two
+/// cores in f32 a pause made the first request 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
 /// requests a discarded one would double the time for nothing.
 const REST_SHOWS: Duration = Duration::from_millis(250);
 

@@ -6,11 +6,11 @@ use crate::plan::{Beside, Model};
 use crate::record::{Role, RunRecord, Sample};
 use stats::Random;
 
-/// The most samples of each configuration, unless it has more workloads.
+/// The maximum number of samples of each configuration, unless it has more workloads.
 const SAMPLES: usize = 4;
-/// The most positions of each sample.
+/// The maximum number of positions of each sample.
 const PLACES: usize = 8;
-/// The positions among them that the verifier finds least likely.
+/// The number of positions that are the least likely ones to the verifier.
 const LEAST_LIKELY: usize = 3;
 
 /// A measured sample that is not verified: the verifier was not measured with the same prompt, or gave other ids.
@@ -107,8 +107,8 @@ fn choose(record: &RunRecord, doubts: Vec<Doubt>) -> Vec<Vec<Doubt>> {
     rounds
 }
 
-/// The positions to check in an output, the most important first because time may run out: the first difference from the
-/// verifier's output, the end, the least likely ids, and others from the beginning to the end.
+/// The positions to check in an output, the most important first because time may run out. They are the first difference from the
+/// verifier's output, the end, the least likely ids, and then others from the beginning to the end.
 pub fn places(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) -> Vec<usize> {
     let last = length.saturating_sub(1);
     let mut by_likelihood: Vec<usize> = (0..length.min(likely.len())).collect();

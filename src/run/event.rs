@@ -63,5 +63,5 @@ pub enum Event {
     },
 }
 
-/// The receiver of a run's events. It gets the record so far with each, from which a display derives its content.
+/// The receiver of a run's events. Each event comes with the record so far, and a display derives its content from that.
 pub type Listener<'a> = &'a mut dyn FnMut(Event, &RunRecord);

@@ -29,7 +29,7 @@ pub(super) struct Launches<'a> {
     minimal: BTreeSet<usize>,
     /// Configurations that have answered `hello` in this run.
     greeted: BTreeSet<usize>,
-    /// Configurations whose last launch did not answer `hello`. A cold disk may be the reason once.
+    /// Configurations whose last launch did not answer `hello`. A cold disk may explain that once.
     silent_once: BTreeSet<usize>,
     /// The number of processes so far. Each has its own mark, so that its leftovers can be found even if no record refers to it.
     marks: u32,

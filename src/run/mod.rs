@@ -1,9 +1,9 @@
 //! Turns a plan into a run record. Each block launches every configuration and makes the requests of every case in rounds. A
 //! failed case is recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! Four parts do not depend on each other: `journal` records and tells the displays, `schedule` knows the open work, `launches`
-//! starts engines, and `ask` makes requests and verifies the answers. Two parts borrow them: `block` measures, and `checks`
-//! verifies outputs. `Run` puts them together.
+//! `journal` records and tells the displays, `schedule` knows the open work, `launches` starts engines, and `ask` makes requests
+//! and verifies the answers. These four do not depend on each other. `block` (measures) and `checks` (verifies outputs) borrow
+//! them, and `Run` puts all together.
 
 mod ask;
 mod block;

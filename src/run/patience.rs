@@ -45,7 +45,7 @@ impl Patience {
         self.left_of_budget().map_or(usual, |left| left.min(usual))
     }
 
-    /// `None` where there is no budget.
+    /// The rest of the budget. `None` without one.
     pub fn left_of_budget(&self) -> Option<Duration> {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }

@@ -51,7 +51,7 @@ impl Failed {
     }
 }
 
-/// A fault before anything of a launch is in the record.
+/// A fault before the launch is in the record.
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
         Self::Fault(Failed { fault, launch: None })

@@ -109,7 +109,7 @@ mod tests {
         let found = over(&[early.clone(), look(0, Some(90), 2, &[])]);
         assert_eq!((found[0].utilisation_percent, found[0].power_milliwatts), (Some(90), Some(90_000)));
         assert_eq!((found[0].looks, found[0].clock_mhz), (2, Some((1, 2))));
-        // A pass that ended before that is unknown, not idle.
+        // The utilisation of a shorter pass is unknown, not zero.
         assert_eq!(over(&[early])[0].utilisation_percent, None);
     }
 

@@ -32,7 +32,7 @@ pub struct Gpu {
     /// The newest CUDA that the driver supports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda: Option<String>,
-    /// `9.0`.
+    /// For example `9.0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub struct Gpu {
     /// The power draw by the driver: since Ampere the mean over a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
-    /// The limit in effect, and then the default limit.
+    /// The limit in effect. The next field has the default limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_milliwatts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,7 @@ use super::Device;
 use super::gpu::{self, Cuda, Gpu};
 use counters::{Counters, governors, stalled};
 
-/// The shortest run whose shares are reported: the kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of
+/// The shortest run whose shares are reported. The kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of
 /// them.
 const LEAST_SECONDS: f64 = 1.0;
 /// The share of the run's time above which a disturbance is reported. It is half of the 2 % below which no difference counts.

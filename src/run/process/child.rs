@@ -30,9 +30,11 @@ const STDERR_LINE_BYTES: usize = 400;
 /// that read the pipes. Unread bytes in a pipe then extend the wait, up to `AT_LAST`.
 const AT_ONCE: Duration = Duration::from_millis(200);
 const AT_LAST: Duration = Duration::from_secs(10);
-/// The most searches for processes to pause. An engine that starts processes without end is paused as far as possible.
+/// The maximum number of searches for processes to pause. An engine that starts processes without end is paused as far as
+/// possible.
 const LOOKS_BEFORE_REST: usize = 10;
-/// The most lines that wait to be read. After that the engine's next write blocks, so this program's memory does not grow.
+/// The maximum number of lines that wait to be read. After that the engine's next write blocks, so this program's memory does not
+/// grow.
 const LINES_WAITING: usize = 64;
 
 /// The command to start, and its environment.

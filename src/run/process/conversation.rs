@@ -13,7 +13,7 @@ use super::error::{Cause, Fault};
 use super::library;
 use crate::record::Stage;
 
-/// The most stdout lines that are no JSON object. Libraries print a few; more is an error.
+/// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
 pub const STRAY_LINES: usize = 1000;
 
 /// How long each answer may take.
@@ -53,7 +53,7 @@ pub enum Hello {
     Known(Box<HelloFacts>),
     /// It does not know `hello`: it is started again and driven with `generate` alone.
     Minimal,
-    /// It did not answer, which may mean the same.
+    /// It did not answer, perhaps because it does not know `hello`.
     Silent,
 }
 

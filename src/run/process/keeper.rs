@@ -1,5 +1,5 @@
-//! The keeper: a second process of this program that ends all engines of a run, even when the orchestrator is killed by SIGKILL
-//! and cannot clean up.
+//! The keeper: a second process of this program that ends all engines of a run. It does so even when SIGKILL ends the
+//! orchestrator, which then cannot clean up.
 //!
 //! It waits for the end of its stdin, which the kernel closes however the orchestrator dies. Then it ends every process with the
 //! run's mark in its environment. Children inherit the mark in any process group or session, so forgotten grandchildren are found
@@ -17,7 +17,7 @@ use super::found::Found;
 use super::stream::read_some;
 use crate::machine;
 
-/// The run's handle of the keeper. Dropping it ends all leftovers of the run.
+/// The run's handle to the keeper. Dropping it ends all leftovers of the run.
 pub struct Keeper {
     child: Child,
     run: String,
@@ -68,7 +68,7 @@ pub fn keep(run: &str) {
 /// while on a busy machine.
 const LOOKS_AFTER_A_SUDDEN_END: u32 = 100;
 
-/// Ends every process with the mark, and all that they start meanwhile. Gives the number of processes found.
+/// Ends every process with the mark, and the processes that they start meanwhile. Gives the number of processes found.
 pub fn end_marked(name: &str, value: &str) -> usize {
     end_all_marked(name, value, 1)
 }
