@@ -50,7 +50,7 @@ pub fn this_program() -> String {
     }
 }
 
-/// A command as a shell takes it.
+/// A command with the quotes that a shell needs.
 pub fn pasteable(command: &[String]) -> String {
     let plain = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
     let word = |word: &String| match word.is_empty() || !word.chars().all(plain) {
@@ -60,7 +60,7 @@ pub fn pasteable(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// `2.9 GB`, `111 MB`.
+/// A size for a person: `2.9 GB`, `111 MB`.
 pub fn megabytes(megabytes: u64) -> String {
     match megabytes {
         1000.. => format!("{:.1} GB", megabytes as f64 / 1000.0),

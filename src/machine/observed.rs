@@ -48,13 +48,13 @@ pub struct GpuPass {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
     pub looks: u32,
-    /// The most of the whole device, for all processes.
+    /// The largest memory use of the whole device, by all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
-    /// The most of the engine's processes.
+    /// The largest memory use of the engine's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_bytes: Option<u64>,
-    /// Of the streaming processors: the lowest and the highest.
+    /// The lowest and the highest clock of the streaming processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
