@@ -91,9 +91,8 @@ fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
     kept
 }
 
-/// Lines of at most `limit` columns, broken between words and indented after the first. Paths and text between backticks stay
-/// whole, so that they can be copied. A long command of this program is broken as a shell accepts it. Other words longer than a
-/// line are broken.
+/// Lines of at most `limit` columns, indented after the first. Paths and text between backticks stay whole, for copying. Only a
+/// long command of this program, and any other word longer than a line, is broken.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();

@@ -1,5 +1,4 @@
-//! `engines/NAME/engine.toml`: how an engine is built, set up and started. Its capabilities come from the engine itself
-//! (`hello`).
+//! `engines/NAME/engine.toml`: how an engine is built, set up and started. Its capabilities come from its `hello`.
 
 mod presets;
 

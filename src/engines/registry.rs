@@ -224,7 +224,6 @@ fn and_its_python(first: Unavailable, program: Program) -> Unavailable {
     }
 }
 
-/// The command that builds it and sets it up.
 pub fn set_up_command(program: Program) -> String {
     let device = program.only_for.map_or_else(String::new, |family| format!(" --device {family}"));
     format!("{} setup {}{device}", this_program(), program.engine.manifest.name)

@@ -78,7 +78,6 @@ impl From<&str> for Device {
     }
 }
 
-/// From a command line.
 impl FromStr for Device {
     type Err = &'static str;
 

@@ -14,8 +14,7 @@ use crate::shell::Unavailable;
 const LOADED: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];
 /// The library that every CUDA program opens.
 const LIBRARY: &str = "libcuda.so.1";
-/// The folder of the driver's library under WSL, which uses the driver of Windows. Linux sees no module there, but the device
-/// `/dev/dxg`.
+/// The folder of the library under WSL. Its driver is that of Windows, so Linux sees no module, only the device `/dev/dxg`.
 const OF_WSL: &str = "usr/lib/wsl/lib";
 const LIBRARIES: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu",

@@ -10,8 +10,7 @@ pub struct Held {
     pub pss_bytes: u64,
     /// Memory without a file behind it, each page once.
     pub anonymous_bytes: u64,
-    /// Memory of mapped files, which can be read again, each page once. It counts in full even if another engine maps the same
-    /// file.
+    /// Memory of mapped files, each page once. It counts in full even if another engine maps the same file.
     pub file_bytes: u64,
 }
 

@@ -69,8 +69,7 @@ impl<'a> Requests<'a> {
         launched.asked += 1;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let mut request = prompts.request(&workload, &ids, capabilities, id);
-        // The second warm-up request, or the only one, is streamed: it shows whether the engine's stamps match the arrival of
-        // tokens.
+        // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
         let gives_ids = launched.hello().is_some_and(|hello| hello.output == Output::Ids);
         let streams = gives_ids && capabilities.is_some_and(|capabilities| capabilities.stream);
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };

@@ -138,8 +138,7 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Measures the rounds of one workload in every slot that has it. `left`: the remaining workloads of this block, this one
-    /// included.
+    /// Measures the rounds of one workload in every slot that has it. `left`: workloads of this block, this one included.
     async fn measure(&mut self, seats: &mut Seats, block: u32, workload: &str, left: usize) -> Result<()> {
         let mut turns = self.warm_up_each(seats, block, workload, left).await?;
         let Some(first) = turns.first() else { return Ok(()) };

@@ -25,8 +25,7 @@ use crate::run::process::Cause;
 const PART: u32 = 20;
 const LEAST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(60);
-/// An id with a higher log-probability is likelier than all others together. The limit is a little above ln 1/2 because of
-/// rounding.
+/// An id with a higher log-probability is likelier than all others together. The limit is ln 1/2 and a little for rounding.
 const LIKELIER_THAN_ALL: f64 = -0.69;
 
 /// The verifier's answer about one token.

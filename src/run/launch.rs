@@ -119,9 +119,8 @@ impl Launched {
         ProcessorTime::of(&self.tree)
     }
 
-    /// Finds the processes that compute for it now: its own tree, and the trees of other processes that it names. Reads the peak
-    /// of their memory and the memory that they hold. This walks page tables, and waits for a process that is stuck in the
-    /// kernel.
+    /// Finds the processes that compute for it now: its own tree, and the trees of other processes that it names. Reads their
+    /// peak memory and their current memory. This walks page tables, and waits for a process that is stuck in the kernel.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
         let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
         let roots: Vec<u32> = std::iter::once(self.talk.process.pid).chain(elsewhere).collect();

@@ -208,7 +208,6 @@ impl<'a> Launches<'a> {
         }
     }
 
-    /// The model's path for a configuration: its own, or that of its conversion.
     pub fn model_path(&self, configuration: usize) -> &str {
         self.conversions.model_path(configuration)
     }

@@ -120,8 +120,7 @@ impl OutputChecks<'_, '_> {
         asked.and(ended.map_err(Stop::from))
     }
 
-    /// Scores windows in growing order, because the first ones predict the time of the others. The continuation of a prompt comes
-    /// last.
+    /// Scores windows in growing order: the first ones predict the time of the others. The continuation of a prompt comes last.
     async fn ask_for_proof(
         &mut self,
         launched: &mut Launched,

@@ -23,8 +23,7 @@ pub struct Expected {
     pub elapsed_ns: u64,
 }
 
-/// The tolerance between the clocks. The engine may start just before the orchestrator's last write returns, and the clocks are
-/// read one after the other.
+/// The tolerance between the clocks: the engine may start just before the orchestrator's last write returns.
 const CLOCK_SLACK_NS: u64 = 1_000_000;
 
 impl Expected {

@@ -23,8 +23,7 @@ impl WarmUp {
         self.durations.len() as u32
     }
 
-    /// The reason to end now, if any. `asked` is the user's number of requests, and `before` the number that an earlier launch
-    /// needed.
+    /// The reason to end now, if any. `asked`: the user's number of requests. `before`: the number that an earlier launch needed.
     pub fn end(&self, asked: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
         if let Some(asked) = asked {
             return (self.requests() >= asked).then_some(WarmUpEnd::Asked);

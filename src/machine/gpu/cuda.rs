@@ -1,5 +1,5 @@
-//! Which GPU `cuda:1` is. CUDA counts the fastest first by default, `CUDA_VISIBLE_DEVICES` hides and renumbers GPUs, and the
-//! driver's management library (NVML) knows neither. So every process that this program starts counts GPUs by slot, and the
+//! The GPU that `cuda:1` names. CUDA counts the fastest first by default, `CUDA_VISIBLE_DEVICES` hides and renumbers GPUs, and
+//! the driver's management library (NVML) knows neither. So every process that this program starts counts GPUs by slot, and the
 //! values of both variables are kept with the machine. From them a reader of the record finds the same GPU for the same name.
 
 use serde::{Deserialize, Serialize};
@@ -112,8 +112,7 @@ fn whole(word: &str, gpus: &[Gpu]) -> Option<u32> {
     only(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
 }
 
-/// The GPU of a part: `MIG-` and the part's identity, or in the older form its GPU's identity and two numbers:
-/// `MIG-GPU-8932f937/1/0`.
+/// The GPU of a part: `MIG-` and the part's identity, or formerly its GPU's identity and two numbers: `MIG-GPU-8932f937/1/0`.
 fn part(word: &str, gpus: &[Gpu]) -> Option<u32> {
     let after = word.strip_prefix("MIG-")?;
     if after.starts_with("GPU-") {

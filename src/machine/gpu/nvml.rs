@@ -143,8 +143,7 @@ fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
     }
 }
 
-/// The throttle reasons as bits. CUDA 13 deprecates the call and CUDA 14 refuses it, like the temperature: the reasons are then
-/// unknown, not none.
+/// The throttle reasons as bits. CUDA 13 deprecates the call and CUDA 14 refuses it: the reasons are then unknown, not none.
 fn throttle_reasons(device: &Device) -> Option<u64> {
     match device.current_throttle_reasons_strict() {
         Ok(reasons) => Some(reasons.bits()),

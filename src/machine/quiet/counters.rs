@@ -99,8 +99,7 @@ fn limited(cpu_stat: &str) -> Option<u64> {
     field("throttled_usec ").or_else(|| field("throttled_time ").map(|ns: u64| ns / 1000))
 }
 
-/// The sum of the throttle counts. All cores of a package show the package's count, so the sum rises too fast, but never without
-/// an event.
+/// The sum of the throttle counts. Each core of a package repeats the package's count, so the sum rises too fast at an event.
 fn throttled() -> Option<u64> {
     let counts = cores().flat_map(|core| {
         ["core_throttle_count", "package_throttle_count"].into_iter().filter_map(move |name| {

@@ -12,16 +12,13 @@ use super::Device;
 use super::gpu::{self, Cuda, Gpu};
 use counters::{Counters, governors, stalled};
 
-/// The shortest run whose shares are reported. The kernel counts in ticks of 10 ms, and a tenth of a core over a second is ten of
-/// them.
+/// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
 const LEAST_SECONDS: f64 = 1.0;
 /// The share of the run's time above which a disturbance is reported. It is half of the 2 % below which no difference counts.
 const SHARE: f64 = 0.01;
-/// The swapped pages from which swapping is reported: a megabyte of pages of 4 KiB. An idle system swaps a few pages for other
-/// reasons.
+/// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
 const SWAPPED_PAGES: u64 = 256;
-/// The memory pressure that is reported, in per cent of ten seconds: `some avg10` of pressure stall information. The kernel
-/// rounds it, and 1 is a tenth of a second.
+/// The least memory pressure that is reported, in per cent of ten seconds: `some avg10`. 1 is a tenth of a second.
 const PRESSURE: f64 = 1.0;
 
 /// An engine of a run, with the facts that these checks need.

@@ -1,5 +1,4 @@
-//! One process of an engine. It starts in its own process group, each line is stamped when its bytes arrive, and its end is
-//! certain.
+//! One process of an engine: started in its own process group, its lines stamped when their bytes arrive, ended for certain.
 //!
 //! Knows nothing of the lines' content. The only place that spawns engines.
 
@@ -30,11 +29,9 @@ const STDERR_LINE_BYTES: usize = 400;
 /// that read the pipes. Unread bytes in a pipe then extend the wait, up to `AT_LAST`.
 const AT_ONCE: Duration = Duration::from_millis(200);
 const AT_LAST: Duration = Duration::from_secs(10);
-/// The maximum number of searches for processes to pause. An engine that starts processes without end is paused as far as
-/// possible.
+/// The maximum number of searches for processes to pause, because an engine may start processes without end.
 const LOOKS_BEFORE_REST: usize = 10;
-/// The maximum number of lines that wait to be read. After that the engine's next write blocks, so this program's memory does not
-/// grow.
+/// The maximum number of unread lines. After that the engine's next write blocks, so this program's memory does not grow.
 const LINES_WAITING: usize = 64;
 
 /// The command to start, and its environment.
@@ -216,7 +213,6 @@ impl Process {
         status
     }
 
-    /// The last lines of stderr.
     pub fn stderr(&self) -> Vec<String> {
         self.stderr.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default()
     }
