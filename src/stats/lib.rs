@@ -1,5 +1,5 @@
-//! Pure statistics over `f64`: they know no sample, no engine, no unit and no clock. Every method cites its source, and
-//! the tests hold it against values that numpy and scipy give.
+//! Pure statistics over `f64`, without samples, engines, units or clocks. Every method cites its source, and the tests compare
+//! it with numpy and scipy.
 //!
 //! ```text
 //! values of two configurations, block by block --ratio--> one log ratio for each block
