@@ -29,12 +29,12 @@
 //! (The two scaled ones of the last column: 16 layers. Permuted: rows in reverse order. Scaled: the engine ignores Llama 3's
 //! scaling of rotations for texts longer than that.)
 //!
-//! So an engine in f32 is caught with every one of these errors; one in 16 or 8 bits with all but the queries of one layer among
-//! 24. A model that itself has 4 bits is no excuse: the verifier has the same numbers, and only kernels that round activations
-//! to 8 bits lose precision. An engine that rounds a model to 4 bits itself can hide one wrong matrix, or one wrong layer among
-//! many with random weights (about 0.68 and 0.79 together). To detect that, the verifier would need the same rounded numbers.
-//! The stretch detects wrong rotations: their error grows with the position and is small over the whole text. Weights in 3
-//! bits and fewer were not measured; their bound marks another model.
+//! So in f32 every one of these errors is found, and in 16 or 8 bits every one but the queries of one layer among 24. A model
+//! that itself has 4 bits is no excuse: the verifier has the same numbers, and only kernels that round activations to 8 bits
+//! lose precision. An engine that rounds a model to 4 bits itself can hide one wrong matrix, or one wrong layer among many with
+//! random weights (about 0.68 and 0.79 together). To find these, the verifier would need the same rounded numbers. The stretch
+//! finds wrong rotations: their error grows with the position and is small over the whole text. Weights in 3 bits and fewer
+//! were not measured; beyond their bound a model counts as another one.
 //!
 //! The same engines' own tokens had these gaps, on average and at the worst of 64: f32 nothing, bf16 3e-4 and 0.017, q8_0 0.001
 //! and 0.03, q6_k 0.012 and 0.27, q4_0 0.59 and 1.8.

@@ -84,7 +84,7 @@ fn whom(against: &Against) -> String {
     }
 }
 
-/// The differences between the tokens of an engine in f32 and the verifier's, one of each kind.
+/// The differences between an engine's greedy tokens and the verifier's: the first of each kind.
 #[derive(Default)]
 struct Partings {
     /// A difference without a near tie.

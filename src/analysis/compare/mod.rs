@@ -1,4 +1,4 @@
-//! Run records to verdicts: what differs, by how much, how sure that is. Pure.
+//! Turns run records into verdicts: differences, their size and their certainty. Pure.
 //!
 //! ```text
 //! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration against its reference
