@@ -10,9 +10,9 @@ use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
 use crate::record::{KnownFloor, RunRecord};
 use stats::{Floor, Ratios, levels};
 
-/// The least blocks of a noise floor that is kept for other runs; with fewer, it is only shown.
+/// The least number of blocks of a noise floor that is kept for other runs; with fewer, it is only shown.
 pub use stats::FIRM as KEPT_FROM;
-/// The blocks of a calibration: a 95th percentile needs twenty values.
+/// The number of blocks of a calibration: a 95th percentile needs twenty values.
 const BLOCKS: u32 = 20;
 
 /// One metric of one case, as it may occur in any plan. Programs may be built anew: the noise is that of the machine with this
@@ -66,8 +66,8 @@ pub fn plan_of(asked: &Asked) -> Plan {
     Plan::new(&asked).with_twins_of_all()
 }
 
-/// The noise floors for each configuration with a twin, workload and metric: from the differences of the two in each block, and
-/// from the differences between blocks of the configuration itself.
+/// The noise floors for each configuration with a twin, workload and metric. One is from the differences of the two in each
+/// block, the other from the differences between blocks of the configuration itself.
 pub fn floors_of(record: &RunRecord) -> Vec<Known> {
     let plan = &record.header.plan;
     let measured = Measured::of(record);
@@ -153,7 +153,7 @@ mod tests {
         record.header.plan = plan_of(&asked);
         let mut random = Random::seeded(5);
         for block in 0..blocks {
-            // The machine's noise, on all of a block.
+            // The machine's noise, on the whole block.
             let slow = if block % 4 == 3 { 1.5 } else { 1.0 };
             for configuration in 0..record.header.plan.configurations.len() {
                 let noise = if configuration % 2 == 0 { 0.001 } else { 0.1 };

@@ -281,7 +281,7 @@ pub struct Metric {
 pub enum Does {
     /// Work that is done fast or slowly: `decodes`.
     Speed(&'static str),
-    /// A resource of which much or little is needed: `memory`.
+    /// A resource that is needed: `memory`.
     Amount(&'static str),
 }
 

@@ -70,7 +70,7 @@ pub enum Proof {
     Off,
 }
 
-/// The order of the requests of a block.
+/// The order of requests to several configurations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -93,7 +93,7 @@ pub struct Extent {
     /// The time budget of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
-    /// A request that takes longer makes its case too slow.
+    /// The longest allowed request: a longer one makes its case too slow.
     pub case_cap_ns: u64,
 }
 
@@ -205,7 +205,7 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     pub scenario: String,
-    /// The name in its rows: the scenario, and the prompt length where there are several.
+    /// Its name in rows: the scenario, and the prompt length where there are several.
     pub label: String,
     pub kind: Kind,
     pub headline: MetricId,

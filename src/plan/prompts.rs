@@ -1,4 +1,4 @@
-//! Prompts as token ids: windows of real text, another one for each sample, the same ones for every engine.
+//! Prompts as token ids: windows of real text. Each sample has another window, and every engine gets the same ones.
 
 mod held_out;
 
@@ -10,7 +10,7 @@ use protocol::{Capabilities, Generate, Id};
 use crate::plan::Role;
 use crate::plan::{Prompt, Workload};
 
-/// The number of drawn ids at the start of a prompt. Requests of a run then share no prefix that a prefix cache could use.
+/// The number of random ids at the start of a prompt, so that requests of a run share no prefix for a prefix cache.
 const SALT: usize = 4;
 /// The number of identical warm-up requests at the start of each launch: the second answer is compared with the first.
 pub const PAIR: u32 = 2;
@@ -63,7 +63,7 @@ impl Prompts {
         Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
     }
 
-    /// The request for these ids: as ids where the engine takes them, else as text. `None` stands for an engine without `hello`.
+    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request id.
     pub fn request(
         &self,
         workload: &Workload,

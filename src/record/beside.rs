@@ -7,7 +7,7 @@ use crate::machine::observed::{Energy, GpuPass, Held};
 /// The machine's limits just before a block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// The number of blocks, where it was probed after the last one.
+    /// The block that follows; after the last one, the number of blocks.
     pub block: u32,
     #[serde(flatten)]
     pub probed: machine_limits::Limits,

@@ -1,4 +1,4 @@
-//! A case, or a whole configuration, that could not be measured.
+//! Failures of cases and of whole configurations.
 
 use std::fmt;
 

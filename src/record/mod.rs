@@ -166,12 +166,12 @@ pub struct Sample {
     pub role: Role,
     /// A digest of the prompt's ids (or of its text, where ids could not be sent).
     pub prompt_hash: String,
-    /// Since the process was started.
+    /// The time of sending, since the start of the process.
     pub sent_ns: u64,
-    /// Since the process was started: when the answer's bytes arrived.
+    /// The arrival of the answer's bytes, since the start of the process.
     pub answered_ns: u64,
     pub iteration: Iteration,
-    /// Over the engine's process tree, as the kernel counted it so far.
+    /// The peak of the engine's process tree so far, as the kernel counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
     /// The memory of the process tree after the answer.

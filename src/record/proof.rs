@@ -23,7 +23,7 @@ pub struct Continued {
     pub ids: Vec<u32>,
 }
 
-/// Reference answers in f32 that are kept beside a model, for runs without a verifier.
+/// Reference answers in f32 that are kept beside a model, in place of those of a verifier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// The model's path, as in configurations.
@@ -38,7 +38,7 @@ pub struct Kept {
 /// The verifier's answer for one token of a sample, given all tokens before it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Opinion {
-    /// The configuration that verifies.
+    /// The verifier's configuration.
     pub witness: usize,
     /// The sample that is checked.
     pub launch: u32,

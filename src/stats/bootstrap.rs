@@ -6,8 +6,8 @@ use super::random::Random;
 use super::special::normal_above;
 use super::student::t_critical;
 
-/// With fewer values the resampled means lie too close together, and no bootstrap repairs that: over 3, 5 and 10
-/// launches a percentile interval that claims 95 % covers 75, 83 and 90 %.
+/// With fewer values the resampled means lie too close together, and no bootstrap repairs that. Over 3, 5 and 10 launches, a
+/// percentile interval that claims 95 % covers 75, 83 and 90 %.
 pub const LEAST: usize = 20;
 /// With more values the mean is nearly normal, so the bootstrap agrees with t but takes long.
 const MOST: usize = 200;

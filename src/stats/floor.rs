@@ -8,12 +8,12 @@ use super::quantile::ascending;
 use super::ratio::Ratios;
 use super::student::t_critical;
 
-/// The smallest difference that counts. Smaller ones interest no user, and a change of a few bytes in a program's layout has the
-/// same effect (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
+/// The smallest difference that counts. Smaller ones interest no user, and a change of a few bytes in a program's layout can
+/// cause them (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
 pub const LEAST: f64 = 0.02;
-/// The values that a 95th percentile needs: with fewer, it lies between the two largest.
+/// The number of values that a 95th percentile needs: with fewer, it lies between the two largest.
 pub const WELL_KNOWN: usize = 20;
-/// The blocks from which a run's twin counts as a noise floor: those that a verdict needs.
+/// The least number of blocks for a noise floor from a run's twin: as many as a verdict needs.
 pub const TWIN_BLOCKS: usize = super::interval::FIRM;
 
 /// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as

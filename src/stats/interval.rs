@@ -8,9 +8,9 @@ use super::student::{t_critical, two_sided};
 
 /// The confidence of an interval: the share of experiments in which it contains the truth.
 pub const CONFIDENCE: f64 = 0.95;
-/// The least blocks for an interval that carries a verdict.
+/// The least number of blocks for an interval that carries a verdict.
 pub const FIRM: usize = 5;
-/// The least blocks for an interval.
+/// The least number of blocks for an interval.
 pub const TENTATIVE: usize = 3;
 
 /// The way in which the number of blocks was decided.
@@ -77,7 +77,7 @@ impl Interval {
         finite.then_some(Self { estimate, low: estimate - reach, high: estimate + reach, p })
     }
 
-    /// Welch's interval of the mean of `ours` less that of `theirs`, which were measured at different times: by Student's t
+    /// Welch's interval of the mean of `ours` less that of `theirs`, which were measured at different times. It is Student's t
     /// with the degrees of freedom of Welch and Satterthwaite (`significance`). After interim analyses it uses the higher
     /// confidence of the two sides, because either spread may be small by chance. `None` where a side has fewer than two
     /// values, or one that is not finite.

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! values of two configurations, block by block --ratio--> one log ratio for each block
-//!     --interval--> Student's t over blocks, corrected for the looks of --stopping-->
-//!     --decision (floor, verdict)--> faster, slower, same, not measurable --words, class--> people and exit codes
+//!     --interval--> Student's t over blocks, corrected for the interim analyses of --stopping-->
+//!     --decision (floor, verdict)--> faster, slower, same, inconclusive --words, class--> people and exit codes
 //! ```
 //!
 //! `experiment` does all of it for many configurations and metrics.

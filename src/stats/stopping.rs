@@ -55,7 +55,7 @@ impl Rule {
         self.half_width
     }
 
-    /// The interim analysis after so many blocks, with the half width of every pair's interval. The caller leaves out a pair
+    /// The interim analysis after `blocks` blocks, with the half width of every pair's interval. The caller leaves out a pair
     /// without an interval (failed, or too few blocks): it would delay the end to the last interim analysis.
     pub fn look(self, blocks: usize, half_widths: &[f64]) -> Look {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);

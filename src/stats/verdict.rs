@@ -66,7 +66,7 @@ mod tests {
     fn a_difference_must_be_certain_and_large_enough() {
         assert_eq!(verdict(310.0, 5.0, 0.0), Verdict::Faster);
         assert_eq!(verdict(-3.0, 1.0, 0.0), Verdict::Slower);
-        // Large and uncertain; certain and small; certain and below the floor.
+        // Large and uncertain; certain and small; certain and below the noise floor.
         assert_eq!(verdict(5.0, 6.0, 0.0), Verdict::NotMeasurable);
         assert_eq!(verdict(1.5, 1.0, 0.0), Verdict::NotMeasurable);
         assert_eq!(verdict(5.0, 1.0, 5.5), Verdict::NotMeasurable);

@@ -27,7 +27,7 @@ pub enum Quality {
     Amount,
 }
 
-/// A change and its bounds, apart so that the other side's name fits between them: `4.1 times as fast` as `[3.9, 4.3]`.
+/// A change and its bounds. The other side's name goes between them: `4.1 times as fast`, then `as b`, then `[3.9, 4.3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words {
     pub change: String,
@@ -161,7 +161,7 @@ fn numbers(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> 
     [write(estimate, places), format!("[{low}, {high}]")]
 }
 
-/// The number of decimal places that the interval supports; negative before the point.
+/// The number of decimal places that the interval supports; negative for digits before the point.
 fn decimals(number: f64, half_width: f64) -> i32 {
     let three_digits = 2 - leading(number).0;
     if half_width <= 0.0 || !half_width.is_finite() {

@@ -119,7 +119,7 @@ impl Precision {
         Bounds { whole, stretch, gap, worst_gap }
     }
 
-    /// Its name in a sentence on what a precision explains: `16 bits`.
+    /// Its name in a sentence on the allowed difference: `16 bits`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Full => "f32",

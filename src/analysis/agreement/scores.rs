@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// The tokens of a stretch: few enough that an error which grows with the position shows at the end of a text, and enough that
-/// one hard token does not decide.
+/// The number of tokens in a stretch. It is small, so that an error which grows with the position shows at the end of a text. It
+/// is not smaller, so that one hard token does not decide.
 pub const STRETCH: usize = 128;
 
 /// The differences of log-probabilities, in nats.
@@ -25,7 +25,7 @@ pub struct Scores {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
     pub sequence: usize,
-    /// The first and the last id whose log-probability is in it, counted from 0.
+    /// The first and the last id with a log-probability in it, counted from 0.
     pub from: usize,
     pub to: usize,
     pub rms: f64,

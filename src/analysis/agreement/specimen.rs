@@ -13,7 +13,7 @@ pub const TOKENS: usize = 1151;
 const LOGPROB: f64 = -2.0;
 pub const OWN: u32 = 7;
 
-/// A record of `decode` by two engines, of which the first is the verifier, without output checks.
+/// A record of `decode` without output checks, by two engines; the first is the verifier.
 pub fn unproved() -> RunRecord {
     measured(&["patient-original", "beacon"], &[BASELINE, BEACON])
 }

@@ -164,7 +164,7 @@ impl Change {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }
 
-    /// Whether it is unknown if it changed.
+    /// Whether the result is open: not compared, without a verdict, or inconclusive.
     pub fn is_open(&self) -> bool {
         match &self.outcome {
             Outcome::Compared(found, _) => {

@@ -3,7 +3,7 @@
 //! ```text
 //! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration against its reference
 //!     stats::Verdict decides there whether a difference counts
-//! two RunRecords --comparable, between--> per metric the change from one to the other, or what makes them incomparable
+//! two RunRecords --comparable, between--> per metric the change from one to the other, or why they are incomparable
 //! ```
 
 pub mod between;

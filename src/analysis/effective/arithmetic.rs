@@ -11,7 +11,7 @@ const AS_F32: f64 = 3e-5;
 /// The least difference that shows rounding: f16, the finest below f32, was measured at 0.001, f32 at 1e-6
 /// (`agreement::bounds`).
 const ROUNDED: f64 = 2e-4;
-/// The least tokens: over fewer, a difference may be chance.
+/// The least number of tokens: over fewer, a difference may be chance.
 const LEAST_TOKENS: usize = 64;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {

@@ -19,7 +19,7 @@ use crate::text::three_digits;
 
 /// The share that no engine can reach: two plateaus differ by 1.75.
 const IMPOSSIBLE: f64 = 2.0;
-/// The least probes: fewer may all have been disturbed.
+/// The least number of probes: fewer may all have been disturbed.
 const PROBES: usize = 3;
 /// Cores that engines' threads waited for because of other programs, on average; as in `threads`.
 const CROWDED: f64 = 0.1;

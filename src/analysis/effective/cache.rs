@@ -1,5 +1,5 @@
-//! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own, so
-//! only the second request of the pair can be answered from a prefix cache.
+//! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So a
+//! prefix cache can answer only the second request of the pair.
 
 use super::{About, Doubt, Subject, time};
 use crate::analysis::metric;
@@ -11,7 +11,7 @@ use stats::median;
 
 /// Ids that prompts share by chance or by design: those that a tokenizer puts before every text, and a salt of four.
 const SHARED: u32 = 5;
-/// A shorter prompt has nothing to save.
+/// The shortest prompt for this check: in a shorter one a cache saves nothing.
 const LEAST_TOKENS: u32 = 64;
 /// The ratio that shows a cache: the time of the fastest other prompt to that of the repeated one.
 const FASTER: f64 = 2.0;

@@ -5,7 +5,7 @@ use super::{About, Doubt, Subject, bytes};
 use crate::plan::dtype;
 use crate::record::Sample;
 
-/// The least weights: below this, a program's other memory (itself, its libraries, its buffers) hides them.
+/// The least bytes of weights: below this, a program's other memory (itself, its libraries, its buffers) hides them.
 const LEAST_WEIGHTS: f64 = (64 << 20) as f64;
 /// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding) and
 /// for different ways to count.
@@ -31,7 +31,7 @@ struct Weights {
     dtype: String,
     bits: Option<f64>,
     bytes: f64,
-    /// The source of the bytes: `states 2.47 GB of weights` or `2.47 GB for 1.24 billion parameters`.
+    /// The source of the bytes: `as it states them` or `for 1.24 billion parameters`.
     because: String,
 }
 

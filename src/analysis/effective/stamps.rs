@@ -7,13 +7,13 @@ use protocol::Stamp;
 use super::{About, Doubt, Subject, time};
 use crate::record::Sample;
 
-/// The least share of that time between an honest engine's stamps: half is more than the noise of a machine explains.
+/// The least share of this time between an honest engine's stamps. The missing half is more than a machine's noise explains.
 const HONEST: f64 = 0.5;
-/// A busy machine may delay every request by shorter times, as in `clock`.
+/// The least time of the other tokens: a busy machine may delay every request by less, as in `clock`.
 const LEAST_NS: f64 = 20e6;
-/// Beside a long prompt, the time of few tokens is less than the prompt's noise.
+/// The least ratio of this time to that of one token: the noise of a long prompt hides the time of few tokens.
 const LEAST_SHARE: f64 = 0.25;
-/// With fewer requests, the shortest may be delayed too.
+/// The least number of requests: of fewer, even the shortest may be delayed.
 const LEAST_SAMPLES: usize = 3;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {

@@ -416,7 +416,7 @@ fn an_engine_that_never_gives_eos_where_the_witness_does_masks_it() {
         false,
         "all 3 places where the witness, after the same tokens, gives EOS",
     );
-    // One position may be rounding; one EOS shows that it can give EOS; another text before it shows nothing.
+    // One position may be rounding; one EOS shows that the engine can give it; another text before it shows nothing.
     assert_eq!(doubts_of(&ends(1, |_| 5)), []);
     assert_eq!(doubts_of(&ends(3, |place| if place == 30 { 2 } else { 5 })), []);
     assert_eq!(doubts_of(&ends(3, |place| if place == 4 { 6 } else { 5 })), []);

@@ -1,4 +1,4 @@
-//! One request with everything that a metric may use.
+//! Observations: requests, with the data around them in a record.
 
 use std::collections::HashMap;
 

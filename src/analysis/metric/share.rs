@@ -1,7 +1,7 @@
-//! The share of the machine's limits that a request used: bytes that a decode must move over the memory's bandwidth, and
-//! operations of a prefill over the units' rate. Both count the work that is needed, not the work that is done: an engine that
-//! reads weights twice has a smaller share. A share above one is kept: the machine was slower while it was probed, or a fact is
-//! wrong.
+//! The share of the machine's limits that a request used. A decode's share is the bytes that it must move over the memory's
+//! bandwidth; a prefill's is its operations over the units' rate. Both count the work that is needed, not the work that is done:
+//! an engine that reads weights twice has a smaller share. A share above one is kept: the machine was slower while it was
+//! probed, or a fact is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
@@ -166,8 +166,8 @@ fn positions_read(first: u64, tokens: u64) -> f64 {
     tokens * first + tokens * (tokens - 1.0) / 2.0
 }
 
-/// The operations of a prefill: a multiplication and an addition for each weight and computed token (of the output's weights
-/// for the last token alone), and for each key and value that a token attends to, its own and those before it.
+/// The operations of a prefill: a multiplication and an addition for each weight and computed token. Weights of the output count
+/// for the last token alone. Each key and value that a token attends to, its own and those before it, counts in the same way.
 fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     let prompt = u64::from(sequence.prompt_tokens);
     let cached = u64::from(sequence.cached_prompt_tokens.unwrap_or(0)).min(prompt);

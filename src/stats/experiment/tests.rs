@@ -109,7 +109,7 @@ fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_one_that_was_looked_f
     assert!(only(&experiment).evidence.firm().unwrap().half_width() < 0.9 * looked);
 }
 
-/// One series with a small difference, and so many series without one.
+/// One series with a small difference, and `others` series without one.
 fn family(others: usize, gating: bool) -> Comparison {
     let mut one = of_speeds(1.03, 0.03).series.remove(0);
     one.gating = gating;

@@ -97,7 +97,7 @@ fn a_change_with_a_bound_that_is_a_multiple_is_said_in_multiples_throughout() {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
         Words::without_verdict(&evidence, quality).to_string()
     };
-    // Would be `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
+    // Per cent would give `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
     let near =
         |low: f64, high: f64| Words::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
     assert_eq!(near(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
@@ -116,7 +116,7 @@ fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
         let interval = interval(0.02f64.ln(), 4f64.ln());
         Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
     };
-    // Would be `between 0 and 4 times as fast; 266000 % would count`.
+    // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
     assert_eq!(
         within(2661.0),
         "not measurable (between 0.02 and 4.0 times as fast; a factor of 2670 would count)"
