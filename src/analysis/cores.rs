@@ -1,20 +1,20 @@
-//! How many cores an engine kept busy while it answered: for the column of `--resources` and for the claim about threads.
+//! The cores that an engine kept busy while it answered: for a column of `--resources` and for the claim about threads.
 
 use crate::record::Sample;
 
-/// Over requests of which the processor time is known, together.
+/// The busy cores over all requests with a known processor time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoresBusy {
     pub requests: usize,
-    /// Processor time of the process tree over the time of the requests.
+    /// Processor time of the process tree, divided by the time of the requests.
     pub cores: f64,
-    /// Cores that its threads waited for; none where the kernel does not count it.
+    /// Cores that its threads waited for; zero where the kernel does not count them.
     pub waited: f64,
     pub elapsed_ns: f64,
 }
 
 impl CoresBusy {
-    /// `None` where no time passed in such requests.
+    /// `None` where these requests took no time.
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
         let (mut requests, mut cpu, mut waited, mut elapsed) = (0, 0u128, 0u128, 0u128);
         for sample in samples {

@@ -1,4 +1,4 @@
-//! What engines measured against themselves say about the machine, and which of it holds for another plan. Pure.
+//! Noise floors: those that engines show against themselves, and those that hold for another plan. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,13 +10,13 @@ use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
 use crate::record::{KnownFloor, RunRecord};
 use stats::{Floor, Ratios, levels};
 
-/// Below so many blocks a floor says little: it is shown, and not kept for other runs.
+/// The least number of blocks of a noise floor that is kept for other runs; with fewer, it is only shown.
 pub use stats::FIRM as KEPT_FROM;
-/// A 95th percentile needs twenty values.
+/// The number of blocks of a calibration: a 95th percentile needs twenty values.
 const BLOCKS: u32 = 20;
 
-/// One metric of one case, as any plan may come to it again. Programs may be built anew: what is measured is the machine
-/// with this kind of work on it.
+/// One metric of one case, as it may occur in any plan. Programs may be built anew: the noise is that of the machine with this
+/// kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Key {
     pub engine: String,
@@ -38,36 +38,36 @@ pub struct Key {
     pub metric: MetricId,
 }
 
-/// How far a configuration lies from itself.
+/// The noise floor of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Known {
     #[serde(flatten)]
     pub key: Key,
-    /// Measured side by side.
+    /// For measurements side by side.
     pub paired: Floor,
-    /// Measured at two times.
+    /// For measurements at two times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<Floor>,
-    /// When, as RFC 3339 writes it.
+    /// The time of the calibration, in RFC 3339.
     pub since: String,
     /// The run record that it comes from.
     pub record: String,
-    /// In that record's plan.
+    /// Its index in that record's plan.
     #[serde(skip)]
     pub configuration: usize,
 }
 
-/// Every engine beside itself, for as many blocks as a floor needs unless somebody says how many.
+/// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests.
 pub fn plan_of(asked: &Asked) -> Plan {
     let mut asked = asked.clone();
     asked.extent.blocks.get_or_insert(BLOCKS);
-    // What is learnt is noise: an engine that is wrong is as far from itself as one that is right.
+    // Calibration measures noise, and wrong output does not change it.
     (asked.witness, asked.proof) = (None, Proof::Off);
     Plan::new(&asked).with_twins_of_all()
 }
 
-/// For each configuration with a twin, workload and metric: what the two differed by in each block, and how far apart
-/// two blocks of the configuration itself are to be expected.
+/// The noise floors for each configuration with a twin, workload and metric. One is from the differences of the two in each
+/// block, the other from the differences between blocks of the configuration itself.
 pub fn floors_of(record: &RunRecord) -> Vec<Known> {
     let plan = &record.header.plan;
     let measured = Measured::of(record);
@@ -79,7 +79,7 @@ pub fn floors_of(record: &RunRecord) -> Vec<Known> {
             for (index, metric) in METRICS.iter().enumerate() {
                 let blocks = |configuration| measured.blocks(place, index, configuration);
                 let (Some(own), Some(other)) = (blocks(configuration), blocks(twin)) else { continue };
-                // A value without a logarithm is somebody's mistake, and the report of the record says whose.
+                // A value without a logarithm is an error that the report of the record shows.
                 let Ok(ratios) = Ratios::paired(own, other) else { continue };
                 let Some(paired) = Floor::of(ratios.blocks()) else { continue };
                 found.push(Known {
@@ -96,12 +96,12 @@ pub fn floors_of(record: &RunRecord) -> Vec<Known> {
     found
 }
 
-/// Those of `known` that are about what a plan is going to measure, as its record's header holds them.
+/// The known noise floors of a plan's measurements, as its record's header has them.
 pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<KnownFloor> {
     let mut found = Vec::new();
     for case in &plan.cases {
         let configuration = &plan.configurations[case.configuration];
-        // What stands beside a row is as noisy as the row.
+        // A twin or baseline is as noisy as its row.
         for metric in METRICS.iter().filter(|_| configuration.beside.is_none()) {
             let key = Key::of(plan, configuration, &case.workload, metric.id);
             let Some(known) = known.iter().find(|it| it.key == key) else { continue };
@@ -146,14 +146,14 @@ mod tests {
     use crate::plan::Beside;
     use stats::{Epsilon, Random};
 
-    /// A calibration of two engines, of which the second is so much noisier, and both have slow blocks.
+    /// A calibration of two engines, of which the second is much noisier. Both have slow blocks.
     fn calibrated(blocks: u32) -> RunRecord {
         let asked = asked(&["calm", "wild"], &["decode"]);
         let mut record = specimen::planned(&asked);
         record.header.plan = plan_of(&asked);
         let mut random = Random::seeded(5);
         for block in 0..blocks {
-            // What the machine does to all of a block.
+            // The machine's noise, on the whole block.
             let slow = if block % 4 == 3 { 1.5 } else { 1.0 };
             for configuration in 0..record.header.plan.configurations.len() {
                 let noise = if configuration % 2 == 0 { 0.001 } else { 0.1 };
@@ -191,7 +191,7 @@ mod tests {
         assert!(calm.paired.log_ratio() < 0.002, "{calm:?}");
         assert!((0.05..0.2).contains(&wild.paired.log_ratio()), "{wild:?}");
         assert_eq!((calm.paired.blocks(), calm.record.as_str()), (20, "2026-01-02T03-04-05Z-123"));
-        // At two times one of them may be slow, by a half in this world.
+        // Of measurements at two times one may be slow, here by a half.
         let between = calm.between.unwrap();
         assert!((1.5f64.ln()..2f64.ln()).contains(&between.log_ratio()), "{calm:?}");
         assert_eq!(between.blocks(), 20);
@@ -207,7 +207,7 @@ mod tests {
         assert!(of(0).any(|it| it.metric == MetricId::DECODE_RATE
             && it.paired == floor(&known, "wild", "decode_rate").paired));
         assert!(of(1).count() > 3 && of(2).count() == 0 && found.iter().all(|it| it.workload == "decode"));
-        // None for twins: they are as noisy as what they are twins of.
+        // Twins have none: they are as noisy as their originals.
         assert!(found.iter().all(|it| plan.configurations[it.configuration].beside.is_none()));
         let mut other = run.clone();
         other.threads = vec![1];

@@ -1,8 +1,8 @@
-//! METRICS: named functions from what was observed of one request to numbers with a unit. To add a metric, add an entry: every
-//! report and `orchestrate metrics` go through this table.
+//! METRICS: named functions from the observation of one request to numbers with a unit. To add a metric, add an entry: every
+//! report and `orchestrate metrics` use this table.
 //!
-//! Engines state facts and nothing here believes a rate of theirs. A figure that the facts do not carry is absent
-//! (an empty vector, `n/a` in a table): never zero, never infinite.
+//! Engines report facts; rates are computed here. A value that the facts do not give is absent (an empty vector, `n/a` in a
+//! table): never zero, never infinite.
 
 mod gpus;
 pub mod limits;
@@ -266,7 +266,7 @@ pub struct Metric {
     /// The header of its column.
     pub title: &'static str,
     pub unit: Unit,
-    /// What it means, with the formula.
+    /// Its meaning, with the formula.
     pub about: &'static str,
     pub better: Better,
     pub does: Does,
@@ -276,39 +276,38 @@ pub struct Metric {
     pub of: fn(&Observation) -> Vec<f64>,
 }
 
-/// How a sentence says what it counts.
+/// The verb or noun for it in a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Does {
-    /// Something that is done fast or slowly: `decodes`.
+    /// Work that is done fast or slowly: `decodes`.
     Speed(&'static str),
-    /// Something of which much or little is needed: `memory`.
+    /// A resource that is needed: `memory`.
     Amount(&'static str),
 }
 
-/// What one datum is.
+/// The source of one datum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Per {
     /// Every number of every sample is a datum.
     Sample,
-    /// The launch's largest number is its one datum: the samples of a launch say the same thing again, or a fact that
-    /// only grows.
+    /// The launch's largest number is its one datum: the samples of a launch repeat one value, or a value that only grows.
     Launch,
 }
 
-/// How a table of few columns shows it. CSV and JSON have everything.
+/// The form in a table of few columns. CSV and JSON have everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Estimate,
     /// Its p50, p95 and p99.
     Percentiles,
-    /// Only where it is what engines are compared by.
+    /// Only where it is the headline metric.
     AsHeadline,
-    /// In the one column of the machine's limits, where engines are compared by this metric.
+    /// In the one column for the machine's limits, where this metric is the headline.
     OfLimit(MetricId),
 }
 
 impl Metric {
-    /// Its index in METRICS, by which values are kept; `None` of what is no entry.
+    /// Its index in METRICS, by which values are kept; `None` for a metric that is no entry.
     pub fn place(&self) -> Option<usize> {
         METRICS.iter().position(|other| other.id == self.id)
     }
@@ -318,7 +317,7 @@ impl Metric {
         self.id.as_str()
     }
 
-    /// What a metric of a rate says of the machine: to compare it too would count a difference twice.
+    /// Whether it is a share of a limit: a comparison of it and of its rate would count a difference twice.
     pub fn is_share(&self) -> bool {
         matches!(self.shown, Shown::OfLimit(_))
     }
@@ -331,9 +330,9 @@ impl Metric {
     }
 }
 
-/// What engines are compared by in a workload, and what gates.
+/// The headline metric of a workload: engines are compared by it, and it gates.
 pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
-    // One process for each request is about the whole of it, from the start of the process.
+    // In one-shot mode a request counts from the start of its process.
     match (plan.mode, workload.kind) {
         (Mode::OneShot, Kind::Warm) => Some(of(MetricId::TOTAL)),
         _ => known(workload.headline),
@@ -346,7 +345,7 @@ pub fn of(id: MetricId) -> &'static Metric {
     found.expect("a test finds every constant of `MetricId` in METRICS")
 }
 
-/// The metric that a record names; `None` of one that only a later version has.
+/// The metric that a record names; `None` for one that only a later version has.
 pub fn known(id: MetricId) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.id == id)
 }
@@ -356,10 +355,10 @@ pub fn named(name: &str) -> Option<&'static Metric> {
     known(MetricId::named(name))
 }
 
-/// So many are named in a note.
+/// The most unknown metrics that a note names.
 const MOST_UNKNOWN: usize = 4;
 
-/// What is to be said of metrics that a record names and this version does not know: nothing of them is shown.
+/// A note on metrics that a record names and this version does not know: they are not shown.
 pub fn unknown(record: &RunRecord) -> Option<String> {
     let plan = &record.header.plan;
     let headlines = plan.cases.iter().map(|case| case.workload.headline);
@@ -379,7 +378,7 @@ pub fn unknown(record: &RunRecord) -> Option<String> {
 fn cold_start(seen: &Observation) -> Vec<f64> {
     let first_request = seen.mode == Mode::OneShot || (seen.kind == Kind::Launch && seen.sample.index == 0);
     let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
-    // Counted back from the answer: a request that waited in the pipe while the engine started has an early `sent_ns`.
+    // Counted back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine started.
     let since_first_ns = first_ns.map(|ns| seen.sample.iteration.end_ns.saturating_sub(ns));
     since_first_ns.and_then(|ns| positive(seen.sample.answered_ns, ns)).into_iter().collect()
 }
@@ -436,12 +435,12 @@ fn throughput(seen: &Observation) -> Vec<f64> {
     per_second(tokens, *end_ns, *start_ns).into_iter().collect()
 }
 
-/// A span of time, absent where it is empty or runs backwards.
+/// A span of time; absent where it is empty or negative.
 fn positive(end_ns: u64, start_ns: u64) -> Option<f64> {
     end_ns.checked_sub(start_ns).filter(|&ns| ns > 0).map(|ns| ns as f64)
 }
 
-/// A rate, absent where there is nothing to count or no time to count it in.
+/// A rate; absent where there are no tokens or no time.
 fn per_second(tokens: u64, end_ns: u64, start_ns: u64) -> Option<f64> {
     let ns = positive(end_ns, start_ns)?;
     (tokens > 0).then(|| tokens as f64 * 1e9 / ns)

@@ -1,11 +1,10 @@
-//! The one gatherer: a run record to the values that tables, comparisons, interim analyses and claims rest on. What counts is
-//! decided by `RunRecord::measured` and here: measured requests, none of a launch that only proved something, and each round of
-//! a block once.
+//! Gathers the values of a run record for tables, comparisons, interim analyses and claims. `RunRecord::measured` and this
+//! file decide which requests count: measured ones outside of launches for output checks, and each round of a block once.
 //!
 //! ```text
 //! RunRecord --Values::of--> the measured requests of each case, by launch
-//!           --of(case, metric)--> what each request gave --launches--> the table's summaries
-//!                                                        --blocks--> the comparison's ratios
+//!           --of_metric(case, metric)--> values of each request --launches--> the table's summaries
+//!                                                               --blocks--> the comparison's ratios
 //! ```
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,28 +15,28 @@ use crate::plan::{Plan, Workload};
 use crate::record::{Launch, RunRecord, Sample};
 use stats::{Blocks, Rounds, Summary, median};
 
-/// Of one launch no more requests than these are looked at for a display.
+/// The number of latest requests that a display uses.
 const LATEST: usize = 100;
 
-/// The measured requests of a record, and what everything that is shown of them is computed from.
+/// The measured requests of a record, from which all shown values are computed.
 #[derive(Debug)]
 pub struct Values<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
-    /// One for each case of the plan: its launches by their numbers.
+    /// For each case of the plan, its launches by number.
     cases: Vec<Vec<Requests<'a>>>,
     around: Surroundings<'a>,
 }
 
-/// The measured requests of a case in one launch. There is at least one.
+/// The measured requests of a case in one launch, at least one.
 #[derive(Debug, Clone)]
 pub struct Requests<'a> {
     pub launch: &'a Launch,
-    /// The first request of the launch, of whatever case and role.
+    /// The first request of the launch, of any case and role.
     pub first_of_launch: &'a Sample,
-    /// The first request of the case in this launch, of whatever role.
+    /// The first request of the case in this launch, of any role.
     pub first: &'a Sample,
-    /// In the order in which they were asked.
+    /// In the order of sending.
     pub measured: Vec<&'a Sample>,
 }
 
@@ -51,7 +50,7 @@ pub struct CaseValues {
 #[derive(Debug, Clone)]
 struct LaunchValues {
     block: u32,
-    /// The number of each round, and what its request gave: no, one or many values.
+    /// The number of each round, with the values of its request: none, one or many.
     rounds: Vec<(u32, Vec<f64>)>,
 }
 
@@ -60,7 +59,7 @@ impl<'a> Values<'a> {
         let plan = &record.header.plan;
         let launches: HashMap<u32, &Launch> = record.launches.iter().map(|it| (it.launch, it)).collect();
         let (mut firsts, mut firsts_of_cases) = (HashMap::new(), HashMap::new());
-        // A record is in the order in which things happened.
+        // A record is in the order of time.
         for sample in &record.samples {
             firsts.entry(sample.launch).or_insert(sample);
             firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
@@ -81,7 +80,7 @@ impl<'a> Values<'a> {
         Self { record, plan, cases, around: Surroundings::of(record) }
     }
 
-    /// Those in which a case was measured.
+    /// The launches in which a case was measured.
     pub fn launches(&self, case: usize) -> &[Requests<'a>] {
         &self.cases[case]
     }
@@ -95,19 +94,19 @@ impl<'a> Values<'a> {
         self.cases[case].iter().flat_map(|requests| requests.measured.iter().copied())
     }
 
-    /// The same, with everything around them that a metric may look at.
+    /// The same requests, each with everything that a metric may use.
     pub fn observed(&self, case: usize) -> impl Iterator<Item = Observation<'_>> {
         self.cases[case].iter().flat_map(|requests| self.observed_in(requests).map(|(_, observed)| observed))
     }
 
-    /// What a metric says of one request, whatever its role, of a launch in which its case was measured.
+    /// A metric's values of one request, of any role, in a launch in which its case was measured.
     pub fn of_request(&self, sample: &'a Sample, metric: &Metric) -> Vec<f64> {
         let launches = &self.cases[sample.case];
         let found = launches.binary_search_by_key(&sample.launch, |requests| requests.launch.launch);
         found.map_or_else(|_| Vec::new(), |at| (metric.of)(&self.observation(&launches[at], sample)))
     }
 
-    /// What a metric says of a case; nothing where another case says it.
+    /// A metric's values of a case; empty where another case shows them.
     pub fn of_metric(&self, case: usize, metric: &Metric) -> CaseValues {
         let told = !is_told_elsewhere(self.plan, &self.plan.cases[case].workload, metric);
         let launches = self.cases[case].iter().filter(|_| told).map(|requests| LaunchValues {
@@ -120,7 +119,7 @@ impl<'a> Values<'a> {
         CaseValues { per: metric.per, launches: launches.collect() }
     }
 
-    /// Each with its round.
+    /// Each request with its round.
     fn observed_in<'s>(
         &'s self,
         requests: &'s Requests<'a>,
@@ -133,8 +132,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Of a case's launches in their order. Where one was replaced within a block and began anew, the round that was measured beside
-/// the others of its number holds, for tables as for comparisons.
+/// The launches of a case in order, with each round of a block once. If a launch was replaced within a block, the first
+/// request of a round counts, for tables as for comparisons.
 fn each_round_once(mut launches: Vec<Requests>) -> Vec<Requests> {
     let mut blocks = HashSet::new();
     if launches.iter().all(|it| blocks.insert(it.launch.block)) {
@@ -150,7 +149,7 @@ fn each_round_once(mut launches: Vec<Requests>) -> Vec<Requests> {
 }
 
 impl CaseValues {
-    /// What a table summarises: every value of each launch, or its largest where that is the launch's one value.
+    /// The values for a table: every value of each launch, or only the launch's largest.
     pub fn launches(&self) -> Vec<Vec<f64>> {
         let values = self.launches.iter().map(|launch| match self.per {
             Per::Sample => launch.values().collect(),
@@ -159,12 +158,12 @@ impl CaseValues {
         values.collect()
     }
 
-    /// `None` where no launch gave a value.
+    /// `None` where no launch has a value.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&self.launches())
     }
 
-    /// What a comparison pairs: one value for each round of each block, of the same requests.
+    /// The values for a comparison: one for each round of each block, from the same requests.
     pub fn blocks(&self) -> Blocks {
         let mut blocks = Blocks::new();
         match self.per {
@@ -175,7 +174,7 @@ impl CaseValues {
                     }
                 }
             }
-            // Launches of one block (one was replaced, or each request has its own) give one number together.
+            // A block may have several launches (one was replaced, or each request has its own): their median counts.
             Per::Launch => {
                 let mut largest: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
                 for launch in &self.launches {
@@ -191,7 +190,7 @@ impl CaseValues {
         blocks
     }
 
-    /// What a note about the course of a run looks at: for each launch its block, and one value for each request in their order.
+    /// The values in the order of time: for each launch its block, and one value for each request.
     pub fn courses(self) -> impl Iterator<Item = (u32, Vec<f64>)> {
         self.launches
             .into_iter()
@@ -213,7 +212,7 @@ impl LaunchValues {
     }
 }
 
-/// What has the value of each round of each block, by workload, metric and configuration.
+/// The value of each round of each block, by workload, metric and configuration.
 #[derive(Debug, Clone)]
 pub struct Measured<'a> {
     pub record: &'a RunRecord,
@@ -232,8 +231,8 @@ impl<'a> Measured<'a> {
         Self::only(values, |_, _| true)
     }
 
-    /// What `wanted` says of each workload and metric; an interim analysis needs little. A share of a limit is in none: it
-    /// differs as its rate does.
+    /// Only the workloads and metrics that `wanted` accepts: an interim analysis needs few. Shares of a limit are left out,
+    /// because they differ as their rates do.
     pub fn only(values: &Values<'a>, wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
         let plan = values.plan;
         let (workloads, configurations) = (workloads(plan), plan.configurations.len());
@@ -251,20 +250,20 @@ impl<'a> Measured<'a> {
         Self { record: values.record, configurations, blocks, workloads }
     }
 
-    /// What a configuration gave; `None` where it gave nothing.
+    /// The values of a configuration; `None` where it has none.
     pub fn blocks(&self, workload: usize, metric: usize, configuration: usize) -> Option<&Blocks> {
         let of_metric = workload * METRICS.len() + metric;
         self.blocks.get(of_metric * self.configurations + configuration).filter(|blocks| !blocks.is_empty())
     }
 
-    /// What all configurations gave, in their order.
+    /// The values of all configurations, in their order.
     pub fn configurations(&self, workload: usize, metric: usize) -> Vec<Blocks> {
         let of = |configuration| self.blocks(workload, metric, configuration).cloned().unwrap_or_default();
         (0..self.configurations).map(of).collect()
     }
 }
 
-/// The workloads of a plan, each once, in the order in which it first names them.
+/// The workloads of a plan, each once, in the order of first use.
 pub fn workloads(plan: &Plan) -> Vec<&Workload> {
     let mut found: Vec<&Workload> = Vec::new();
     for case in &plan.cases {
@@ -275,7 +274,7 @@ pub fn workloads(plan: &Plan) -> Vec<&Workload> {
     found
 }
 
-/// The headline of a case over the latest requests of a launch that goes on, for a display. `None` while there is nothing.
+/// The headline of a case over the latest requests of a running launch, for a display. `None` without a value.
 pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(&'static Metric, f64)> {
     let plan = &record.header.plan;
     let launch = record.launches.iter().rev().find(|it| it.launch == launch)?;
@@ -289,7 +288,7 @@ pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(
     Some((metric, median(&values)?))
 }
 
-/// The time to load is the launch's: where a workload is about launches, the others need not repeat it.
+/// Whether another case shows this metric: the load time belongs to the workloads about launches, where there are any.
 fn is_told_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
     let repeats = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
     repeats && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)

@@ -1,4 +1,4 @@
-//! Which configurations are compared, and what is measured beside a row for what it says about it.
+//! The comparisons of a plan, and the configurations that are measured beside its rows for them.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
 use stats::FIRM;
 
-/// A comparison that is about one engine: what a preset changes.
+/// A comparison within one engine: the effect of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Derived<'a> {
     pub configuration: usize,
@@ -16,7 +16,7 @@ pub struct Derived<'a> {
 }
 
 impl Plan {
-    /// The same once more beside a configuration that others are compared with, where there may be a verdict.
+    /// Adds a twin for a configuration that others are compared with, where a verdict is possible.
     pub fn add_twin(&mut self, of: usize) {
         let too_few = self.extent.blocks.is_some_and(|blocks| blocks < FIRM as u32);
         if too_few || self.order == Order::Sequential || self.twin_of(of).is_some() {
@@ -32,7 +32,7 @@ impl Plan {
         self.add(twin, &self.workloads_of(of));
     }
 
-    /// A twin for each row, however few the blocks: what is measured is noise, and there is no verdict to wait for.
+    /// Adds a twin for each row, however few the blocks: the run measures noise and gives no verdicts.
     pub fn with_twins_of_all(mut self) -> Self {
         for of in 0..self.configurations.len() {
             if self.configurations[of].beside.is_none() && self.twin_of(of).is_none() {
@@ -42,13 +42,13 @@ impl Plan {
         self
     }
 
-    /// Nothing is measured: engines are only asked for proof.
+    /// Removes all cases: the run only checks outputs.
     pub fn proof_alone(mut self) -> Self {
         self.cases.clear();
         self
     }
 
-    /// Who says what a model's output should be, where no row is the one that does.
+    /// Adds the reference engine for a model, where no row is that engine already.
     pub(super) fn add_witness(&mut self, asked: &Asked, model: &Model) {
         let Some(candidate) = asked.witness.as_ref().filter(|_| self.witness_of(model).is_none()) else {
             return;
@@ -58,7 +58,7 @@ impl Plan {
             engine: candidate.engine.clone(),
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
-            // Whatever devices were asked for.
+            // On the CPU, whatever devices were selected.
             command: candidate.on(&Device::cpu()).command.clone(),
             model: model.clone(),
             device: Device::cpu(),
@@ -71,13 +71,13 @@ impl Plan {
         self.add(witness, &[]);
     }
 
-    /// The configurations that are measured, as rows or beside them: not those that are asked for proof alone.
+    /// The configurations that are measured, as rows or beside them: not those for output checks alone.
     pub fn measured(&self) -> Vec<usize> {
         let all = self.configurations.iter().enumerate();
         all.filter(|(_, it)| it.beside != Some(Beside::Witness)).map(|(index, _)| index).collect()
     }
 
-    /// The configuration that the others on a model are held against.
+    /// The configuration of the reference engine on a model.
     pub fn witness_of(&self, model: &Model) -> Option<usize> {
         let is_it = |it: &Configuration| it.vouches && it.model == *model && it.unavailable.is_none();
         let rows = self.configurations.iter().position(|it| it.beside.is_none() && is_it(it));
@@ -86,7 +86,7 @@ impl Plan {
         })
     }
 
-    /// Each configuration that is a row, with the one that it is compared with.
+    /// Each row, with the configuration that it is compared with.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let rows =
             (0..self.configurations.len()).filter(|&index| self.configurations[index].beside.is_none());
@@ -94,7 +94,7 @@ impl Plan {
         pairs.filter(|(index, reference)| index != reference).collect()
     }
 
-    /// Each row that its manifest wants held against another preset of its engine, with that one where it is a row too.
+    /// Each row whose manifest compares it with another preset of its engine, with that preset's row where there is one.
     pub fn derived(&self) -> Vec<Derived<'_>> {
         let rows = || self.configurations.iter().enumerate().filter(|(_, it)| it.beside.is_none());
         let found = rows().filter_map(|(configuration, own)| {
@@ -104,7 +104,7 @@ impl Plan {
                 (&it.engine, &it.model, &it.device, it.threads)
                     == (&own.engine, &own.model, &own.device, own.threads)
             };
-            // In what is loaded they may differ: that may be what is asked.
+            // Their dtypes may differ: that may be the effect of the preset.
             let others = rows().filter(|(_, other)| named(other) && same(other));
             let nearest = others.max_by_key(|(index, other)| (other.dtype == own.dtype, Reverse(*index)));
             Some(Derived { configuration, against: nearest?.0, says: &wanted.says })
@@ -112,8 +112,8 @@ impl Plan {
         found.collect()
     }
 
-    /// The configuration that another is compared with: of the reference's label or engine, on the same model, and with as
-    /// many of the other factors the same as there is one.
+    /// The configuration that another is compared with: it has the reference's label or engine, the same model, and the most
+    /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let own = self.configurations.get(configuration)?;
         let alike = |other: &Configuration| {
@@ -133,7 +133,7 @@ impl Plan {
         best.map(|(index, _)| index)
     }
 
-    /// What stands beside a configuration to show how far it lies from itself.
+    /// The twin of a configuration, which shows the noise of its measurements.
     pub fn twin_of(&self, configuration: usize) -> Option<usize> {
         self.configurations.iter().position(|it| it.beside == Some(Beside::Twin { of: configuration }))
     }

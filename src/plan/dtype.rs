@@ -1,9 +1,9 @@
-//! How many bits a number takes in what engines and files call its dtype. Engines are free in their names.
+//! The number of bits of a dtype, by the names that engines and files use. Engines choose these names freely.
 
-/// bf16 to the bit, with exponents of four bits.
+/// Packed bf16: lossless, with exponents of four bits.
 const ZIPPED: &str = "bf16z";
 
-/// With the scales of its blocks, where it has some. `None` of what no one has heard of.
+/// The bits of a number in this dtype, with its share of the block's scales. `None` for an unknown dtype.
 pub fn bits(dtype: &str) -> Option<f64> {
     let name = dtype.to_ascii_lowercase();
     let named = match name.as_str() {
@@ -16,7 +16,7 @@ pub fn bits(dtype: &str) -> Option<f64> {
         "q5_1" => 6.0,
         "q4_1" => 5.0,
         "i4" | "int4" | "nf4" | "fp4" => 4.0,
-        // Of the K formats, without what some of their variants mix in.
+        // K formats, without the other formats that some of their variants mix in.
         _ if name.starts_with("q8") => 8.5,
         _ if name.starts_with("q6") => 6.5625,
         _ if name.starts_with("q5") => 5.5,
@@ -28,14 +28,14 @@ pub fn bits(dtype: &str) -> Option<f64> {
     Some(named)
 }
 
-/// What the names of dtypes begin with.
+/// The beginnings of dtype names, up to the first digit.
 const BEGINNINGS: &[&str] = &[
     "f", "fp", "float", "bf", "bfloat", "tf", "q", "iq", "tq", "i", "int", "u", "uint", "nf", "mxfp", "nvfp",
     "w",
 ];
 
-/// Of its numbers alone, by the first number in its name: `q4_k`, `bf16`, `float32`, `int8`, `w4a16`. `None` of what is no
-/// dtype's name, whatever number it has.
+/// The bits of a number without scales: the first number in the name (`q4_k`, `bf16`, `float32`, `int8`, `w4a16`). `None` for
+/// a name that is no dtype's, whatever number it has.
 pub fn nominal_bits(dtype: &str) -> Option<u32> {
     let name = dtype.to_ascii_lowercase();
     if name == "half" {
@@ -45,7 +45,7 @@ pub fn nominal_bits(dtype: &str) -> Option<u32> {
     if !BEGINNINGS.contains(&beginning) {
         return None;
     }
-    // It has as many digits as f16, in a name that says 32.
+    // TF32 has the exponent of f32 and the mantissa of f16, despite its name.
     if dtype.eq_ignore_ascii_case("tf32") {
         return Some(19);
     }
@@ -54,9 +54,9 @@ pub fn nominal_bits(dtype: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Narrower than another, as far as both are known.
+/// Whether one dtype has fewer bits than another, where both are known.
 pub fn is_narrower(one: &str, other: &str) -> bool {
-    // What is packed to the bit rounds nothing.
+    // Packed bf16 rounds nothing, so it counts as bf16.
     let of = |name: &str| bits(if name.eq_ignore_ascii_case(ZIPPED) { "bf16" } else { name });
     of(one).zip(of(other)).is_some_and(|(one, other)| one < other)
 }

@@ -1,4 +1,4 @@
-//! The name of a metric, as records and command lines have it. What each one is stands in `METRICS`.
+//! The name of a metric, as in records and on command lines. `METRICS` describes each metric.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One of METRICS, or one that a record of a later version names. Code that means a certain metric uses a constant, so that no name is misspelt in silence; a metric that no
-/// other code refers to needs none.
+/// The name of a metric: one of METRICS, or one from a record of a later version. Code refers to a metric by a constant, so that
+/// the compiler finds a misspelt name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetricId(&'static str);
 
@@ -51,8 +51,8 @@ impl MetricId {
         Self(name)
     }
 
-    /// The metric of that name in a record, whether this version knows it or not. Each name is kept once, for as long as the
-    /// program runs: there are no more than records have.
+    /// The metric of that name in a record, even if this version does not know it. Each name is kept once until the program
+    /// ends: records have few names.
     pub fn named(name: &str) -> Self {
         static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,11 @@
-//! Arguments to a plan: which configurations, which cases, in which order.
+//! The plan of a run, made from arguments: which configurations and cases are measured, in which order.
 //!
 //! ```text
 //! Selection --resolve--> Resolved --made_ready--> Asked --Plan::new--> Plan
 //! ```
 //!
-//! No clock and no process anywhere. Two files read: `models` finds models and reads what their files say, with all weights
-//! where they have no name yet; `prompts` opens a model for its tokenizer. `selection` asks the registry and `models`. All
-//! others are pure.
+//! No clock and no process. `models` reads model files, with all weights where they have no identity yet. `prompts` opens a model
+//! for its tokenizer. `selection` calls the engine registry and `models`. All other files are pure.
 
 mod beside;
 pub mod dtype;
@@ -33,7 +32,7 @@ use stats::Random;
 
 pub use metric_id::MetricId;
 
-/// The ordered list of what will be launched and asked.
+/// The configurations and cases of a run, with the rules for their order and number.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub mode: Mode,
@@ -59,43 +58,42 @@ pub enum Mode {
     OneShot,
 }
 
-/// Whether engines are asked for proof, and whose word counts.
+/// Whether outputs are checked, and against which reference engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
-    /// The word of the tree's reference engine: as it is kept beside the model, or of itself where it can run.
+    /// The answers that are kept beside the model, else the tree's reference engine where it can run.
     #[default]
     Usual,
-    /// That of the engine that was named, asked in this run.
+    /// The engine that the user named, which answers in this run.
     Named,
     Off,
 }
 
-/// In which order the requests of a block are made.
+/// The order of requests to several configurations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Every block launches every configuration, and its rounds ask them in turn: what the machine does to one it does to
-    /// all.
+    /// Every block launches every configuration, and its rounds interleave their requests. The machine's state affects all of
+    /// them alike.
     #[default]
     Interleaved,
-    /// One configuration to its end, then the next. What drifts meanwhile passes for a difference, so there are no
-    /// verdicts.
+    /// One configuration after the other. Drift of the machine would look like a difference, so there are no verdicts.
     Sequential,
 }
 
-/// How long an experiment goes on.
+/// The limits on the length of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
-    /// So many, whatever they show. `None`: until the intervals are narrow, or the time is over.
+    /// The number of blocks, whatever the results. `None`: until the intervals are narrow, or the time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
-    /// How well ratios are to be known: 0.02 is to 2 %.
+    /// The wanted precision of ratios: 0.02 is 2 %.
     pub target: f64,
-    /// For the whole run.
+    /// The time budget of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
-    /// A request that takes longer makes its case too slow.
+    /// The longest allowed request: a longer one makes its case too slow.
     pub case_cap_ns: u64,
 }
 
@@ -105,30 +103,30 @@ impl Default for Extent {
     }
 }
 
-/// What an engine computes in whose word is taken.
+/// The dtype in which the reference engine computes.
 pub const WITNESS_DTYPE: &str = "f32";
 
-/// A configuration that is no row of its own: it is measured beside another for what it says about that one.
+/// The role of a configuration that is no row of its own: it is measured to say something about a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Beside {
-    /// The same once more: what the two differ by is noise.
+    /// The same configuration once more: the difference between the two is noise.
     Twin { of: usize },
     /// The program that a baseline was measured with.
     Baseline { of: usize },
-    /// An engine in f32 that the others' output is held against. It has no cases: it is asked for proof alone.
+    /// The reference engine, in f32. It has no cases: it is only used for output checks.
     Witness,
 }
 
-/// An engine with everything that is set about it, on one model.
+/// An engine with all its settings, on one model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// What rows call it: unique in the plan.
+    /// The name of its row: unique in the plan.
     pub label: String,
     pub engine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// What is started; empty when it cannot be.
+    /// The command that starts it; empty when it cannot be started.
     pub command: Vec<String>,
     pub model: Model,
     pub device: Device,
@@ -138,23 +136,23 @@ pub struct Configuration {
     pub threads: u32,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
-    /// Why it cannot be started here, and what to do about it.
+    /// Why it cannot be started here, and a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
-    /// No other engine is kept, stopped, while it is measured.
+    /// No paused engine stays in memory while this one is measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
-    /// What it says of a model in f32 is what the others are held against: its engine's manifest says so.
+    /// Its answers are the reference for the outputs of the other engines on its model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vouches: bool,
-    /// What its manifest wants it held against, beside the reference.
+    /// The preset of its engine that its manifest compares it with, in addition to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,
 }
 
-/// A model as the plan knows it.
+/// A model, with the facts that the plan needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Model {
     pub name: String,
@@ -167,29 +165,29 @@ pub struct Model {
     /// The dtype of most of its bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// Names the weights in whatever format they are.
+    /// Identifies the weights, whatever their format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
 }
 
-/// How large a model is in numbers that no dtype changes.
+/// The size of a model in numbers that do not depend on the dtype.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub parameters: u64,
-    /// Parameters that a decoded token reads: of a table that is looked up, one row.
+    /// Parameters that a decoded token reads. Of a lookup table it reads one row.
     pub read_per_token: u64,
-    /// Of these: the output's, which a prompt needs for its last token alone.
+    /// Those of the output layer, which a prompt needs for its last token alone.
     pub output: u64,
-    /// Keys and values of one position.
+    /// Numbers in the keys and values of one position.
     pub kv_numbers_per_position: u64,
     /// Numbers of keys and of values that one query is multiplied with at one position, over all heads and layers.
     pub attended_per_position: u64,
 }
 
 impl Sizes {
-    /// The bytes of weights that one token of a decode reads; `None` of a dtype that is not known here.
+    /// The bytes of weights that decoding one token reads; `None` for an unknown dtype.
     pub fn weight_bytes(&self, dtype: &str) -> Option<f64> {
         Some(self.read_per_token as f64 * dtype::bits(dtype)? / 8.0).filter(|&bytes| bytes > 0.0)
     }
@@ -203,21 +201,21 @@ pub struct Case {
     pub workload: Workload,
 }
 
-/// A scenario at one prompt length, with what the command line set.
+/// A scenario at one prompt length, with the settings of the command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     pub scenario: String,
-    /// What rows call it: the scenario, and the prompt length where it has several.
+    /// Its name in rows: the scenario, and the prompt length where there are several.
     pub label: String,
     pub kind: Kind,
     pub headline: MetricId,
     pub prompt: Prompt,
     pub max_new_tokens: u32,
-    /// Asked for wherever more than one token is: the output's length must be the same for every engine.
+    /// True where more than one token is requested: the output must have the same length for every engine.
     pub ignore_eos: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// So many requests before the measured ones; `None`: until they take equally long.
+    /// The number of requests before the measured ones; `None`: until their times agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u32>,
     /// Rounds of each block: measured requests in each launch.
@@ -225,7 +223,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Each token is the likeliest one: also at a temperature of zero, whatever the seed.
+    /// Whether each token is the likeliest one. This includes a temperature of zero, whatever the seed.
     pub fn is_greedy(&self) -> bool {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
@@ -234,7 +232,7 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// So many tokens of the default text, another window of it for each sample.
+    /// This many tokens of the default text, with another window for each sample.
     Tokens(u32),
     Text(String),
 }
@@ -244,17 +242,17 @@ pub enum Prompt {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     Warmup,
-    /// The first one after the engine's processes had been stopped while another was measured.
+    /// The first request after the engine's processes were paused while another engine was measured.
     Discarded,
     #[default]
     Measured,
 }
 
-/// What the command line asks for, names resolved. Lists make the cross product.
+/// A selection with all names resolved, from which a plan is made. Its lists form a cross product.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub candidates: Vec<Candidate>,
-    /// The engine that vouches, where it can run.
+    /// The reference engine for output checks, where it can run.
     pub witness: Option<Candidate>,
     pub proof: Proof,
     pub models: Vec<Model>,
@@ -281,8 +279,7 @@ impl Plan {
         cases.map(|case| case.workload.clone()).collect()
     }
 
-    /// A configuration and its cases; a label that is taken gets a number.
-    /// A configuration and its cases; a label that is taken gets a number.
+    /// Adds a configuration and its cases. A label that is taken gets a number.
     pub fn add(&mut self, mut configuration: Configuration, workloads: &[Workload]) {
         let is_taken = |label: &str| self.configurations.iter().any(|other| other.label == label);
         configuration.label = free_label(configuration.label, is_taken);
@@ -293,7 +290,7 @@ impl Plan {
         );
     }
 
-    /// The order in which a block launches these configurations: drawn once for the run by its seed and rotated by block, so
+    /// The order in which a block launches these configurations. The run's seed shuffles it once and each block rotates it, so
     /// that none is always first.
     pub fn order_of(&self, configurations: &[usize], block: u32) -> Vec<usize> {
         let mut order = configurations.to_vec();
@@ -303,7 +300,7 @@ impl Plan {
         order
     }
 
-    /// The cases of a configuration, launch scenarios first: they are about the launch's first request.
+    /// The cases of a configuration, launch scenarios first: they measure the launch's first request.
     pub fn cases_of(&self, configuration: usize) -> Vec<usize> {
         let of = |kind| {
             let cases = self.cases.iter().enumerate();
@@ -316,11 +313,11 @@ impl Plan {
 }
 
 impl Configuration {
-    /// What `-e` takes for it, as a shell takes that: the path of a program that was given by its path, else the engine's
-    /// name and its preset's. Labels are neither.
+    /// Its name for `-e`, quoted for a shell. It is the program's path where the user gave a path, else the names of engine and
+    /// preset; never the label.
     pub fn asked_as(&self) -> String {
         let program = self.command.first().map(Path::new);
-        // Who has a preset has a manifest.
+        // Only an engine with a manifest has presets.
         let by_path = program.filter(|path| {
             self.preset.is_none() && path.file_name().is_some_and(|name| name == self.engine.as_str())
         });
@@ -331,7 +328,7 @@ impl Configuration {
     }
 }
 
-/// With a number where it is taken.
+/// The wanted label, with a number where it is taken.
 fn free_label(wanted: String, is_taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2_u32..).map(|number| format!("{wanted} #{number}"));
     std::iter::once(wanted.clone()).chain(numbered).find(|label| !is_taken(label)).unwrap_or(wanted)

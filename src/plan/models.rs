@@ -1,4 +1,4 @@
-//! Models as the command line names them, and what their files say. Reads those files.
+//! The models that the command line names, with facts from their files. Reads those files.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
 use crate::shell::Usage;
 
-/// Read in less than a second.
+/// Weights up to this size are read in less than a second, so no progress is shown.
 const SILENT_BYTES: u64 = 1_000_000_000;
 
 pub fn models(names: &[String]) -> Result<Vec<Model>> {
@@ -29,14 +29,14 @@ pub fn models(names: &[String]) -> Result<Vec<Model>> {
 
 pub fn model(name: Option<&str>) -> Result<Model> {
     let path = match name {
-        // That there is no place for the embedded one is nobody's typing error.
+        // A missing folder for the embedded model is not the user's typing error.
         None => model_files::resolve(None)?,
         name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
     };
-    // Links are kept: a file in the hub's cache has its name in the link alone.
+    // Links are not resolved: a file in the hub's cache has its name only in the link.
     let path =
         std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
-    // Unpacked from an installed program its folder has another name, and it is the same model.
+    // An installed program unpacks the embedded model into a folder of another name.
     let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
     let own = match embedded {
         true => model_files::embedded::NAME.to_string(),
@@ -51,8 +51,8 @@ fn own_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What the models' files say, and the names of their weights, for which all of them are read the first time. A model
-/// that cannot be understood here may yet be one that an engine understands, so it stays, with a warning.
+/// Adds facts from the models' files and the identity of their weights; the first time, this reads all weights. A model that
+/// this program cannot read stays, with a warning: an engine may read it.
 pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> Vec<String> {
     let mut warnings = Vec::new();
     for model in models {
@@ -65,7 +65,7 @@ pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> V
 
 fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Result<()> {
     let Ok(folder) = ModelFolder::open(&model.path) else {
-        // Each engine's row will say what is wrong with it.
+        // The row of each engine will report the error.
         return Ok(());
     };
     model.format = Some(folder.format.as_str().into());
@@ -97,7 +97,7 @@ fn sizes(facts: &model_files::ModelFacts) -> Sizes {
     }
 }
 
-/// Refuses a model that is not what the user takes it for.
+/// Refuses a model of another architecture than the user expects.
 pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
     for model in models {
         let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));

@@ -1,4 +1,4 @@
-//! Prompts as token ids: windows of real text, another one for each sample, the same ones for every engine.
+//! Prompts as token ids: windows of real text. Each sample has another window, and every engine gets the same ones.
 
 mod held_out;
 
@@ -10,23 +10,22 @@ use protocol::{Capabilities, Generate, Id};
 use crate::plan::Role;
 use crate::plan::{Prompt, Workload};
 
-/// Ids in front of a prompt, drawn from those of the text: requests of a run share no beginning worth keeping, so that no
-/// cache of prefixes makes one cheap.
+/// The number of random ids at the start of a prompt, so that requests of a run share no prefix for a prefix cache.
 const SALT: usize = 4;
-/// Warm-up requests at the start of each launch that are one request, so that the second answer can be held against the first.
+/// The number of identical warm-up requests at the start of each launch: the second answer is compared with the first.
 pub const PAIR: u32 = 2;
 
-/// What prompts for one model are made from.
+/// The tokenizer and the text from which prompts for one model are made.
 pub struct Prompts {
     tokenizer: Tokenizer,
-    /// What the tokenizer puts before every text.
+    /// The ids that the tokenizer puts before every text.
     bos: Vec<u32>,
     text_ids: Vec<u32>,
-    /// The longest context that the model was made for, where it is known.
+    /// The longest context of the model, where it is known.
     context_tokens: Option<u32>,
 }
 
-/// Which sample a prompt is for. Engines are no part of it.
+/// The sample that a prompt is for. It names no engine, so every engine gets the same prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Which {
     pub seed: u64,
@@ -55,7 +54,7 @@ impl Prompts {
         };
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
-        // Prompts of different lengths are different prompts, not one the beginning of the other.
+        // The label is part of the draw: a short prompt is not the beginning of a longer one.
         let drawn = |place| draw(&workload.label, which, place) as usize % self.text_ids.len();
         let salt = if which.is_of_the_pair() { 0 } else { SALT.min(body / 2) };
         let salt: Vec<u32> = (1..=salt as u64).map(|place| self.text_ids[drawn(place)]).collect();
@@ -64,7 +63,7 @@ impl Prompts {
         Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
     }
 
-    /// The request for these ids, in the form that the engine takes. Without capabilities: the form every engine knows.
+    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request id.
     pub fn request(
         &self,
         workload: &Workload,
@@ -78,7 +77,7 @@ impl Prompts {
             Prompt::Tokens(_) => self.tokenizer.decode(ids),
         };
         Generate {
-            // The smallest engine need not know what an id is: it gets one request at a time.
+            // A minimal engine has no request ids: it gets one request at a time.
             id: capabilities.map(|_| Id::Number(id)),
             prompt: (!takes_ids).then_some(text),
             prompt_ids: takes_ids.then(|| ids.to_vec()),
@@ -90,7 +89,7 @@ impl Prompts {
     }
 }
 
-/// Names what was asked: the ids as they were sent.
+/// A digest of the prompt's ids as they were sent.
 pub fn hash(ids: &[u32]) -> String {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     places::digest(&bytes)
@@ -102,7 +101,7 @@ impl Which {
     }
 }
 
-/// A number for each place of each request of a workload, by splitmix64's finaliser; the same for the requests of the pair.
+/// A pseudo-random number for each position of each request, by splitmix64's finaliser. The pair's requests get the same ones.
 fn draw(workload: &str, which: Which, place: u64) -> u64 {
     let index = match which.role {
         Role::Warmup if which.is_of_the_pair() => 0,

@@ -1,4 +1,4 @@
-//! The rows of a plan: the cross product of what is asked for, with labels and workloads.
+//! The rows of a plan: the cross product of the selected lists, with labels and workloads.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{Asked, Configuration, Model, Plan, Prompt, WITNESS_DTYPE, Workload, 
 use crate::engines::Candidate;
 use crate::machine::Device;
 
-/// One combination.
+/// One combination of the cross product.
 struct Row<'a> {
     candidate: &'a Candidate,
     model: &'a Model,
@@ -70,7 +70,7 @@ impl Asked {
         rows
     }
 
-    /// A row may be the witness itself.
+    /// Whether this row is the reference engine itself.
     fn vouched_by(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
         let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
         self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
@@ -80,7 +80,7 @@ impl Asked {
 }
 
 impl Row<'_> {
-    /// A factor that varies is part of the name; one that does not is in the caption.
+    /// The label of the row. It has the factors that vary; the caption has the others.
     fn label(&self, asked: &Asked) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
         let mut label = candidate.engine.clone();

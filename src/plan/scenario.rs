@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::MetricId;
 use crate::engines::registry::Registry;
 
-/// A named workload: prompts, token budget, what is asked of the engine.
+/// A named workload: prompts, token budget and number of requests.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -20,7 +20,7 @@ pub struct Scenario {
     pub headline: MetricId,
 }
 
-/// What is measured about.
+/// The part of an engine's work that a scenario measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -92,7 +92,7 @@ pub const SUITES: &[Suite] = &[Suite {
     scenarios: &["load", "ttft", "prefill", "decode"],
 }];
 
-/// The scenarios that a name stands for: itself, or a suite's.
+/// The scenarios of a name: one scenario, or those of a suite.
 pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
     if let Some(suite) = SUITES.iter().find(|suite| suite.name == name) {
         return Some(SCENARIOS.iter().filter(|scenario| suite.scenarios.contains(&scenario.name)).collect());
@@ -100,7 +100,7 @@ pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![scenario])
 }
 
-/// The suites of engines' own: each scenario exists, and no name is taken.
+/// Checks the suites that engines define: each scenario exists, and no name is taken.
 pub fn check_suites(registry: &Registry) -> Result<()> {
     for (name, engine, suite) in registry.suites() {
         let engine = &engine.manifest.name;

@@ -1,5 +1,5 @@
-//! What the command line names, found: engines, scenarios, models, the reference. A name that stands for nothing is the
-//! user's error, told with what there is. The registry and `models` look at the disk.
+//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error, which
+//! lists the known ones. The registry and `models` read the disk.
 
 use anyhow::Result;
 
@@ -16,13 +16,13 @@ use serde_json::Value;
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Every engine in the tree.
+    /// Selects every engine in the tree.
     pub all: bool,
     /// All presets of the engines that are named without one.
     pub presets: bool,
     pub engines: Vec<String>,
     pub scenarios: Vec<String>,
-    /// None is the embedded one.
+    /// An empty list selects the embedded model.
     pub models: Vec<String>,
     pub model_type: Option<String>,
     pub devices: Vec<Device>,
@@ -49,23 +49,23 @@ pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
     pub engines: Vec<Found<'a>>,
-    /// With the candidates as they were found, and without a verifier.
+    /// The candidates are as found, and there is no verifier yet.
     asked: Asked,
 }
 
-/// The reference engine for output checks, as it was named.
+/// The selected reference engine for output checks.
 #[derive(Debug)]
 enum Verifier<'a> {
-    /// That of the tree, where it can run.
+    /// The reference engine of the tree, where it can run.
     Usual,
     Named(String, Found<'a>),
     Off,
 }
 
-/// `--witness none` checks nothing.
+/// The value of `--witness` that turns output checks off.
 const NO_WITNESS: &str = "none";
 
-/// Finds all that a selection names. A name that stands for nothing is refused here, before anything is built.
+/// Resolves every name of a selection. An unknown name is refused here, before anything is built.
 pub fn resolve<'a>(registry: &'a Registry, selection: &Selection) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
     // First, because a suite's name may stand for engines too.
@@ -115,12 +115,12 @@ impl Resolved<'_> {
         &self.asked.devices
     }
 
-    /// Without building anything: an engine that is not ready is a candidate with its reason.
+    /// The resolved selection without any build: an engine that is not ready is a candidate with its reason.
     pub fn as_it_stands(&self) -> Result<Asked> {
         Ok(Asked { witness: self.verifier.candidate(self.registry)?, ..self.asked.clone() })
     }
 
-    /// With engines as set-up left them, and models whose weights have a name. Gives a warning for each model without one.
+    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without one.
     pub fn made_ready(
         self,
         candidates: Vec<Candidate>,
@@ -153,7 +153,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The engine as it can be started now, which set-up may have changed.
+    /// The engine as it can be started now; set-up may have changed it.
     fn candidate(&self, registry: &Registry) -> Result<Option<Candidate>> {
         let (name, found) = match self {
             Self::Usual => return Ok(registry.witness()),
@@ -170,8 +170,8 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// The engines that the command line names, `--all` standing for every engine in the tree, `--presets` for all presets of those
-/// that are named without one, and the rows of the suites that it names.
+/// The selected engines. `--all` adds every engine in the tree, `--presets` all presets of engines named without one, and a
+/// suite its rows.
 fn engines<'a>(registry: &'a Registry, selection: &Selection) -> Result<Vec<Found<'a>>> {
     let mut names = selection.engines.clone();
     for engine in &registry.engines {
@@ -201,7 +201,7 @@ fn engines<'a>(registry: &'a Registry, selection: &Selection) -> Result<Vec<Foun
     names.iter().map(|name| registry.find(name).map_err(usage)).collect()
 }
 
-/// What is asked for twice is measured once.
+/// Adds the names that the list lacks: an engine that is named twice is measured once.
 fn add_missing(names: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
     for name in more {
         if !names.contains(&name) {
@@ -230,13 +230,13 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
     Ok(found)
 }
 
-/// What `-s` takes.
+/// The names that `-s` takes.
 pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
     let suites = SUITES.iter().map(|suite| suite.name).chain(registry.suites().map(|(name, ..)| name));
     SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
 }
 
-/// The engine whose manifest says so, where it is measured; else the one that was named first.
+/// The default reference: the engine that the manifests name, where it is measured, else the first engine.
 fn own_reference(registry: &Registry, candidates: &[Candidate]) -> String {
     let of_manifest = registry.reference().unwrap_or_default();
     let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());
@@ -250,7 +250,7 @@ fn name_of(candidate: &Candidate) -> String {
     candidate.preset.iter().fold(candidate.engine.clone(), |engine, preset| format!("{engine}:{preset}"))
 }
 
-/// What `--reference` names: an engine as `-e` takes it, or a row as the table calls it.
+/// The reference that `--reference` names: an engine as `-e` takes it, or the label of a row.
 fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
     if asked.labels().iter().any(|label| label == name) {
         return Ok(name.into());
@@ -259,7 +259,7 @@ fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
     Ok(name_of(&registry.candidate(&found)))
 }
 
-/// What a list names twice is one row.
+/// The list without repetitions: a value that is named twice is one row.
 pub fn distinct<T: Clone + PartialEq>(list: &[T]) -> Vec<T> {
     let mut distinct: Vec<T> = Vec::new();
     for item in list {

@@ -1,4 +1,4 @@
-//! A workload for the tests of this room and those above.
+//! A workload for the tests of this module and of the modules that use it.
 
 use super::scenario::Kind;
 use super::{Prompt, Workload};

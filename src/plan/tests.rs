@@ -69,7 +69,7 @@ fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there(
         [Some("a"), Some("a-cuda"), Some("a"), Some("b"), None]
     );
     assert_eq!((&of("b cuda:1").unavailable, &of("b cpu").unavailable), (&Some(missing), &None));
-    // What a device holds is not freed by stopping its process.
+    // Stopping a process does not free its device memory.
     assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| of(label).alone), [false, true, true]);
 }
 
@@ -84,7 +84,7 @@ fn the_witness_is_the_engines_own_program_on_the_cpu_in_f32_whatever_devices_wer
     assert_eq!(witness.beside, Some(Beside::Witness));
     assert_eq!((witness.device.as_str(), witness.dtype.as_deref()), ("cpu", Some("f32")));
     assert_eq!(witness.command, ["a"]);
-    // On the CPU the row is the witness itself, and no other is asked.
+    // A row on the CPU is itself the verifier, so no other is added.
     asked.devices.push("cpu".into());
     let plan = Plan::new(&asked);
     let witness = &plan.configurations[plan.witness_of(&asked.models[0]).unwrap()];
@@ -155,7 +155,7 @@ fn an_engine_is_asked_for_again_by_its_path_or_by_its_name_and_preset_and_not_by
     assert_eq!(asked_as("mine", None, "/my own/mine"), "'/my own/mine'");
     assert_eq!(asked_as("known", None, "/built/known-engine"), "known");
     assert_eq!(asked_as("known", Some("fast"), "/built/known"), "known:fast");
-    // Whoever has a manifest has a name, also where its program is called the same.
+    // An engine with a manifest has a name, even where its program has the same name.
     for engine in manifest::embedded().unwrap() {
         let name = &engine.manifest.name;
         assert_eq!(&asked_as(name, None, &format!("/built/{name}")), name);

@@ -1,26 +1,26 @@
-//! The indices of a record, checked once when it is read: everything after may use them as they are.
+//! Checks the indices of a record once when it is read: later code uses them without checks.
 //!
-//! A failure may name a launch that no entry is about: its process never loaded. A metric may be one that only a later version
-//! knows: `analysis::metric::unknown` says so, and the record is read all the same.
+//! A failure may name a launch without an entry: its process never loaded. A metric may be known only to a later version:
+//! `analysis::metric::unknown` reports it, and the record is still read.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Entry, Header};
 use crate::plan::Beside;
 
-/// What the entries read so far may refer to.
+/// The indices that are valid after the entries read so far.
 pub struct Known {
     configurations: usize,
     cases: usize,
     launches: HashSet<u32>,
     /// The model of each configuration.
     models: Vec<String>,
-    /// How many held-out texts there are of a model.
+    /// The number of held-out texts of each model.
     texts: HashMap<String, usize>,
 }
 
 impl Known {
-    /// Of a header, whose own indices are checked; else what is wrong with them.
+    /// Checks the header's own indices; `Err` says what is wrong with them.
     pub fn of(header: &Header) -> Result<Self, String> {
         let plan = &header.plan;
         let known = Self {
@@ -44,7 +44,7 @@ impl Known {
         Ok(known)
     }
 
-    /// What the next entry refers to; then later ones may refer to it.
+    /// Checks the indices of the next entry; later entries may then refer to it.
     pub fn take(&mut self, entry: &Entry) -> Result<(), String> {
         match entry {
             Entry::Launch(it) => {

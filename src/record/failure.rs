@@ -1,4 +1,4 @@
-//! A case, or a whole configuration, that could not be measured.
+//! Failures of cases and of whole configurations.
 
 use std::fmt;
 
@@ -15,34 +15,34 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     pub kind: FailureKind,
-    /// A `Stage` as it is written, or that of a later program.
+    /// A `Stage` as text, or the stage of a later program.
     pub when: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The last lines that the engine wrote there.
+    /// The last lines that the engine wrote to stderr.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
 }
 
-/// How far an engine had come.
+/// The stage that an engine had reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Start,
     Hello,
     Load,
-    /// It is asked to prove what it does; nothing of it is measured.
+    /// Its outputs are checked; nothing is measured.
     Proof,
     Warmup(u32),
     /// The unmeasured request before a sample.
     Before(u32),
     Sample(u32),
-    /// The pass in which samplers look on.
+    /// The pass in which samplers run.
     Pass,
 }
 
 impl Stage {
-    /// Whether a record's word is of an engine that never answered.
+    /// Whether the text of a record is a stage before the engine's first answer.
     pub fn is_start(word: &str) -> bool {
         [Self::Start, Self::Hello].iter().any(|stage| stage.to_string() == word)
     }
@@ -63,19 +63,19 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The type, the word of each kind, and the way back from the word: a kind is one line.
+/// Defines the type, the text of each kind and the parser: a kind is one line.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $word:literal,)+) => {
-        /// Why something was not measured.
+        /// The reason why something was not measured.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub enum FailureKind {
             $($(#[$doc])* $kind,)+
-            /// The word of a later program, kept as it is.
+            /// A kind that a later program wrote.
             Other(String),
         }
 
         impl FailureKind {
-            /// The word that records and tables use.
+            /// The text in records and tables.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$kind => $word,)+
@@ -83,7 +83,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The kind of that word; another word is kept.
+            /// The kind of that text; an unknown text is kept.
             pub fn parse(word: &str) -> Self {
                 match word {
                     $($word => Self::$kind,)+
@@ -104,15 +104,15 @@ kinds! {
     Timeout = "timeout",
     /// A request takes longer than a case may take.
     TooSlow = "too_slow",
-    /// The budget was used up before.
+    /// The time budget was used up before.
     NoTime = "no_time",
-    /// It speaks another version of the protocol.
+    /// It uses another version of the protocol.
     Version = "version",
-    /// A line of its breaks the protocol.
+    /// It sent a line that breaks the protocol.
     Protocol = "protocol",
-    /// Its answer is not the answer to the request.
+    /// Its answer does not fit the request.
     WrongOutput = "wrong_output",
-    // From here on an engine may say so itself.
+    // An engine itself may report the kinds from here on.
     /// It cannot do what the scenario needs.
     Unsupported = "unsupported",
     /// It cannot run here.

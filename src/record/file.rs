@@ -16,7 +16,7 @@ impl RunRecord {
     }
 }
 
-/// A record being written: what is taken in is also on disk.
+/// A record that is being written: every entry in memory is also on disk.
 pub struct Recorder {
     pub record: RunRecord,
     pub path: PathBuf,
@@ -49,7 +49,7 @@ impl Recorder {
     }
 }
 
-/// Whether a record can be written there, found out before there is one.
+/// Checks before a run that a record can be written there.
 pub fn check_writable(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
     let probe = dir.join(format!(".writable-{}", std::process::id()));

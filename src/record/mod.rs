@@ -1,8 +1,8 @@
 //! The run record: the file under `results/` with the machine, the plan, every raw sample and every failure.
 //!
-//! A record is lines of JSON, one entry each, appended and flushed as they come: a torn last line is all that can be
-//! lost. Nothing in it is derived; every number in a report is computed from it again. `file` reads records and is the only
-//! writer under `results/`; everything else here is types and is pure.
+//! A record is lines of JSON, one entry each, appended and flushed at once: only a torn last line can be lost. Nothing in it
+//! is derived: a report computes every number from it again. `file` reads records and is the only writer under `results/`;
+//! everything else here is pure types.
 
 mod beside;
 mod check;
@@ -31,9 +31,9 @@ pub use failure::{Failure, FailureKind, Stage};
 pub use file::{Recorder, check_writable, results_dir};
 pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
 
-/// Raised when the meaning of a field changes or a kind of entry is added; a new field is no new version.
+/// Raised when the meaning of a field changes or a kind of entry is added, but not for a new field.
 pub const RECORD_VERSION: u32 = 3;
-/// 3 has kinds of entries that 2 had not, and all that 2 had.
+/// Version 3 adds kinds of entries to those of version 2.
 const OLDEST_VERSION: u32 = 2;
 
 /// A record as it is read back, or as it grows during a run.
@@ -56,11 +56,11 @@ pub struct RunRecord {
     pub passes: Vec<Pass>,
     pub idle: Vec<Idle>,
     pub overhead: Option<Overhead>,
-    /// Absent when the run was cut off before it could say so.
+    /// Absent when the run was cut off.
     pub end: Option<End>,
 }
 
-/// One line of a record. It is read by `Entry::read` alone: serde would buffer every number of a variant with a tag inside.
+/// One line of a record. `Entry::read` reads it: serde would buffer every number of a variant with an inner tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry {
@@ -93,31 +93,31 @@ pub struct Header {
     pub orchestrate_version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// What the user typed.
+    /// The command line that the user typed.
     pub command: Vec<String>,
     pub machine: Machine,
-    /// What the machine is called, for who looks for records of one: computed when it is written, and never read here.
+    /// The name of the machine, for a search among records. It is written and never read here.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fingerprint: String,
     pub plan: Plan,
-    /// What this machine's calibration knew when the run began.
+    /// The noise floors that this machine's calibration knew when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub floors: Vec<KnownFloor>,
 }
 
-/// How far one configuration lies from itself on this machine, by one metric of one workload.
+/// The calibrated noise floor of one configuration on this machine, by one metric of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KnownFloor {
     pub configuration: usize,
     /// The workload's label.
     pub workload: String,
     pub metric: MetricId,
-    /// Measured side by side.
+    /// For measurements side by side.
     pub paired: Floor,
-    /// Measured at two times.
+    /// For measurements at two times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<Floor>,
-    /// When it was calibrated, as RFC 3339 writes it.
+    /// The time of the calibration, in RFC 3339.
     pub since: String,
 }
 
@@ -128,11 +128,11 @@ pub struct Launch {
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,
-    /// It was started to prove what the engine does, and nothing was measured in it.
+    /// It was started for output checks, and nothing was measured in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proves: bool,
     pub pid: u32,
-    /// Absent for an engine that is driven with `generate` alone.
+    /// Absent for an engine that supports only `generate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hello: Option<HelloFacts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,10 +141,10 @@ pub struct Launch {
     pub loaded: Option<Loaded>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_ns: Option<u64>,
-    /// The form in which the engine was given the model, where it reads no form that the model has.
+    /// The format conversion, where the engine reads no format that the model has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub converted: Option<Converted>,
-    /// What each GPU held just before its process was started; of one that is asked to compute on the CPU nobody looked.
+    /// The memory in use on each GPU just before the process was started. Empty for an engine on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus_before: Vec<GpuHeld>,
 }
@@ -156,37 +156,37 @@ pub struct Converted {
     pub path: String,
 }
 
-/// The facts about one request as the engine stated them, plus what the orchestrator's own clock saw.
+/// One request: the facts that the engine reported, and those that the orchestrator observed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub launch: u32,
     pub case: usize,
-    /// Counts the requests of this case in this launch that have this role: of measured ones it is the round.
+    /// Counts the requests of this case, launch and role: for a measured request it is the round.
     pub index: u32,
     pub role: Role,
-    /// Names the prompt's ids (or its text, where ids could not be sent).
+    /// A digest of the prompt's ids (or of its text, where ids could not be sent).
     pub prompt_hash: String,
-    /// Since the process was started.
+    /// The time of sending, since the start of the process.
     pub sent_ns: u64,
-    /// Since the process was started: when the answer's bytes arrived.
+    /// The arrival of the answer's bytes, since the start of the process.
     pub answered_ns: u64,
     pub iteration: Iteration,
-    /// Over the engine's process tree, as the kernel counted it so far.
+    /// The peak of the engine's process tree so far, as the kernel counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
-    /// What the process tree held when it had answered.
+    /// The memory of the process tree after the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// As the engine states it with its answer.
+    /// As the engine reports it with its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
     /// CPU time of the process tree from the request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
-    /// How long its threads meanwhile could have run and had no core, because something else had it.
+    /// The time that its threads were ready to run but had no core, because another process used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ns: Option<u64>,
-    /// Of a request that was streamed.
+    /// Present for a streamed request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
 }
@@ -205,20 +205,20 @@ pub struct WarmUp {
 pub enum WarmUpEnd {
     /// Three windows of three requests agreed within 10 %.
     Steady,
-    /// As many requests as it took in an earlier launch.
+    /// As many requests as an earlier launch needed.
     AsBefore,
-    /// They did not agree in the time that they had.
+    /// The time for the warm-up was over before the requests agreed.
     Time,
-    /// There were as many as the user asked for.
+    /// The user set the number of requests.
     Asked,
 }
 
-/// From here on a workload is not measured any more.
+/// The end of a workload's measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     /// The workload's label.
     pub workload: String,
-    /// After so many blocks.
+    /// The number of blocks until then.
     pub blocks: u32,
     pub by: StoppedBy,
 }
@@ -227,7 +227,7 @@ pub struct Closed {
 pub struct Warning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<usize>,
-    /// Says the remedy too.
+    /// Includes the remedy.
     pub message: String,
 }
 
@@ -245,7 +245,7 @@ impl Sample {
     }
 }
 
-/// The new tokens of a sequence: as many as its ids, or as the engine says.
+/// The number of new tokens of a sequence: of its ids, or as the engine reports it.
 pub fn output_tokens(sequence: &Sequence) -> u64 {
     match (&sequence.output_ids, sequence.output_tokens) {
         (Some(ids), _) => ids.len() as u64,
@@ -255,18 +255,18 @@ pub fn output_tokens(sequence: &Sequence) -> u64 {
 }
 
 impl RunRecord {
-    /// The launches of a configuration in which it was measured: none of those that only proved something.
+    /// The launches in which a configuration was measured, without those for output checks.
     pub fn launches_of(&self, configuration: usize) -> impl Iterator<Item = &Launch> + Clone {
         self.launches.iter().filter(move |it| it.configuration == configuration && !it.proves)
     }
 
-    /// Requests that count, in the order in which they were asked: none of a launch that only proved something.
+    /// The measured requests in the order of sending, without launches for output checks.
     pub fn measured(&self) -> impl Iterator<Item = &Sample> + Clone {
         let proofs: HashSet<u32> = self.launches.iter().filter(|it| it.proves).map(|it| it.launch).collect();
         self.samples.iter().filter(move |it| counts(it, || proofs.contains(&it.launch)))
     }
 
-    /// Those of them in one launch that are among the latest requests, the last one first.
+    /// The measured requests of one launch that are among the latest requests, last one first.
     pub fn measured_lately(&self, launch: &Launch, latest: usize) -> impl Iterator<Item = &Sample> {
         let here = self.samples.iter().rev().take(latest).filter(|it| it.launch == launch.launch);
         here.filter(|it| counts(it, || launch.proves))
@@ -281,8 +281,7 @@ impl RunRecord {
         })
     }
 
-    /// A last line that is torn is left out: the run was cut off while it was written. Every index in what is read is one of
-    /// something that there is.
+    /// Reads a record. A torn last line is left out: the run was cut off while writing it. Every index in the result is valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut read: Option<(Self, Known)> = None;
         let mut torn: Option<(usize, serde_json::Error)> = None;
@@ -324,7 +323,7 @@ impl RunRecord {
 
     pub fn take(&mut self, entry: Entry) {
         match entry {
-            // A second header can only be a record appended to another; the first one holds.
+            // A second header means that a record was appended to another; the first header counts.
             Entry::Header(_) => {}
             Entry::Launch(launch) => self.launches.push(*launch),
             Entry::Sample(sample) => self.samples.push(*sample),
@@ -352,7 +351,7 @@ fn counts(sample: &Sample, is_of_proof: impl FnOnce() -> bool) -> bool {
 }
 
 impl Entry {
-    /// Its tag first, then what the tag says, straight from the line.
+    /// Reads the tag first, then the entry of that kind, both straight from the line.
     pub fn read(line: &[u8]) -> serde_json::Result<Self> {
         let Tag { entry } = serde_json::from_slice(line)?;
         Ok(match entry {

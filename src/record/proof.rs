@@ -1,4 +1,4 @@
-//! What a record holds for proof that engines did the work: facts, of which `agreement` makes a standing.
+//! Output checks in a record: facts from which `agreement` derives a verification status.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,13 @@ pub struct Scored {
     pub launch: u32,
     /// An index into `HeldOut::sequences`.
     pub sequence: usize,
-    /// Of every id but the first; `None` is minus infinity.
+    /// One for every id but the first; `None` is minus infinity.
     pub logprobs: Vec<Option<f64>>,
     /// From the request to its answer, on the orchestrator's clock.
     pub elapsed_ns: u64,
 }
 
-/// How one configuration went on with the held-out prompt.
+/// One configuration's continuation of the held-out prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continued {
     pub configuration: usize,
@@ -23,31 +23,31 @@ pub struct Continued {
     pub ids: Vec<u32>,
 }
 
-/// What an engine in f32 says of a model, kept beside that model: it stands in for a witness that is not at hand.
+/// Reference answers in f32 that are kept beside a model, in place of those of a verifier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The model's path, as configurations have it.
+    /// The model's path, as in configurations.
     pub model: String,
-    /// Engine and version.
+    /// The name and version of the engine that answered.
     pub by: String,
     /// One for each of `HeldOut::sequences`.
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }
 
-/// What the witness, given all tokens before it, says of one token that a configuration gave in a sample.
+/// The verifier's answer for one token of a sample, given all tokens before it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Opinion {
-    /// The configuration that was asked.
+    /// The verifier's configuration.
     pub witness: usize,
-    /// The sample that it is about.
+    /// The sample that is checked.
     pub launch: u32,
     pub case: usize,
     pub index: u32,
-    /// The token's place in the output.
+    /// The token's position in the output.
     pub place: u32,
     pub theirs: u32,
-    /// What the witness would have given.
+    /// The token that the verifier gives.
     pub own: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs_logprob: Option<f64>,
@@ -55,7 +55,7 @@ pub struct Opinion {
     pub own_logprob: Option<f64>,
 }
 
-/// Why something was not proved.
+/// An output check that was not possible, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unproved {
     /// Absent when it concerns every configuration on the model.

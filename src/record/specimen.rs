@@ -1,4 +1,4 @@
-//! Records of invented engines, built in code for the tests of all rooms above: they need no engine.
+//! Records of invented engines, built in code for tests: no engine is needed.
 
 use protocol::{Facts, HelloFacts, Iteration, Loaded, Phase, Sequence};
 use serde_json::Map;
@@ -24,7 +24,7 @@ pub struct Invented {
     pub prompt_token_ms: f64,
     pub token_ms: f64,
     pub memory_mb: u64,
-    /// The standard deviation of what happens to it alone, as a share.
+    /// The standard deviation of the noise that affects it alone, as a share.
     pub own_noise: f64,
 }
 
@@ -87,7 +87,7 @@ pub fn asked(names: &[&str]) -> Asked {
     }
 }
 
-/// A record of a plan of which nothing was done yet.
+/// A record of a plan with no measurements yet.
 pub fn planned(asked: &Asked) -> RunRecord {
     let machine = Machine {
         cpu: Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() },
@@ -106,7 +106,7 @@ pub fn planned(asked: &Asked) -> RunRecord {
     RunRecord { header, ..RunRecord::default() }
 }
 
-/// Every block of the plan, as the engines would have answered it.
+/// A record with every block of the plan, with the times of these engines.
 pub fn measured(asked: &Asked, engines: &[Invented]) -> RunRecord {
     let mut record = planned(asked);
     let blocks = asked.extent.blocks.unwrap_or(5);
@@ -129,8 +129,8 @@ pub fn measured(asked: &Asked, engines: &[Invented]) -> RunRecord {
     record
 }
 
-/// What the machine does to every engine at that time, and what happens to one of them alone: the same in every run of a
-/// test, and another for another seed of the plan.
+/// The noise of the machine, which affects every engine, and the noise of one engine alone. It depends on the plan's seed and is
+/// the same in every run of a test.
 struct Noise {
     seed: u64,
     block: u32,
@@ -168,7 +168,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
     let loaded = Loaded { load_ns: loaded_ns * 9 / 10, phases, facts, ..Loaded::default() };
     let hello =
         HelloFacts { engine: engine.name.into(), version: engine.version.into(), ..HelloFacts::default() };
-    // A process that is given its one request at once is asked nothing before.
+    // In one-shot mode, a process gets its one request at once and no `hello`.
     let one_shot = plan.mode == Mode::OneShot;
     let launched = Launch {
         configuration,
@@ -186,7 +186,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
     for case in plan.cases_of(configuration) {
         let workload = &plan.cases[case].workload;
         let Prompt::Tokens(prompt_tokens) = workload.prompt else { panic!("a prompt of text") };
-        // More of them in every other block.
+        // Every other block has more of them.
         let warm = workload.kind == Kind::Warm && !one_shot;
         let warm_ups = if warm { workload.warmup.unwrap_or(3 + 3 * (block % 2)) } else { 0 };
         let requests = (0..warm_ups).map(|index| (Role::Warmup, index));
@@ -246,7 +246,7 @@ pub fn failure(configuration: usize, case: Option<usize>, kind: &str, when: &str
     }
 }
 
-/// An engine that cannot be started here, with a hint.
+/// Records that an engine cannot be started here, with a hint.
 pub fn unavailable(record: &mut RunRecord, configuration: usize, reason: &str, hint: &str) {
     let unavailable = Unavailable { reason: reason.into(), hint: Some(hint.into()) };
     record.header.plan.configurations[configuration].unavailable = Some(unavailable);

@@ -4,7 +4,7 @@ fn lines(entries: &[Entry]) -> Vec<u8> {
     entries.iter().flat_map(protocol::encode).collect()
 }
 
-/// With one case of one configuration.
+/// A header with one case of one configuration.
 fn header() -> Header {
     let workload = serde_json::json!({
         "scenario": "decode", "label": "decode", "kind": "warm", "headline": "decode_rate",
@@ -60,7 +60,7 @@ fn an_entry_may_have_its_tag_anywhere_and_fields_of_a_later_program() {
 fn an_entry_of_no_known_kind_is_an_error_with_its_line_and_the_kinds_there_are() {
     let mut bytes = lines(&entries()[..3]);
     bytes.extend(b"{\"entry\":\"rumour\"}\n");
-    // At the end it is taken for a torn line.
+    // At the end, the line counts as torn.
     assert_eq!(RunRecord::parse(bytes.as_slice()).unwrap().samples.len(), 1);
     bytes.extend(lines(&entries()[3..]));
     let error = RunRecord::parse(bytes.as_slice()).unwrap_err().to_string();
@@ -98,7 +98,7 @@ fn a_record_of_another_version_is_refused() {
     assert!(error.to_string().contains("record version 99"));
 }
 
-/// What is wrong with this entry after a header and a launch.
+/// The error that this entry causes after a header and a launch.
 fn refused(entry: Entry) -> String {
     let mut all = entries()[..2].to_vec();
     all.push(entry);

@@ -1,4 +1,4 @@
-//! A second opinion on the mean, without a word about the shape of the noise.
+//! A bootstrap interval of the mean, without an assumption on the shape of the noise.
 
 use super::quantile;
 use super::quantile::ascending;
@@ -6,23 +6,21 @@ use super::random::Random;
 use super::special::normal_above;
 use super::student::t_critical;
 
-/// With fewer values the resampled means lie too close together, and no bootstrap repairs that: over 3, 5 and 10
-/// launches a percentile interval that claims 95 % covers 75, 83 and 90 %.
+/// With fewer values the resampled means lie too close together, and no bootstrap repairs that. Over 3, 5 and 10 launches, a
+/// percentile interval that claims 95 % covers 75, 83 and 90 %.
 pub const LEAST: usize = 20;
-/// With more, the mean of whatever it is is normal, and this says again what t says, for a long time.
+/// With more values the mean is nearly normal, so the bootstrap agrees with t but takes long.
 const MOST: usize = 200;
-/// The ends of an interval then move by about 0.007 of its width from seed to seed.
+/// The ends of an interval then vary by about 0.007 of its width between seeds.
 const RESAMPLES: usize = 10_000;
 
 /// The expanded percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap: Resampling in the
-/// Undergraduate Statistics Curriculum", The American Statistician 69 (2015): percentiles of the resampled
-/// means, taken further out so that normal noise gives Student's t. `None` of fewer than 20 values, and of more than 200.
+/// Undergraduate Statistics Curriculum", The American Statistician 69 (2015): percentiles of the resampled means, taken further
+/// out so that normal noise gives Student's t. `None` for fewer than 20 values or more than 200.
 ///
-/// Why not BCa (Efron, "Better Bootstrap Confidence Intervals", JASA 82 (1987)): for the mean of 20 blocks it covers
-/// less than t on every noise tried but strong skew, and where one block in ten was hit by a slow machine 77 % where
-/// t covers 98 (`uv run src/stats/golden/why_not_bca.py`). Nor does this one cover more than t but where noise is
-/// skewed, so it stands beside t and carries no verdict: where the two differ, the blocks are skewed and neither is
-/// to be trusted in its last digit.
+/// BCa (Efron, "Better Bootstrap Confidence Intervals", JASA 82 (1987)) covers less than t on the mean of 20 blocks, except
+/// under strong skew (`uv run src/stats/golden/why_not_bca.py`). This interval covers more than t only where noise is skewed, so
+/// it carries no verdict. If the two differ, the blocks are skewed and the last digit of neither is reliable.
 pub fn of_mean(values: &[f64], confidence: f64, seed: u64) -> Option<(f64, f64)> {
     if !(LEAST..=MOST).contains(&values.len()) || values.iter().any(|value| !value.is_finite()) {
         return None;
@@ -46,7 +44,7 @@ mod tests {
         assert!(golden.len() > 1);
         for case in golden {
             let (low, high) = of_mean(&case.values, 0.95, 7).unwrap();
-            // scipy's has a million resamples; the error of ours at these percentiles is about 0.007 of the width.
+            // scipy uses a million resamples; our error at these percentiles is about 0.007 of the width.
             let width = case.high - case.low;
             assert!((low - case.low).abs() < 0.03 * width, "low {low}, scipy {}", case.low);
             assert!((high - case.high).abs() < 0.03 * width, "high {high}, scipy {}", case.high);

@@ -1,4 +1,4 @@
-//! How bad a change is, for whoever decides whether it may pass.
+//! The severity of a change, for the decision whether it may pass.
 
 use serde::Serialize;
 
@@ -33,8 +33,8 @@ impl Thresholds {
 }
 
 impl Class {
-    /// Only what is certainly worse can be more than informative: an improvement harms nobody, and of what is not
-    /// measurable nothing is known (that has an exit status of its own). The share is the one that the words print.
+    /// Only a certain change for the worse is more than informative: an improvement does no harm, and an inconclusive result
+    /// proves nothing (it has its own exit status). The share is the printed one.
     pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: Thresholds) -> Self {
         let worse = quality.worsening(log_ratio);
         match verdict {

@@ -1,6 +1,5 @@
-//! Where it is decided that a difference counts: what a comparison has as evidence against the noise floor, then every
-//! comparison that gates against all others that do. Comparisons within one record and between two are decided alike; they
-//! differ in their evidence and in what says how high the floor is.
+//! Decides whether a difference counts: first by its evidence against the noise floor, then among all comparisons that gate.
+//! Comparisons within one record and between two differ only in their evidence and in the sources of their noise floor.
 
 use serde::Serialize;
 
@@ -9,37 +8,37 @@ use super::interval::{Evidence, Interval};
 use super::significance::holm;
 use super::verdict::Verdict;
 
-/// A comparison of which it is not decided whether its difference counts.
+/// A comparison before the decision whether its difference counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Undecided {
     /// On the log ratio; above zero is better.
     pub evidence: Evidence,
-    /// The highest of all that say how far one program lies from itself here.
+    /// The highest noise floor known for the two configurations on this machine.
     pub floor: Option<Floor>,
-    /// Whether each side was measured in turn with others. Where configurations were measured one after the other, drift
-    /// passes for a difference: there is evidence, and no verdict on it.
+    /// Whether the configurations were measured in turn. If they were measured one after the other, drift looks like a
+    /// difference: there is evidence, but no verdict.
     pub interleaved: bool,
-    /// Whether somebody's build fails on it. Only these share in the risk of a false alarm.
+    /// Whether a build fails on it. Only gating comparisons share in the risk of a false alarm.
     pub gating: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Decision {
     pub epsilon: Epsilon,
-    /// `None` of fewer than five blocks, and of what was not measured in turn.
+    /// `None` for fewer than five blocks, or where the configurations were not measured in turn.
     #[serde(skip)]
     pub verdict: Option<Verdict>,
-    /// The verdict was a difference by itself, and is none among all gating comparisons.
+    /// The verdict was a difference by itself, but not among all gating comparisons.
     pub lost_among_many: bool,
-    /// Two-sided, that there is no difference: of the interval, so that the two agree always.
+    /// The two-sided p value of the interval for no difference, so that it always agrees with the interval.
     pub p: Option<f64>,
-    /// The same by Holm's method among the gating comparisons.
+    /// `p` adjusted by Holm's method among the gating comparisons.
     pub p_adjusted: Option<f64>,
 }
 
-/// One decision for each, in their order. Those that gate are one family: of twenty true equalities one would be called a
-/// difference at 5 % each. Holm's step-down is over the p values of the intervals, because those are shown; with five blocks
-/// Mann-Whitney can give no less than 0.008, which is not significant among seven.
+/// One decision for each comparison, in their order. All that gate are one family: at 5 % each, one of twenty true equalities
+/// would be called a difference. Holm's step-down uses the p values of the intervals, because those are shown. With five
+/// blocks, Mann-Whitney's p is at least 0.008, which is not significant among seven.
 pub fn decide(all: &[Undecided]) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = all.iter().map(Decision::alone).collect();
     let gating = all.iter().zip(&mut decisions).filter(|(it, _)| it.gating);
@@ -80,7 +79,7 @@ mod tests {
     use super::super::ratio::Ratios;
     use super::*;
 
-    /// Blocks around that log ratio, which lie so far apart.
+    /// Blocks around that log ratio, with that spread.
     fn undecided(log_ratio: f64, apart: f64, blocks: usize) -> Undecided {
         let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
         let blocks: Vec<f64> = (0..blocks).map(|block| log_ratio + apart * shape[block % 5]).collect();
@@ -115,14 +114,14 @@ mod tests {
             let nothing = undecided(0.001, 0.1, 5);
             let others = (1..=others).map(|it| if it % 2 == 0 { nothing } else { certain });
             let mut all: Vec<Undecided> = others.collect();
-            // Its place in the family does not matter.
+            // Its position in the family does not matter.
             all.insert(all.len() / 2, Undecided { gating, ..barely });
             decide(&all)[(all.len() - 1) / 2]
         };
         let alone = among(0, true);
         assert_eq!((alone.verdict, alone.lost_among_many), (Some(Verdict::Faster), false));
         assert_eq!((alone.p, alone.p_adjusted), (Some(p), Some(p)));
-        // Three others are certain; of the four that are left it is the best.
+        // Three others are certain; of the other four it is the best.
         let among_many = among(6, true);
         assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::NotMeasurable), true));
         assert_eq!((among_many.p, among_many.p_adjusted), (Some(p), Some(4.0 * p)));

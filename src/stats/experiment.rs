@@ -1,6 +1,6 @@
-//! What an experiment found: configurations against each other, for every metric.
+//! The results of an experiment: configurations against each other, for every metric.
 //!
-//! Configurations and metrics are numbers here; what they are called is known to whoever asks.
+//! Configurations and metrics are numbers here; the caller knows their names.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{mann_whitney, welch};
 use super::stopping::{Look, Rule, StoppedBy};
 
-/// Which of two values of a metric is the better one.
+/// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     Higher,
@@ -22,16 +22,16 @@ pub enum Better {
 
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// Whether the configurations were measured in turn. Where they were measured one after the other, what drifted
-    /// meanwhile passes for a difference: there is evidence, and no verdict on it.
+    /// Whether the configurations were measured in turn. If they were measured one after the other, drift looks like a
+    /// difference: there is evidence, but no verdict.
     pub interleaved: bool,
-    /// Of the bootstrap; without one there is none: it takes longer than everything else together.
+    /// The seed of the bootstrap. `None` skips it: it takes longer than everything else together.
     pub seed: Option<u64>,
     pub twins: Vec<Twin>,
     pub series: Vec<Series>,
 }
 
-/// The same engine in the same configuration once more: what the two differ by is noise.
+/// The same configuration measured once more: the difference between the two is noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Twin {
     pub twin: usize,
@@ -42,14 +42,13 @@ pub struct Twin {
 #[derive(Debug, Clone)]
 pub struct Series {
     pub better: Better,
-    /// Whether somebody's build fails on it. Only these share in the risk of a false alarm.
+    /// Whether a build fails on it. Only gating series share in the risk of a false alarm.
     pub gating: bool,
     /// Scenarios end one by one.
     pub stopped_by: StoppedBy,
-    /// What `calibrate` stored for each configuration in this scenario and metric; configurations beyond the last
-    /// have none.
+    /// The calibrated noise floors of the configurations in this scenario and metric. Configurations beyond the last have none.
     pub floors: Vec<Option<Floor>>,
-    /// What each configuration gave; nothing where it failed.
+    /// The values of each configuration; empty where it failed.
     pub configurations: Vec<Blocks>,
 }
 
@@ -59,28 +58,27 @@ pub struct Comparison {
     pub series: usize,
     pub configuration: usize,
     pub against: usize,
-    /// On the log ratio; above zero is better, whichever way the metric counts.
+    /// On the log ratio; above zero is better, for every metric.
     pub evidence: Evidence,
-    /// From 20 blocks on, a second opinion on the interval.
+    /// From 20 blocks on, a bootstrap interval beside that of t.
     pub bootstrap: Option<(f64, f64)>,
     pub decision: Decision,
-    /// Blocks that both have.
+    /// The number of blocks that both have.
     pub blocks: usize,
-    /// Blocks that one of them failed in.
+    /// The number of blocks in which one failed.
     pub unpaired: usize,
     pub stopped_by: StoppedBy,
-    /// Without the pairing: what both sides suffered together hides what lies between them.
+    /// Without pairing: noise common to both sides then hides their difference.
     pub p_welch: Option<f64>,
     pub p_mann_whitney: Option<f64>,
 }
 
-/// Two-sided p values for the hypothesis that there is no difference, corrected where the experiment was looked at on
-/// the way. `None` where there are too few blocks.
+/// Two-sided p values for no difference, corrected for interim analyses. `None` where there are too few blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Probabilities {
-    /// Of the interval: the two agree always.
+    /// The p value of the interval: the two always agree.
     pub paired: Option<f64>,
-    /// `paired`, by Holm's method among the gating comparisons.
+    /// `paired` adjusted by Holm's method among the gating comparisons.
     pub adjusted: Option<f64>,
     pub welch: Option<f64>,
     pub mann_whitney: Option<f64>,
@@ -97,7 +95,7 @@ impl Comparison {
     }
 }
 
-/// What is known of a comparison before it is decided whether its difference counts.
+/// A comparison before the decision whether its difference counts.
 struct Paired {
     series: usize,
     pair: (usize, usize),
@@ -106,8 +104,8 @@ struct Paired {
 }
 
 impl Experiment {
-    /// Each first of a pair against its second, series by series. A pair without a comparison has its reason; a pair of
-    /// which one side gave nothing at all is left out, for its failures are told elsewhere.
+    /// Compares the first of each pair with the second, series by series. A pair that cannot be compared has its reason. A pair
+    /// with an empty side is left out: the report shows its failures elsewhere.
     pub fn compare(&self, pairs: &[(usize, usize)]) -> Vec<Result<Comparison, NotCompared>> {
         let each = (0..self.series.len()).flat_map(|series| pairs.iter().map(move |&pair| (series, pair)));
         let found: Vec<_> = each.filter_map(|(series, pair)| self.pair(series, pair)).collect();
@@ -115,13 +113,13 @@ impl Experiment {
         let mut decisions = decide(&undecided).into_iter();
         let decided = found.into_iter().map(|found| {
             let paired = found?;
-            // There is one for each that was paired.
+            // Each paired comparison has a decision.
             Ok(decisions.next().map(|decision| self.comparison(paired, decision)))
         });
         decided.filter_map(Result::transpose).collect()
     }
 
-    /// Whether more blocks are needed for these pairs, as far as gating series go.
+    /// The interim analysis: whether the gating series of these pairs need more blocks.
     pub fn look(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Look {
         let gating = self.series.iter().filter(|series| series.gating);
         let ratios = gating.flat_map(|series| pairs.iter().filter_map(|&pair| series.ratios(pair)?.ok()));
@@ -130,7 +128,7 @@ impl Experiment {
         rule.look(blocks, &widths.collect::<Vec<_>>())
     }
 
-    /// The same for the levels of these configurations, each by itself: there is nothing to compare them with.
+    /// The interim analysis for the levels of these configurations, without a comparison.
     pub fn look_at_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Look {
         let gating = self.series.iter().filter(|series| series.gating);
         let given =
@@ -180,7 +178,7 @@ impl Experiment {
         }
     }
 
-    /// What either side of a pair and its twin differ by.
+    /// The noise floors from the twins of either side of a pair.
     fn twins_of(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<Floor>> {
         let twins = self.twins.iter().filter(move |it| it.of == pair.0 || it.of == pair.1);
         twins.map(|it| Floor::of_twin(&series.ratios((it.twin, it.of))?.ok()?))
@@ -192,7 +190,7 @@ impl Series {
         if self.stopped_by == StoppedBy::Asked { Design::Fixed } else { Design::Looked }
     }
 
-    /// Of the first of a pair to the second, turned so that above zero is better; `None` where one gave nothing.
+    /// The log ratios of a pair, turned so that above zero is better; `None` where one side is empty.
     fn ratios(&self, (configuration, against): (usize, usize)) -> Option<Result<Ratios, Refusal>> {
         let given = |index: usize| self.configurations.get(index).filter(|blocks| !blocks.is_empty());
         let (ours, theirs) = (given(configuration)?, given(against)?);
@@ -209,7 +207,7 @@ pub fn levels(blocks: &Blocks) -> Vec<f64> {
     blocks.values().filter_map(|rounds| Some(median_of(rounds)?.ln())).collect()
 }
 
-/// A pair that has values and no comparison.
+/// A pair with values that cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NotCompared {
     pub series: usize,

@@ -1,4 +1,4 @@
-//! The smallest change that can be told from none here.
+//! The noise floor: the smallest difference that this machine can show.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,29 +8,29 @@ use super::quantile::ascending;
 use super::ratio::Ratios;
 use super::student::t_critical;
 
-/// Below this nobody asks, and a change of a few bytes in the layout of a program is as large (Mytkowicz and others,
-/// "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
+/// The smallest difference that counts. Smaller ones interest no user, and a change of a few bytes in a program's layout can
+/// cause them (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
 pub const LEAST: f64 = 0.02;
-/// Below so many values the 95th percentile lies between the two largest of them.
+/// The number of values that a 95th percentile needs: with fewer, it lies between the two largest.
 pub const WELL_KNOWN: usize = 20;
-/// The twin of a run speaks for that run from so many blocks on: those that a verdict needs.
+/// The least number of blocks for a noise floor from a run's twin: as many as a verdict needs.
 pub const TWIN_BLOCKS: usize = super::interval::FIRM;
 
-/// How far one engine lies from itself: the 95th percentile of |log ratio| over blocks of A against A (linear
-/// interpolation as numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
+/// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as
+/// numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
 ///
-/// It speaks of single blocks, and a mean over blocks is steadier than one of them; what it guards against is what no
-/// number of blocks averages out, so it is not divided by their root.
+/// It describes single blocks, although a mean over blocks varies less. It is not divided by the root of their number, because
+/// it guards against noise that no number of blocks averages out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Stored")]
 pub struct Floor {
     log_ratio: f64,
-    /// How many values it rests on.
+    /// The number of values from which it was computed.
     blocks: usize,
 }
 
 impl Floor {
-    /// From A/A log ratios in any order; `None` of none, and where one is not finite.
+    /// The noise floor of A/A log ratios in any order; `None` without values, or where one is not finite.
     pub fn of(log_ratios: &[f64]) -> Option<Self> {
         let sizes: Vec<f64> = log_ratios.iter().map(|ratio| ratio.abs()).collect();
         let finite = sizes.iter().all(|size| size.is_finite());
@@ -38,21 +38,20 @@ impl Floor {
         Some(Self { log_ratio, blocks: sizes.len() })
     }
 
-    /// From the reference and its twin in one run; `None` where they have too few blocks to speak for the run.
+    /// The noise floor of a configuration and its twin in one run; `None` for too few blocks.
     pub fn of_twin(ratios: &Ratios) -> Option<Self> {
         Self::of(ratios.blocks()).filter(|floor| floor.blocks >= TWIN_BLOCKS)
     }
 
-    /// From the levels (logarithms) of one configuration's blocks in one run: what two further blocks like these lie apart
-    /// by at most in 95 of 100 cases, s t sqrt(2) (Whitmore, "Prediction Limits for a Univariate Normal Observation", The
-    /// American Statistician 40 (1986), of one observation and a mean). It is what the machine did over the minutes of
-    /// that run, and so the least to expect of it between two runs: whatever varies from one execution to the next comes
-    /// on top of what varies within one (Kalibera and Jones, "Quantifying Performance Changes with Effect Size
-    /// Confidence Intervals", University of Kent, technical report 4-12 (2012)).
+    /// The noise floor between runs, from the levels (logarithms) of one configuration's blocks in one run. Two further blocks
+    /// like these differ by at most this much in 95 of 100 cases: s t sqrt(2) (Whitmore, "Prediction Limits for a Univariate
+    /// Normal Observation", The American Statistician 40 (1986), of one observation and a mean). Two runs differ at least by
+    /// the noise within one: variation between executions comes on top (Kalibera and Jones, "Quantifying Performance Changes
+    /// with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012)).
     ///
-    /// Not the 95th percentile over the pairs that were seen: five blocks have ten pairs, the widest of which is too near.
-    /// With it, of two runs that lie as far apart as the blocks of one, 12 % were told apart, with this it is less than
-    /// 3 %, and with none 31 % (`tests/families.rs`). `None` of fewer than two blocks, and where a level is not finite.
+    /// The 95th percentile over the ten pairs of five blocks is too small. For two runs that differ as the blocks of one do, it
+    /// gave 12 % false verdicts; this floor gives less than 3 %, no floor 31 % (`tests/families.rs`). `None` for fewer than two
+    /// blocks, or where a level is not finite.
     pub fn between_blocks(levels: &[f64]) -> Option<Self> {
         let (n, df) = (levels.len() as f64, levels.len().checked_sub(1).filter(|&df| df > 0)? as f64);
         let mean = levels.iter().sum::<f64>() / n;
@@ -69,21 +68,20 @@ impl Floor {
         self.blocks
     }
 
-    /// Whether it rests on as many values as a 95th percentile needs; say so where it does not.
+    /// Whether it rests on as many values as a 95th percentile needs; a report mentions it where it does not.
     pub fn is_well_known(&self) -> bool {
         self.blocks >= WELL_KNOWN
     }
 
-    /// The highest of the floors stored for both sides of a pair and of this run's own twin. A quiet run does not
-    /// lower what calibration found, for that noise may come back within the run; a run that is noisier than
-    /// calibration was is taken at its word. Values are not pooled: the many of a quiet calibration would drown the
-    /// few of a noisy run.
+    /// The highest noise floor: of both sides' stored ones and of this run's own twin. A quiet run does not lower the
+    /// calibrated floor, because that noise may come back. A noisy run raises it. Values are not pooled: the many of a quiet
+    /// calibration would hide the few of a noisy run.
     pub fn highest(floors: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         floors.into_iter().flatten().max_by(|one, other| one.log_ratio.total_cmp(&other.log_ratio))
     }
 }
 
-/// What counts as a difference and what as none, as log ratios. The first is never below the second.
+/// The limits of a difference and of equality, as log ratios. The first is never below the second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Epsilon {
     difference: f64,
@@ -91,9 +89,8 @@ pub struct Epsilon {
 }
 
 impl Epsilon {
-    /// A difference is what exceeds 2 % and the floor. The same is what lies within 2 %, however high the floor: on a
-    /// machine that cannot tell 20 % from nothing, what lies within 20 % is not the same but not measurable, and an
-    /// engine that is 5 % slower must not be called the same there.
+    /// A difference must exceed 2 % and the noise floor. Equality must lie within 2 %, however high the floor. On a machine
+    /// with a noise floor of 20 %, a difference within 20 % is not the same but inconclusive: an engine may be 5 % slower.
     pub fn over(floor: Option<Floor>) -> Self {
         let same = LEAST.ln_1p();
         Self { difference: floor.map_or(0.0, |floor| floor.log_ratio).max(same), same }

@@ -1,14 +1,12 @@
-//! One number for many scenarios.
+//! The geometric mean: one number for many scenarios.
 
-/// The geometric mean of ratios: the one mean by which it does not matter which side is the reference (Fleming and
-/// Wallace, "How Not to Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM
-/// 29 (1986)). `None` where a scenario has no value or one that is not above zero: leaving it out would favour whoever
-/// failed in it.
+/// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not to
+/// Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None`
+/// where a scenario has no value above zero: leaving it out would favour an engine that failed in it.
 ///
-/// Caution: it answers no question about time. It weighs a scenario of a millisecond like one of an hour, twice as
-/// fast in one pays for half as fast in another, and no workload need run at the ratio that it gives (Smith,
-/// "Characterizing Computer Performance with a Single Number", Communications of the ACM 31 (1988)). Print it beside
-/// the scenarios, never in their place.
+/// Caution: it says nothing about time. A scenario of a millisecond counts as much as one of an hour, and no workload need run
+/// at this ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the ACM 31 (1988)).
+/// Print it beside the scenarios, never in their place.
 pub fn geometric_mean(scenarios: &[Option<f64>]) -> Option<f64> {
     let logarithm = |value: &Option<f64>| value.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);
     let logarithms = scenarios.iter().map(logarithm).collect::<Option<Vec<f64>>>()?;

@@ -1,4 +1,4 @@
-//! What numpy, scipy and statsmodels give: `golden/make.py` asks them.
+//! Expected values of numpy, scipy and statsmodels, from `golden/make.py`.
 
 use serde::Deserialize;
 
@@ -28,7 +28,7 @@ pub struct Special {
 #[derive(Deserialize)]
 pub struct Student {
     pub p: Vec<f64>,
-    /// For 1 degree of freedom, 2, 3 and so on.
+    /// For 1, 2, 3 and more degrees of freedom.
     pub quantiles: Vec<Vec<f64>>,
     pub above: Vec<(f64, f64, f64)>,
 }
@@ -61,7 +61,7 @@ pub struct TestCase {
     pub ours: Vec<f64>,
     pub theirs: Vec<f64>,
     pub p: f64,
-    /// Of the interval of the difference, where there is one.
+    /// The bounds of the interval of the difference, where there is one.
     pub low: Option<f64>,
     pub high: Option<f64>,
 }
@@ -159,7 +159,7 @@ pub fn paired_ratios() -> Vec<PairedCase> {
     golden().paired_ratios
 }
 
-/// To so many parts of the expected value, which also allows as much next to zero.
+/// Asserts equality within a relative tolerance; near zero an absolute error of 1e-16 is allowed too.
 pub fn close(found: f64, expected: f64, tolerance: f64, what: &str) {
     let scale = expected.abs().max(f64::MIN_POSITIVE);
     let near = (found - expected).abs() <= tolerance * scale

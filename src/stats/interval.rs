@@ -1,4 +1,4 @@
-//! How sure the mean over blocks is.
+//! Confidence intervals of the mean over blocks.
 
 use serde::Serialize;
 
@@ -6,35 +6,34 @@ use super::ratio::Ratios;
 use super::significance::Difference;
 use super::student::{t_critical, two_sided};
 
-/// What an interval claims: in so many of a hundred experiments it holds the truth.
+/// The confidence of an interval: the share of experiments in which it contains the truth.
 pub const CONFIDENCE: f64 = 0.95;
-/// From here on an interval may carry a verdict.
+/// The least number of blocks for an interval that carries a verdict.
 pub const FIRM: usize = 5;
-/// From here on there is an interval at all.
+/// The least number of blocks for an interval.
 pub const TENTATIVE: usize = 3;
 
-/// How it was decided that there are so many blocks and no more.
+/// The way in which the number of blocks was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Design {
-    /// Their number was fixed beforehand.
+    /// The number was fixed beforehand.
     Fixed,
-    /// The data were looked at on the way, and narrow intervals ended the experiment (`stopping`).
+    /// Interim analyses ended the experiment when its intervals were narrow (`stopping`).
     Looked,
 }
 
 impl Design {
-    /// The confidence of the t interval that is computed so that what is claimed holds.
+    /// The confidence at which the t interval is computed, so that `CONFIDENCE` holds.
     ///
-    /// An experiment that ends when its interval is narrow ends more often where the blocks happen to lie close
-    /// together, so a plain t interval claims too much: under the looks of `stopping` its 95 % are 92.2 % where the
-    /// deviation of a block is 1.7 times the target (Anscombe, "Sequential Estimation", Journal of the Royal
-    /// Statistical Society B 15 (1953), saw it; Starr, "The Performance of a Sequential Procedure for the Fixed-Width
-    /// Interval Estimation of the Mean", Annals of Mathematical Statistics 37 (1966), computes it). Each look is
-    /// therefore taken at a higher confidence, as repeated confidence intervals are (Jennison and Turnbull, "Interim
-    /// Analyses: The Repeated Confidence Interval Approach", Journal of the Royal Statistical Society B 51 (1989)),
-    /// but chosen for this rule, which never looks at the estimate: with these, coverage on normal noise is between
-    /// 95.0 and 96.5 % whatever its size (`tests/coverage.rs` computes it, `scripts/simulate` prints it for other
-    /// noise). The looks in the middle need more, for they are where a lucky deviation ends it.
+    /// An experiment that ends when its interval is narrow ends more often where the blocks happen to lie close together, so a
+    /// plain t interval claims too much. Under the interim analyses of `stopping`, its 95 % are 92.2 % where the deviation of a
+    /// block is 1.7 times the target (Anscombe, "Sequential Estimation", Journal of the Royal Statistical Society B 15 (1953);
+    /// Starr, "The Performance of a Sequential Procedure for the Fixed-Width Interval Estimation of the Mean", Annals of
+    /// Mathematical Statistics 37 (1966)). So each interim analysis uses a higher confidence, as repeated confidence intervals
+    /// do (Jennison and Turnbull, "Interim Analyses: The Repeated Confidence Interval Approach", Journal of the Royal
+    /// Statistical Society B 51 (1989)), but chosen for this rule, which never sees the estimate. Coverage on normal noise is
+    /// then between 95.0 and 96.5 % whatever its size (`tests/coverage.rs`; `scripts/simulate` prints it for other noise). The
+    /// middle analyses need more, because a small deviation by chance ends the experiment there.
     pub fn computed_at(self, blocks: usize) -> f64 {
         match (self, blocks) {
             (Self::Fixed, _) => CONFIDENCE,
@@ -53,20 +52,20 @@ fn corrected(p: f64, confidence: f64) -> f64 {
     (p * (1.0 - CONFIDENCE) / (1.0 - confidence)).min(1.0)
 }
 
-/// low <= estimate <= high, all finite.
+/// A confidence interval: low <= estimate <= high, all finite.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
     estimate: f64,
     low: f64,
     high: f64,
-    /// It excludes zero exactly where this is at most 1 - CONFIDENCE.
+    /// It is at most 1 - CONFIDENCE exactly where the interval excludes zero.
     p: f64,
 }
 
 impl Interval {
-    /// Student's t over the values, which are independent: blocks, never rounds or iterations of one launch (Kalibera
-    /// and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013; Student, "The Probable Error of a Mean",
-    /// Biometrika 6 (1908)). `None` of fewer than two values, or where one is not finite.
+    /// Student's t interval over independent values: blocks, never rounds or iterations of one launch (Kalibera and Jones,
+    /// "Rigorous Benchmarking in Reasonable Time", ISMM 2013; Student, "The Probable Error of a Mean", Biometrika 6 (1908)).
+    /// `None` for fewer than two values, or where one is not finite.
     pub fn of_mean(values: &[f64], design: Design) -> Option<Self> {
         let (n, df) = (values.len() as f64, values.len().checked_sub(1).filter(|&df| df > 0)? as f64);
         let estimate = values.iter().sum::<f64>() / n;
@@ -78,10 +77,10 @@ impl Interval {
         finite.then_some(Self { estimate, low: estimate - reach, high: estimate + reach, p })
     }
 
-    /// Of the mean of `ours` less that of `theirs`, which were measured at different times and share nothing: Welch's, by
-    /// Student's t with the degrees of freedom of Welch and Satterthwaite (`significance`). Where the experiments were
-    /// looked at on the way it is taken at the higher of the confidences that their looks ask for: each side's spread may
-    /// be a lucky one. `None` where a side has fewer than two values, or one that is not finite.
+    /// Welch's interval of the mean of `ours` less that of `theirs`, which were measured at different times. It is Student's t
+    /// with the degrees of freedom of Welch and Satterthwaite (`significance`). After interim analyses it uses the higher
+    /// confidence of the two sides, because either spread may be small by chance. `None` where a side has fewer than two
+    /// values, or one that is not finite.
     pub fn of_difference(ours: &[f64], theirs: &[f64], design: Design) -> Option<Self> {
         let difference = Difference::of(ours, theirs)?;
         let confidence = design.computed_at(ours.len()).max(design.computed_at(theirs.len()));
@@ -107,7 +106,7 @@ impl Interval {
         (self.high - self.low) / 2.0
     }
 
-    /// For the hypothesis that the mean is zero.
+    /// The p value for a mean of zero.
     pub fn p(&self) -> f64 {
         self.p
     }
@@ -121,14 +120,14 @@ impl Interval {
     }
 }
 
-/// What the blocks of a pair allow to be said.
+/// The strength of a pair's blocks as evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "evidence", rename_all = "snake_case")]
 pub enum Evidence {
-    /// One or two blocks: how far the rounds lie apart, which is the spread within a launch and says nothing about the
-    /// next launch. No interval and no verdict.
+    /// One or two blocks: the range of the rounds, which is the spread within a launch and says nothing about the next launch. No
+    /// interval and no verdict.
     WithinLaunch { estimate: f64, low: f64, high: f64 },
-    /// Three or four blocks: an interval that is wide and leans on normality. No verdict.
+    /// Three or four blocks: a wide interval that assumes normality. No verdict.
     Tentative(Interval),
     /// Five blocks or more.
     Firm(Interval),
@@ -148,8 +147,8 @@ impl Evidence {
         }
     }
 
-    /// Of levels (logarithms) that were measured at different times. As many blocks as an interval needs are needed of
-    /// both sides. `None` where a side has none, or a level is not finite.
+    /// The evidence of levels (logarithms) that were measured at different times. Both sides need as many blocks as an interval
+    /// does. `None` where a side has none, or a level is not finite.
     pub fn of_difference(ours: &[f64], theirs: &[f64], design: Design) -> Option<Self> {
         let blocks = ours.len().min(theirs.len());
         let interval = Interval::of_difference(ours, theirs, design).filter(|_| blocks >= TENTATIVE);
@@ -177,7 +176,7 @@ impl Evidence {
         }
     }
 
-    /// Of the interval; within a launch, of all rounds.
+    /// The ends of the interval; within a launch, of the range of all rounds.
     pub fn ends(&self) -> (f64, f64) {
         match self {
             Self::WithinLaunch { low, high, .. } => (*low, *high),
@@ -185,7 +184,7 @@ impl Evidence {
         }
     }
 
-    /// The only evidence that carries a verdict.
+    /// The interval of firm evidence, which alone carries a verdict.
     pub fn firm(&self) -> Option<Interval> {
         if let Self::Firm(interval) = self { Some(*interval) } else { None }
     }

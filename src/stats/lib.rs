@@ -1,10 +1,10 @@
-//! Pure statistics over `f64`: they know no sample, no engine, no unit and no clock. Every method cites its source, and
-//! the tests hold it against values that numpy and scipy give.
+//! Pure statistics over `f64`, without samples, engines, units or clocks. Every method cites its source, and the tests compare
+//! it with numpy and scipy.
 //!
 //! ```text
 //! values of two configurations, block by block --ratio--> one log ratio for each block
-//!     --interval--> Student's t over blocks, corrected for the looks of --stopping-->
-//!     --decision (floor, verdict)--> faster, slower, same, not measurable --words, class--> people and exit codes
+//!     --interval--> Student's t over blocks, corrected for the interim analyses of --stopping-->
+//!     --decision (floor, verdict)--> faster, slower, same, inconclusive --words, class--> people and exit codes
 //! ```
 //!
 //! `experiment` does all of it for many configurations and metrics.

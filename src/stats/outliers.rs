@@ -7,8 +7,7 @@ const LIMIT: f64 = 3.5;
 /// The 0.75 quantile of the standard normal distribution: it makes the MAD comparable to a standard deviation.
 const NORMAL: f64 = 0.6745;
 
-/// A flag for each value, in their order. Where more than half of the values are equal the MAD is zero and says
-/// nothing: no flag.
+/// A flag for each value, in their order. If more than half of the values are equal, the MAD is zero and nothing is flagged.
 pub fn outliers(values: &[f64]) -> Vec<bool> {
     let centre = median(values).unwrap_or_default();
     let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();

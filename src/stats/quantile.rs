@@ -6,7 +6,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let place = q.clamp(0.0, 1.0) * sorted.len().checked_sub(1)? as f64;
     let (below, fraction) = (place.floor() as usize, place.fract());
     let low = *sorted.get(below)?;
-    // At the last value there is nothing above, and nothing to go towards.
+    // The last value has no next one.
     let high = sorted.get(below + 1).copied().unwrap_or(low);
     Some(low + (high - low) * fraction)
 }

@@ -17,12 +17,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A whole number below `count`, which is not zero. The high half of a product: its bias is below count / 2^64.
+    /// A whole number below `count`, which is not zero: the high half of a product, with a bias below count / 2^64.
     pub fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
 
-    /// Every order is as likely as any other: Durstenfeld, "Algorithm 235: Random Permutation", CACM 7 (1964).
+    /// Shuffles the items, every order equally likely: Durstenfeld, "Algorithm 235: Random Permutation", CACM 7 (1964).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -32,7 +32,7 @@ impl Random {
 
 /// For simulations.
 impl Random {
-    /// Above 0 and up to 1, in steps of 2^-53.
+    /// A number above 0 and up to 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 * (-53f64).exp2()
     }
@@ -41,7 +41,7 @@ impl Random {
         self.unit() <= probability
     }
 
-    /// Standard normal: Box and Muller, "A Note on the Generation of Random Normal Deviates", Annals of Mathematical
+    /// A standard normal number: Box and Muller, "A Note on the Generation of Random Normal Deviates", Annals of Mathematical
     /// Statistics 29 (1958).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.unit().ln()).sqrt();
@@ -58,7 +58,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    // The sequence of seed 1234567 that implementations in other languages are held against.
+    // Implementations in other languages use this sequence of seed 1234567 as their reference.
     #[test]
     fn the_sequence_is_the_published_one() {
         let mut random = Random::seeded(1_234_567);

@@ -1,15 +1,15 @@
-//! Paired log ratios: what a comparison of two configurations rests on.
+//! Paired log ratios: the data of a comparison of two configurations.
 //!
-//! Both sides of a pair were measured in the same round, moments apart, so what the machine did to both is gone from
-//! their ratio. Ratios are averaged as logarithms, so that twice as fast and half as fast lie equally far from the same
-//! (Fleming and Wallace, "How Not to Lie with Statistics", Communications of the ACM 29 (1986)).
+//! Both sides of a pair were measured in the same round, moments apart, so common noise of the machine cancels in their ratio.
+//! Ratios are averaged as logarithms: twice as fast and half as fast then lie equally far from equal (Fleming and Wallace, "How
+//! Not to Lie with Statistics", Communications of the ACM 29 (1986)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::median;
 
-/// What one configuration gave for one metric: a value under the number of its round, under the number of its block.
+/// One configuration's values of one metric: by the number of the block, then of the round.
 pub type Blocks = BTreeMap<u32, Rounds>;
 pub type Rounds = BTreeMap<u32, f64>;
 
@@ -22,10 +22,9 @@ pub struct Ratios {
 }
 
 impl Ratios {
-    /// The block's datum is the median over its rounds of log(above / below). Only rounds that both sides have are
-    /// paired: a round that one of them failed in has nothing to be held against. A block without such a round is counted
-    /// in `unpaired`; a value that has no logarithm is refused, because leaving out what a broken measurement gave would
-    /// favour it.
+    /// The log ratios of two configurations: for each block the median over its rounds of log(above / below). Only rounds that
+    /// both sides have are paired. `unpaired` counts the blocks without such a round. A value without a logarithm is refused:
+    /// leaving out the values of a broken measurement would favour it.
     pub fn paired(above: &Blocks, below: &Blocks) -> Result<Self, Refusal> {
         let mut ratios = Self { blocks: Vec::new(), rounds: Vec::new(), unpaired: 0 };
         for (&block, above) in above {
@@ -60,13 +59,13 @@ impl Ratios {
         self.rounds.iter().fold(ends, |(low, high), &ratio| (low.min(ratio), high.max(ratio)))
     }
 
-    /// Blocks of which the two share no round.
+    /// The number of blocks in which the two share no round.
     pub fn unpaired(&self) -> usize {
         self.unpaired
     }
 }
 
-/// Why there are no ratios.
+/// The reason why there are no ratios.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Refusal {
     NothingShared,
@@ -134,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_datum_of_a_block_is_the_median_of_its_rounds_ratios_not_the_ratio_of_medians() {
-        // Medians 30 and 20 would say 1.5.
+        // The ratio of the medians 30 and 20 would be 1.5.
         let ratios = Ratios::paired(&blocks(&[&[10.0, 30.0, 50.0]]), &blocks(&[&[5.0, 60.0, 20.0]])).unwrap();
         assert!((ratios.blocks()[0] - 2f64.ln()).abs() < 1e-12);
         let (low, high) = ratios.extremes();

@@ -1,4 +1,4 @@
-//! The tests that users of benchmarks know, with no pairing: each side's blocks on their own.
+//! The well-known tests without pairing: each side's blocks on their own.
 
 mod holm;
 mod mann_whitney;

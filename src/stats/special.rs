@@ -1,10 +1,10 @@
-//! The special functions that the distributions stand on, each from a formula of the NIST Digital Library of
-//! Mathematical Functions (DLMF, dlmf.nist.gov).
+//! The special functions under the distributions, each from a formula of the NIST Digital Library of Mathematical
+//! Functions (DLMF, dlmf.nist.gov).
 
 use std::f64::consts::PI;
 
-/// The logarithm of the gamma function for positive `x`: Stirling's series (DLMF 5.11.1), entered where seven of its
-/// terms are exact to the last digit; smaller arguments are brought there by the recurrence (DLMF 5.5.1).
+/// The logarithm of the gamma function for positive `x`, by Stirling's series (DLMF 5.11.1). From 15 on, seven of its terms are
+/// exact to the last digit; the recurrence (DLMF 5.5.1) raises smaller arguments.
 pub fn ln_gamma(x: f64) -> f64 {
     const ENTRY: f64 = 15.0;
     let (mut x, mut passed) = (x, 1.0);
@@ -32,7 +32,7 @@ pub fn ln_beta(a: f64, b: f64) -> f64 {
 }
 
 /// The regularised incomplete beta function I_x(a, b) by its continued fraction (DLMF 8.17.22), from the side on which
-/// that converges fast (DLMF 8.17.4 turns one into the other). `y` is 1 - x: who knows it exactly does not lose it.
+/// that converges fast (DLMF 8.17.4 turns one into the other). `y` is 1 - x, given apart so that it loses no digits.
 pub fn incomplete_beta(x: f64, y: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || y <= 0.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
@@ -69,8 +69,8 @@ fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
     1.0 / value
 }
 
-/// The probability that a standard normal variable lies above `x`. Near the middle the series DLMF 7.6.2, whose terms
-/// are all positive; far from it the continued fraction DLMF 7.9.1, so that small probabilities keep their digits.
+/// The probability that a standard normal variable lies above `x`. Near the middle it uses the series DLMF 7.6.2, whose terms are
+/// all positive. Further out the continued fraction DLMF 7.9.1 keeps the digits of small probabilities.
 pub fn normal_above(x: f64) -> f64 {
     if x < 0.0 {
         return 1.0 - normal_above(-x);
@@ -104,7 +104,7 @@ mod tests {
             golden.ln_gamma.len() > 20 && golden.incomplete_beta.len() > 20 && golden.normal_above.len() > 20
         );
         for (x, expected) in golden.ln_gamma {
-            // At 1 and 2 it crosses zero, and what is left there of larger terms is their rounding.
+            // At 1 and 2 the function is zero, so only the rounding of larger terms is left.
             assert!(
                 (ln_gamma(x) - expected).abs() < 1e-14 * (1.0 + expected.abs()),
                 "ln gamma {x}: {}",

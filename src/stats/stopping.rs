@@ -1,36 +1,36 @@
-//! When an experiment has enough blocks.
+//! The rule that ends an experiment when it has enough blocks.
 
 use serde::{Deserialize, Serialize};
 
-/// Only after so many blocks is anything looked at. Each look costs confidence (see `Design::computed_at`), so there
-/// are few; each adds about half of what there is, because less would hardly narrow an interval.
+/// The numbers of blocks with an interim analysis. Each costs confidence (see `Design::computed_at`), so there are few. Each
+/// adds about half of the blocks so far, because fewer would hardly narrow an interval.
 pub const LOOKS: [usize; 4] = [5, 8, 12, 20];
 
-/// Stop by the width of the intervals alone (Chow and Robbins, "On the Asymptotic Theory of Fixed-Width Sequential
-/// Confidence Intervals for the Mean", Annals of Mathematical Statistics 36 (1965)). Estimates are not asked for and
-/// can not be: an experiment that ends when its result looks good has a result that looks too good.
+/// Stops by the width of the intervals alone (Chow and Robbins, "On the Asymptotic Theory of Fixed-Width Sequential
+/// Confidence Intervals for the Mean", Annals of Mathematical Statistics 36 (1965)). The rule never sees estimates: an
+/// experiment that ends when its result looks good has a result that looks too good.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
     half_width: f64,
 }
 
-/// What ended an experiment.
+/// The reason why an experiment ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoppedBy {
-    /// Every interval was as narrow as asked for.
+    /// Every interval was narrow enough.
     Width,
-    /// It was not, after the last look.
+    /// Not every interval was narrow enough at the last interim analysis.
     LastLook,
     /// The time for the run was over.
     Time,
-    /// There were as many blocks as the user asked for, whatever their data.
+    /// The user set the number of blocks, whatever their data.
     Asked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Do not look again before there are so many blocks.
+    /// The number of blocks at the next interim analysis.
     GoOn {
         until: usize,
     },
@@ -38,26 +38,25 @@ pub enum Look {
 }
 
 impl Default for Rule {
-    /// 2 %.
+    /// A target of 2 %.
     fn default() -> Self {
         Self { half_width: 0.02f64.ln_1p() }
     }
 }
 
 impl Rule {
-    /// A target of 0.02 ends when ratios are known to 2 %. `None` of what is not a share between 0 and 1.
+    /// A target of 0.02 ends the experiment when ratios are known to 2 %. `None` for a target that is not between 0 and 1.
     pub fn to_within(target: f64) -> Option<Self> {
         (target > 0.0 && target < 1.0).then(|| Self { half_width: target.ln_1p() })
     }
 
-    /// Half the width, of an interval on log ratios, that is narrow enough.
+    /// The half width of an interval on log ratios that is narrow enough.
     pub fn half_width(self) -> f64 {
         self.half_width
     }
 
-    /// After so many blocks, given half the width of the interval of every pair that the experiment is about. A pair
-    /// without an interval (it failed, or too few of its blocks did not) is for the caller to leave out: waiting for it
-    /// would be waiting for the last look.
+    /// The interim analysis after `blocks` blocks, with the half width of every pair's interval. The caller leaves out a pair
+    /// without an interval (failed, or too few blocks): it would delay the end to the last interim analysis.
     pub fn look(self, blocks: usize, half_widths: &[f64]) -> Look {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);
         match LOOKS.into_iter().find(|&look| look >= blocks) {

@@ -20,8 +20,8 @@ pub fn two_sided(t: f64, df: f64) -> f64 {
     (2.0 * t_above(t.abs(), df)).min(1.0)
 }
 
-/// Half of the distribution's `confidence` lies within plus and minus this value: the quantile (1 + confidence) / 2, by
-/// Newton's method on the upper tail, held between two bounds that close in on it.
+/// The quantile (1 + confidence) / 2: a share `confidence` of the distribution lies between minus and plus this value. It uses
+/// Newton's method on the upper tail, between two bounds that close in on it.
 pub fn t_critical(confidence: f64, df: f64) -> f64 {
     let tail = (1.0 - confidence) / 2.0;
     let (mut low, mut high) = (0.0, 1.0);
@@ -75,7 +75,7 @@ mod tests {
         let golden = golden::student();
         assert!(golden.above.len() > 50);
         for (t, df, expected) in golden.above {
-            // Logarithms of large gamma functions cancel: of thousands of degrees of freedom ten digits are left.
+            // Logarithms of large gamma functions cancel: with thousands of degrees of freedom, ten digits are left.
             golden::close(
                 t_above(t, df),
                 expected,

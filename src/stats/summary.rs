@@ -5,34 +5,34 @@ use serde::Serialize;
 use super::quantile::ascending;
 use super::{median, outliers, quantile};
 
-/// Percentiles, mean and deviation are over all values together; the estimate is the median of the launches' medians,
-/// because values within one launch are not independent: the launch is the unit of replication (Kalibera and Jones,
-/// "Rigorous Benchmarking in Reasonable Time", ISMM 2013).
+/// Percentiles, mean and deviation of all values together. The estimate is the median of the launches' medians, because values
+/// within a launch are not independent: the launch is the unit of replication (Kalibera and Jones, "Rigorous Benchmarking in
+/// Reasonable Time", ISMM 2013).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     pub n: usize,
-    /// Launches that gave a value.
+    /// The number of launches with a value.
     pub launches: usize,
     pub estimate: f64,
     pub min: f64,
     pub max: f64,
     pub mean: f64,
-    /// The sample's standard deviation (over n - 1); of one value there is none.
+    /// The sample's standard deviation (over n - 1); `None` for one value.
     pub std: Option<f64>,
     pub p50: f64,
     pub p90: f64,
     pub p95: f64,
     pub p99: f64,
-    /// Values far from the others; they are counted here and left out nowhere.
+    /// The number of values far from the others. None of them is left out.
     pub outliers: usize,
     pub launch_medians: Vec<f64>,
 }
 
 impl Summary {
-    /// One inner list for each launch; `None` where no launch gave a value. Values are finite: metrics give no others.
+    /// A summary with one inner list for each launch; `None` where no launch has a value. Values are finite, as metrics are.
     pub fn of(launches: &[Vec<f64>]) -> Option<Self> {
         let launch_medians: Vec<f64> = launches.iter().filter_map(|values| median(values)).collect();
-        // Of a long run these are millions: they are put together once, and sorted where they lie.
+        // A long run has millions of values: they are copied once and sorted in place.
         let mut sorted = launches.concat();
         sorted.sort_unstable_by(f64::total_cmp);
         let at = |q| quantile(&sorted, q);
@@ -54,7 +54,7 @@ impl Summary {
         })
     }
 
-    /// How many times the smallest launch's median the largest is; of one launch, or around zero, there is none.
+    /// The largest median of a launch divided by the smallest; `None` for one launch, or where the smallest is not positive.
     pub fn launch_spread(&self) -> Option<f64> {
         let sorted = ascending(&self.launch_medians);
         match (sorted.first(), sorted.last()) {
@@ -64,7 +64,7 @@ impl Summary {
     }
 }
 
-/// In two passes, so that a small spread around a large mean keeps its digits.
+/// The standard deviation in two passes, so that a small spread around a large mean keeps its digits.
 fn standard_deviation(values: &[f64], mean: f64) -> Option<f64> {
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_estimate_is_the_median_of_launch_medians_whatever_their_sizes() {
-        // Pooled, the median would be 1: the large launch would outvote the others.
+        // The median of all values would be 1, because the large launch has most of them.
         let summary = Summary::of(&[vec![1.0; 10], vec![5.0, 7.0], vec![8.0]]).unwrap();
         assert_eq!(summary.launch_medians, [1.0, 6.0, 8.0]);
         assert_eq!((summary.estimate, summary.p50), (6.0, 1.0));

@@ -1,4 +1,4 @@
-//! Whether intervals and verdicts keep what they claim, by simulation with noise of known truth.
+//! Simulations with noise of known truth, which check the claims of intervals and verdicts.
 
 mod coverage;
 mod false_verdicts;

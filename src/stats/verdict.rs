@@ -1,4 +1,4 @@
-//! What an interval on a log ratio amounts to, given what counts as a difference. Above zero is better.
+//! The verdict on an interval of a log ratio, by the limits of a difference and of equality. Above zero is better.
 
 use serde::Serialize;
 
@@ -12,17 +12,17 @@ pub enum Verdict {
     Faster,
     /// Worse, for a metric that is not a speed.
     Slower,
-    /// No difference that counts.
+    /// Equal, or different by too little to count.
     Same,
-    /// The noise leaves open whether there is one.
+    /// Inconclusive: the noise is too large for a decision.
     NotMeasurable,
 }
 
 impl Verdict {
-    /// Three zones around equality, as tests of equivalence have them (Schuirmann, "A Comparison of the Two One-Sided
-    /// Tests Procedure and the Power Approach", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); his test
-    /// at 2.5 % is an interval of 95 % inside the zone). A difference that is certain and too small to count is
-    /// called the same only where the whole interval is.
+    /// The verdict by three zones around equality, as in tests of equivalence (Schuirmann, "A Comparison of the Two One-Sided
+    /// Tests Procedure and the Power Approach", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); his test at 2.5 %
+    /// is an interval of 95 % inside the zone). A certain but small difference is the same only where the whole interval lies
+    /// in the zone.
     pub(crate) fn of(interval: &Interval, epsilon: Epsilon) -> Self {
         let estimate = interval.estimate();
         if interval.lies_within(epsilon.same()) {
@@ -34,7 +34,7 @@ impl Verdict {
         if estimate > 0.0 { Self::Faster } else { Self::Slower }
     }
 
-    /// A difference that is none any more once its p value is adjusted for all that were asked for.
+    /// A difference becomes inconclusive where its p value, adjusted for the other comparisons, is not significant.
     pub(crate) fn among_many(self, adjusted: f64) -> Self {
         if self.is_a_difference() && adjusted > 1.0 - CONFIDENCE { Self::NotMeasurable } else { self }
     }
@@ -66,7 +66,7 @@ mod tests {
     fn a_difference_must_be_certain_and_large_enough() {
         assert_eq!(verdict(310.0, 5.0, 0.0), Verdict::Faster);
         assert_eq!(verdict(-3.0, 1.0, 0.0), Verdict::Slower);
-        // Large and uncertain; certain and small; certain and below the floor.
+        // Large and uncertain; certain and small; certain and below the noise floor.
         assert_eq!(verdict(5.0, 6.0, 0.0), Verdict::NotMeasurable);
         assert_eq!(verdict(1.5, 1.0, 0.0), Verdict::NotMeasurable);
         assert_eq!(verdict(5.0, 1.0, 5.5), Verdict::NotMeasurable);
@@ -76,9 +76,9 @@ mod tests {
     fn the_same_is_said_only_where_the_whole_interval_is_within_two_percent() {
         assert_eq!(verdict(0.5, 1.0, 0.0), Verdict::Same);
         assert_eq!(verdict(0.5, 1.9, 0.0), Verdict::NotMeasurable);
-        // A machine that tells little apart does not make more of it the same.
+        // A higher noise floor does not widen the zone of equality.
         assert_eq!(verdict(0.5, 1.9, 40.0), Verdict::NotMeasurable);
-        // Certainly different, and too little to count.
+        // Certainly different, but by too little to count.
         assert_eq!(verdict(1.0, 0.5, 0.0), Verdict::Same);
     }
 }

@@ -1,7 +1,7 @@
 //! A log ratio in words for people: `4.1 times as fast [3.9, 4.3]`, `1.8 % slower [0.4, 3.1]`.
 //!
-//! As many digits are written as the interval supports: half its width has one, or two where the first is 1, and no
-//! number has more than three. A difference that could not be told is never said as one.
+//! The digits are those that the interval supports: half its width has one, or two where the first is 1. No number has more than
+//! three. A difference without a verdict is never stated as one.
 
 use std::fmt;
 
@@ -9,31 +9,30 @@ use super::floor::Epsilon;
 use super::interval::{Evidence, Interval};
 use super::verdict::Verdict;
 
-/// From here on people think in multiples, below it in per cent.
+/// Readers think in multiples from here on, and in per cent below.
 const MULTIPLE: f64 = 1.5;
-/// A bound from here on turns the whole change into multiples: nobody reads `[-310, 80]` per cent.
+/// A bound from here on turns the whole change into multiples: `[-310, 80]` per cent is hard to read.
 const FAR: f64 = 2.0;
-/// Nobody needs to know by how much a multiple lies beyond these.
+/// Multiples beyond these are not printed as numbers.
 const EXTREMES: [f64; 2] = [0.001, 1e6];
 
-/// In place of a change and its bounds, where what was measured of both is the same number.
+/// The text in place of a change and its bounds where both sides have the same values.
 pub const NOTHING_SEEN: &str = "no difference seen";
 
-/// What a metric is about. A log ratio above zero is better: faster, or less.
+/// The kind of quantity that a metric measures. A log ratio above zero is better: faster, or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quality {
     Speed,
-    /// Of memory, of energy.
+    /// Memory or energy.
     Amount,
 }
 
-/// A change and its bounds, apart so that the other side can be named between them: `4.1 times as fast` as that one
-/// `[3.9, 4.3]`.
+/// A change and its bounds. The other side's name goes between them: `4.1 times as fast`, then `as b`, then `[3.9, 4.3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words {
     pub change: String,
     pub bounds: String,
-    /// What keeps it from being a verdict: `tentative`, `within launch`; else empty.
+    /// The reason why it is no verdict: `tentative`, `within launch`; else empty.
     pub caution: &'static str,
 }
 
@@ -46,7 +45,7 @@ impl fmt::Display for Words {
 }
 
 impl Words {
-    /// For people, a verdict with the interval that it rests on.
+    /// A verdict in words, with its interval.
     pub fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
         let (low, high) = (interval.low(), interval.high());
         match verdict {
@@ -64,7 +63,7 @@ impl Words {
         }
     }
 
-    /// Where there are too few blocks for a verdict, or the blocks of the two were not measured in turn.
+    /// A change in words where there are too few blocks for a verdict, or the two were not measured in turn.
     pub fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
         let caution = match evidence {
             Evidence::WithinLaunch { .. } => "within launch",
@@ -76,7 +75,7 @@ impl Words {
 
     fn of_change(estimate: f64, low: f64, high: f64, quality: Quality) -> Self {
         let [estimate, low, high] = [estimate, low, high].map(seen);
-        // As the metric itself moves: less memory is a ratio below one.
+        // In the direction of the metric: less memory is a ratio below one.
         let side = quality.side();
         let factor = (side * estimate).exp();
         let ends = [(side * low).exp(), (side * high).exp()];
@@ -99,8 +98,8 @@ impl Quality {
         if self == Self::Speed { 1.0 } else { -1.0 }
     }
 
-    /// By what share the metric became worse, as it is printed: speed lost of what there was, memory needed beyond it.
-    /// Negative where it became better.
+    /// The share by which the metric became worse, as printed: speed lost, or memory needed in addition. Negative where it
+    /// became better.
     pub fn worsening(self, log_ratio: f64) -> f64 {
         -self.side() * (self.side() * log_ratio).exp_m1()
     }
@@ -119,7 +118,7 @@ impl Quality {
     }
 }
 
-/// `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`; no estimate.
+/// The bounds without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`.
 fn between(low: f64, high: f64, quality: Quality) -> String {
     let [low, high] = [low, high].map(seen);
     if low == 0.0 && high == 0.0 {
@@ -149,12 +148,12 @@ fn is_beyond(multiple: f64, factor: f64) -> bool {
     !(1.0 / multiple..multiple).contains(&factor)
 }
 
-/// What only the rounding of sums made is nothing.
+/// The log ratio, with zero for a value that is only rounding error.
 fn seen(log_ratio: f64) -> f64 {
     if log_ratio.abs() < 1e-9 { 0.0 } else { log_ratio }
 }
 
-/// An estimate and its bounds in one precision.
+/// An estimate and its bounds with the same precision.
 fn numbers(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> [String; 2] {
     ends.sort_unstable_by(f64::total_cmp);
     let places = decimals(estimate, (ends[1] - ends[0]) / 2.0);
@@ -162,7 +161,7 @@ fn numbers(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> 
     [write(estimate, places), format!("[{low}, {high}]")]
 }
 
-/// How many places after the point are supported; negative before it.
+/// The number of decimal places that the interval supports; negative for digits before the point.
 fn decimals(number: f64, half_width: f64) -> i32 {
     let three_digits = 2 - leading(number).0;
     if half_width <= 0.0 || !half_width.is_finite() {
@@ -173,7 +172,7 @@ fn decimals(number: f64, half_width: f64) -> i32 {
     supported.min(three_digits)
 }
 
-/// The power of ten of the first digit and the number without it, after rounding to two digits: 0.0996 begins as 0.10.
+/// The power of ten of the first digit and the number divided by it, after rounding to two digits: 0.0996 begins as 0.10.
 fn leading(number: f64) -> (i32, f64) {
     let number = number.abs();
     if number == 0.0 || !number.is_finite() {
@@ -186,13 +185,13 @@ fn leading(number: f64) -> (i32, f64) {
 
 fn written(number: f64, places: i32) -> String {
     let step = 10f64.powi(-places);
-    // Without it a small negative number would be written `-0.0`.
+    // Adding zero turns `-0.0` into `0.0`.
     let rounded = (number / step).round() * step + 0.0;
     let text = format!("{rounded:.*}", places.max(0) as usize);
     if is_zero(&text) { text.trim_start_matches('-').into() } else { text }
 }
 
-/// A multiple is never nothing: one that is small beside its interval keeps a digit of its own.
+/// A multiple as text. It is never zero: a multiple that is small beside its interval keeps one digit.
 fn times(factor: f64, places: i32) -> String {
     let [least, most] = EXTREMES;
     if factor < least {
@@ -205,28 +204,28 @@ fn times(factor: f64, places: i32) -> String {
     if is_zero(&text) { written(factor, -leading(factor).0) } else { text }
 }
 
-/// Whether no digit of it is anything but zero.
+/// Whether all its digits are zero.
 fn is_zero(text: &str) -> bool {
     !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte))
 }
 
-/// `2.1 %`; `a factor of 2.3` where per cent would be beyond 100.
+/// The smallest difference that counts: `2.1 %`, or `a factor of 2.3` where that would be over 100 %.
 fn counts_from(epsilon: Epsilon) -> String {
     let share = epsilon.difference().exp_m1();
     if share <= 1.0 {
         return format!("{} %", percent_up(share));
     }
-    // As a share of one it is a hundredth of what it would be per cent.
+    // `percent_up` multiplies by a hundred.
     let factor = (1.0 + share).min(EXTREMES[1]);
     format!("a factor of {}", percent_up(factor / 100.0))
 }
 
-/// Rounded up, so that nothing counts that is said not to.
+/// Per cent, rounded up: the printed limit is never below the real one.
 fn percent_up(share: f64) -> String {
     let percent = share * 100.0;
     let places = decimals(percent, 0.0).min(1);
     let step = 10f64.powi(-places);
-    // What floating point adds to a round number is not a reason to go up.
+    // The error of floating point on a round number is no reason to round up.
     let text = format!("{:.*}", places.max(0) as usize, (percent / step - 1e-9).ceil() * step);
     text.strip_suffix(".0").map(String::from).unwrap_or(text)
 }

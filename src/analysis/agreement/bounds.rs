@@ -1,10 +1,10 @@
-//! How far an engine may lie from the witness before it is wrong. One bound cannot serve: weights in 4 bits take a correct
-//! engine farther from f32 than a permuted matrix takes one that computes in f32. So the bound is that of what the engine
-//! says it computes in, and what it says is proved elsewhere.
+//! The largest difference between a correct engine and the verifier. One bound cannot serve: rounding weights to 4 bits changes a
+//! correct engine more than a permuted matrix changes one in f32. So the bound depends on the precision that the engine states,
+//! and other checks verify that statement.
 //!
-//! Root mean square of the difference in natural log-probability, over all tokens and over the worst stretch of 128, as
-//! `scripts/agreement/calibrate` found them over 1,408 tokens: on the embedded model, which is trained, and on synthesised
-//! ones, whose random weights leave every choice between tokens nearly even, so that rounding shows most (2 layers, and 24).
+//! The numbers are root mean squares of the difference in natural log-probability, over all tokens and over the worst stretch of
+//! 128. `scripts/agreement/calibrate` found them over 1,408 tokens, on the trained embedded model and on synthesised models of 2
+//! and 24 layers. Random weights make every choice between tokens nearly even, so rounding has the largest effect there.
 //!
 //! | correct                     | embedded      | 2 layers      | 24 layers     | bound      |
 //! |-----------------------------|---------------|---------------|---------------|------------|
@@ -26,55 +26,56 @@
 //! | scaled from 1024, by 8      | 0.16   0.42   | 0.37   0.51   | 0.32   0.43   |
 //! | scaled from 8192, by 32     | 0.056  0.18   | 0.12   0.20   | 0.096  0.17   |
 //!
-//! (The two scaled ones of the last column: 16 layers. Permuted: rows the other way round. Scaled: Llama 3's scaling of rotations for texts longer than that, ignored.)
+//! (The two scaled ones of the last column: 16 layers. Permuted: rows in reverse order. Scaled: the engine ignores Llama 3's
+//! scaling of rotations for texts longer than that.)
 //!
-//! So whoever computes in f32 is told from every one of these; 16 and 8 bits from all but the queries of one layer among 24.
-//! Weights that the model has in 4 bits already excuse nothing: the witness has the same numbers, and what is left is what
-//! kernels lose that round activations to 8 bits. An engine that makes 4 bits of a model itself can hide one wrong matrix in
-//! what that costs, and on random weights of many layers a wrong layer (about 0.68 and 0.79 together); to judge that, the
-//! witness would have to be given the same rounded numbers. The stretch is what tells rotations, whose error grows with the position and is small
-//! over the whole text. Weights in 3 bits and fewer were not measured; their bound is where a model begins to be another one.
+//! So in f32 every one of these errors is found, and in 16 or 8 bits every one but the queries of one layer among 24. A model
+//! that itself has 4 bits is no excuse: the verifier has the same numbers, and only kernels that round activations to 8 bits
+//! lose precision. An engine that rounds a model to 4 bits itself can hide one wrong matrix, or one wrong layer among many with
+//! random weights (about 0.68 and 0.79 together). To find these, the verifier would need the same rounded numbers. The stretch
+//! finds wrong rotations: their error grows with the position and is small over the whole text. Weights in 3 bits and fewer
+//! were not measured; beyond their bound a model counts as another one.
 //!
-//! Of the tokens that an engine gave, the same engines gave up, on average and by the worst of 64: f32 nothing, bf16 3e-4 and
-//! 0.017, q8_0 0.001 and 0.03, q6_k 0.012 and 0.27, q4_0 0.59 and 1.8.
+//! The same engines' own tokens had these gaps, on average and at the worst of 64: f32 nothing, bf16 3e-4 and 0.017, q8_0 0.001
+//! and 0.03, q6_k 0.012 and 0.27, q4_0 0.59 and 1.8.
 use serde::Serialize;
 
 use crate::plan::Configuration;
 use crate::plan::dtype::nominal_bits;
 use crate::record::Launch;
 
-/// The most that `exact` may differ by.
+/// The largest difference of `exact`.
 pub const EXACT: f64 = 1e-3;
-/// The most that `agrees` may differ by.
+/// The largest difference of `agrees`.
 pub const AGREES: f64 = 0.05;
-/// Two tokens that lie nearer to each other than this are as good as one: which of them comes first is rounding.
+/// The largest gap of a near tie: only rounding decides which of the two tokens comes first.
 pub const NEAR_TIE: f64 = 0.01;
 
-/// The coarsest rounding on an engine's way from the model's own numbers to its output.
+/// The coarsest rounding between the model's own numbers and an engine's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// f32, from numbers that are the model's own.
+    /// f32, with the model's own numbers.
     Full,
     /// bf16 or f16 somewhere.
     Bits16,
     /// Weights or activations in 8 bits.
     Bits8,
-    /// Weights in 5 or 6 bits that the model has in more; or nobody says what.
+    /// Weights in 5 or 6 bits where the model has more, or in an unknown dtype.
     Bits6,
-    /// Weights in 4 bits that the model has in more.
+    /// Weights in 4 bits where the model has more.
     Bits4,
-    /// In fewer.
+    /// Weights in fewer bits.
     Bits3,
 }
 
-/// What excuses an engine before it has said a word: what it was asked for.
+/// The requested settings that allow an engine a larger difference.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked<'a> {
     pub dtype: Option<&'a str>,
     /// The dtype of the model's own numbers.
     pub model: Option<&'a str>,
-    /// An option of the user's is about the cache of keys and values.
+    /// Whether the user set an option for the cache of keys and values.
     pub narrow_cache: bool,
 }
 
@@ -92,17 +93,17 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What lies beyond is wrong.
+/// The limits of a correct engine's differences.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// Root mean square over all tokens.
     pub whole: f64,
-    /// The same over the worst stretch. A rotation that is wrong grows with the position, and the first tokens of a text
+    /// The same over the worst stretch. The error of a wrong rotation grows with the position, and the first tokens of a text
     /// hide it in the mean.
     pub stretch: f64,
-    /// What the witness would have given up by the engine's own tokens: on average over all that it was asked about.
+    /// The mean gap of the engine's own tokens, over all that the verifier checked.
     pub gap: f64,
-    /// By one of them.
+    /// The gap of one token.
     pub worst_gap: f64,
 }
 
@@ -118,7 +119,7 @@ impl Precision {
         Bounds { whole, stretch, gap, worst_gap }
     }
 
-    /// As in: so much is what 16 bits explain.
+    /// Its name in a sentence on the allowed difference: `16 bits`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Full => "f32",
@@ -130,8 +131,8 @@ impl Precision {
         }
     }
 
-    /// Of a configuration: by what its launches state, else by what was asked for, else by what the model is. Of several
-    /// launches the one that has least to excuse it: what it once computed in it could have computed in always.
+    /// The precision of a configuration: as its launches state, else as requested, else that of the model. The finest of several
+    /// launches counts: an engine that used it once could always use it.
     pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, asked: &Asked) -> Self {
         let each = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
             let facts = &loaded.facts;
@@ -143,21 +144,21 @@ impl Precision {
 
     fn of_dtypes(weights: Option<&str>, compute: Option<&str>, kv: Option<&str>, asked: &Asked) -> Self {
         let model = asked.model;
-        // A name that nobody knows excuses nothing.
+        // An unknown name excuses nothing.
         let known = [weights, asked.dtype, model].into_iter().flatten();
         let bits = |name| Some((name, nominal_bits(name)?));
         let Some((weights, held)) = known.filter_map(bits).next() else { return Self::Bits6 };
         let own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
         let narrowed = match held {
-            // As narrow as they are, they are the model's own, and the witness has the same ones. Kernels for them round
-            // activations to 8 bits.
+            // The weights are the model's own, and the verifier has the same. Kernels for narrow weights round activations to 8
+            // bits.
             ..=8 if own => Self::Bits8,
             _ if own => Self::Full,
             held => Self::of_bits(held),
         };
-        // Who is silent on it computes in what its weights are in, and nobody computes in 4 bits.
+        // Without a stated compute dtype, that of the weights counts; but no engine computes in 4 bits.
         let computes = compute.and_then(nominal_bits).unwrap_or(held).max(8);
-        // Nobody sees what a cache is kept in: narrower than 16 bits is an excuse for whoever was asked for it.
+        // The cache's dtype cannot be checked: fewer than 16 bits are an excuse only where the user requested them.
         let least = if asked.narrow_cache { 0 } else { 16 };
         let keeps = kv.and_then(nominal_bits).unwrap_or(32).max(least);
         narrowed.max(Self::of_bits(computes)).max(Self::of_bits(keeps))

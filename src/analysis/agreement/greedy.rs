@@ -1,5 +1,5 @@
-//! Greedy tokens against the witness's own: the same request, token by token, up to the first difference. What comes after
-//! it follows from another text and says nothing.
+//! Compares greedy tokens with the verifier's: the same request, token by token, up to the first difference. Later tokens follow
+//! another text and say nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,34 +10,34 @@ use super::places::{Text, blocks, greedy_samples};
 use super::witness::Witness;
 use crate::record::{Launch, RunRecord};
 
-/// How far an engine's tokens are the witness's.
+/// The agreement of an engine's greedy tokens with the verifier's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Greedy {
-    /// Texts that both went on with.
+    /// The number of texts that both continued.
     pub texts: usize,
     pub parted: usize,
-    /// Tokens of the witness in these texts, and how many of them came before the first difference of their text.
+    /// The verifier's tokens in these texts, and the number of them before the first difference of each text.
     pub compared: usize,
     pub equal: usize,
     /// The earliest difference.
     pub first: Option<Parting>,
     #[serde(skip)]
     pub partings: Vec<Parting>,
-    /// Those of which some request was answered as the witness answered it, to the end.
+    /// The cases with a request that was answered as by the verifier, to the end.
     #[serde(skip)]
     pub cases: BTreeSet<usize>,
 }
 
-/// The first token of a text that is not the witness's.
+/// The first token of a text that differs from the verifier's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Parting {
     pub text: Text,
     /// Counted from 0.
     pub place: usize,
-    /// `None` where one ended before the other.
+    /// `None` where one output ended before the other.
     pub theirs: Option<u32>,
     pub own: Option<u32>,
-    /// Names the sample, for opinions on it.
+    /// The launch, case and index of the sample, which opinions refer to.
     #[serde(skip)]
     pub sample: Option<(u32, usize, u32)>,
 }
@@ -102,7 +102,7 @@ impl Greedy {
     }
 }
 
-/// Where the comparison ends: an engine that cannot give EOS has to give another token in its place.
+/// The end of a comparison: an engine that masks EOS gives another token in its place.
 struct Eos {
     masked: bool,
     ids: Vec<u32>,

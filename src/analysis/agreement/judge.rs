@@ -1,4 +1,4 @@
-//! Figures to a standing, with the reasons.
+//! Turns the results of output checks into a verification status with reasons.
 
 use super::bounds::{AGREES, Asked, Bounds, EXACT, NEAR_TIE, Precision};
 use super::greedy::{Greedy, Parting};
@@ -12,8 +12,8 @@ use super::{Agreement, Standing, unasked};
 use crate::record::RunRecord;
 use crate::text::counted;
 
-/// Scores that lie nearer than this leave room for so few near ties, about one in a thousand texts, that a token which parts
-/// needs no witness of its own.
+/// Below this difference of scores near ties are rare, about one in a thousand texts. A token that differs then counts as a near
+/// tie only if the verifier says so.
 const TOO_NEAR_FOR_A_TIE: f64 = 1e-4;
 
 pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
@@ -35,7 +35,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let counts = counted_otherwise(record, configuration);
     let witness = match Witness::of(record, configuration) {
         Ok(witness) => witness,
-        // Counts need no witness.
+        // Counts need no verifier.
         Err(_) if !counts.is_empty() => {
             return Agreement { standing: Standing::Wrong, reasons: counts, ..found };
         }
@@ -48,7 +48,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         }
     };
     if witness.is_itself(configuration) && counts.is_empty() {
-        // By definition.
+        // The verifier is exact by definition.
         return Agreement { standing: Standing::Exact, against: Against::Itself, ..found };
     }
     let bounds = precision.bounds();
@@ -84,14 +84,14 @@ fn whom(against: &Against) -> String {
     }
 }
 
-/// Where an engine in f32 parts from the witness.
+/// The differences between an engine's greedy tokens and the verifier's: the first of each kind.
 #[derive(Default)]
 struct Partings {
-    /// Without a tie.
+    /// A difference without a near tie.
     parted: Option<String>,
-    /// Where no tie is likely, and nobody was asked whether there is one.
+    /// A difference where a near tie is unlikely, and the verifier was not asked about it.
     unasked: Option<String>,
-    /// How near the ties were.
+    /// A difference at a near tie, with the gap.
     tie: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Facts<'_> {
             return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
         }
         let Bounds { whole, stretch, .. } = self.bounds;
-        // Of finite values: infinite at most, and never no number.
+        // All values are finite, so the result may be infinite but is never NaN.
         if scores.rms > whole {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {whom} by {} (root mean square, nats), \
@@ -171,7 +171,7 @@ impl Facts<'_> {
         })
     }
 
-    /// Opinions are always those of an engine in this run.
+    /// The verifier's name, for its answers on measured tokens: these always come from an engine in this run.
     fn whom_asked(&self) -> String {
         match &self.found.against {
             Against::Engine { label } => format!("`{label}`"),
@@ -179,7 +179,7 @@ impl Facts<'_> {
         }
     }
 
-    /// An engine in f32 that scores as the witness does has no reason to part from it but a near tie.
+    /// Differences of tokens where the scores are exact. In f32 only a near tie explains one.
     fn partings(&self) -> Partings {
         let mut said = Partings::default();
         let Some(Greedy { partings, .. }) = &self.found.greedy else { return said };

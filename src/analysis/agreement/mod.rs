@@ -1,12 +1,11 @@
-//! Does an engine compute the model that it was given? From what a record holds for proof to a standing for each
-//! configuration: `exact`, `agrees`, `drifts`, `wrong` or `unverified`. Pure: it can be found again years later.
+//! Checks whether an engine computes the model that it was given. The facts of a record give each configuration a verification
+//! status: `exact`, `agrees`, `drifts`, `wrong` or `unverified`. Pure: the result can be computed again years later.
 //!
-//! Two questions are asked of every engine, because each catches what the other cannot. Its log-probabilities of a text that it
-//! did not choose say whether its arithmetic is the model's, token by token and far from any near tie (`scores`); an engine
-//! may give them rightly and still generate something else. The ids that it generated, in the very requests that were
-//! measured, say whether that arithmetic was at work while the clock ran (`greedy`, `opinions`). What counts as near
-//! depends on what it computes in, and was measured (`bounds`). Where either question is open, for a single workload or for the
-//! longest text, nothing good is said of an engine: it is `unverified`, with what is missing (`vouched`).
+//! Every engine has two checks, because each finds errors that the other misses. `scores` compares its log-probabilities of a
+//! given text, token by token and far from near ties: is its arithmetic that of the model? An engine may score well and still
+//! generate other tokens. So `greedy` and `opinions` compare the ids that it generated in the measured requests. The accepted
+//! differences depend on its precision and were measured (`bounds`). If a check is missing, for a workload or for the longest
+//! text, the engine is `unverified`, with the reason (`vouched`).
 
 pub mod bounds;
 mod greedy;
@@ -30,46 +29,46 @@ pub use opinions::Opinions;
 pub use scores::Scores;
 pub use witness::Against;
 
-/// What an engine's output is, from the best to what nothing is known of.
+/// The verification status of an engine's output, from the best one to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// The witness's own, as far as f32 goes, and the same tokens.
+    /// The verifier's output up to rounding in f32, with the same tokens.
     Exact,
-    /// As near as rounding in 16 or 8 bits takes it.
+    /// As close as rounding in 16 or 8 bits.
     Agrees,
-    /// Not near, and no farther than what it computes in explains.
+    /// Not close, but within the rounding of its precision.
     Drifts,
-    /// Another model's, or none's.
+    /// Not the output of this model.
     Wrong,
-    /// Nobody was shown what it gave while it was measured, or what it makes of long texts.
+    /// The verifier did not check its measured tokens or its longest text.
     Unverified,
 }
 
-/// How one configuration stands, with the figures that say so.
+/// The verification of one configuration, with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Agreement {
     pub standing: Standing,
     pub against: Against,
-    /// What it is excused by.
+    /// The precision that sets its bounds.
     pub precision: Precision,
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub opinions: Option<Opinions>,
-    /// Why it does not stand higher: sentences with figures about `it`, the gravest first.
+    /// The reasons why its status is not better: sentences about `it`, most severe first.
     pub reasons: Vec<String>,
 }
 
-/// Why a record says nothing of any engine's output.
+/// The reason why a record has no output checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unasked {
-    /// Whoever ran it wanted none.
+    /// The user turned them off.
     ByRequest,
-    /// It is older than these questions.
+    /// The record is older than output checks.
     ByAge,
 }
 
-/// The first version of records that has entries for proof.
+/// The first version of records with output checks.
 const FIRST_VERSION: u32 = 3;
 
 impl Agreement {
@@ -78,7 +77,7 @@ impl Agreement {
         let plan = &record.header.plan;
         let mut found: Vec<Self> =
             (0..plan.configurations.len()).map(|configuration| judge::judge(record, configuration)).collect();
-        // What stands beside a row and was not asked itself is taken for what it stands beside.
+        // A twin or baseline without checks of its own has the status of its row.
         for (index, configuration) in plan.configurations.iter().enumerate() {
             let of = match configuration.beside {
                 Some(Beside::Twin { of } | Beside::Baseline { of }) => of,
@@ -92,7 +91,7 @@ impl Agreement {
         found
     }
 
-    /// Per token, against the witness: the root mean square of what their log-probabilities differ by.
+    /// The root mean square of the differences from the verifier's log-probabilities, per token.
     pub fn rms(&self) -> Option<f64> {
         self.scores.as_ref().map(|scores| scores.rms)
     }
@@ -101,7 +100,7 @@ impl Agreement {
         self.standing == Standing::Wrong
     }
 
-    /// The earliest token, of any text, that the witness would not have given.
+    /// The earliest position, in any text, where the verifier gives another token.
     pub fn first_difference(&self) -> Option<usize> {
         let greedy = self.greedy.as_ref().and_then(|greedy| greedy.first.as_ref()).map(|it| it.place);
         let opinions = self.opinions.as_ref().and_then(|opinions| opinions.first);
@@ -109,7 +108,7 @@ impl Agreement {
     }
 }
 
-/// Why nothing can be said of a record's engines; `None` where they were asked.
+/// The reason why a record has no output checks; `None` where it has them.
 pub fn unasked(record: &RunRecord) -> Option<Unasked> {
     if record.header.plan.proof == Proof::Off {
         return Some(Unasked::ByRequest);
@@ -117,7 +116,7 @@ pub fn unasked(record: &RunRecord) -> Option<Unasked> {
     (record.header.record_version < FIRST_VERSION).then_some(Unasked::ByAge)
 }
 
-/// The configurations whose output is wrong: one for each in the plan.
+/// For each configuration of the plan, whether its output is wrong.
 pub fn wrong(record: &RunRecord) -> Vec<bool> {
     Agreement::of(record).iter().map(Agreement::is_wrong).collect()
 }

@@ -1,6 +1,6 @@
-//! What the witness thinks of tokens that an engine gave while it was measured: given the very same text before them, how
-//! much likelier would its own token have been? An engine that parts from the witness at a near tie is not wrong, whatever
-//! it says from there on; one that gives what nobody would is, however well it scores.
+//! The verifier's answers on tokens that an engine gave while it was measured. The question is how much likelier the verifier's
+//! own token is after the same text. A difference at a near tie is no error, whatever follows it. A token that the verifier finds
+//! unlikely is an error, however good the engine's scores are.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use super::places::{Text, blocks};
 use super::witness::Witness;
 use crate::record::{Opinion, RunRecord};
 
-/// What an engine's tokens give up, in nats of the witness's log-probability.
+/// The gaps of an engine's tokens: how much less likely the verifier finds them than its own, in nats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Opinions {
     pub places: usize,
-    /// Of these: where the witness would have given another token.
+    /// The number of positions where the verifier gives another token.
     pub differing: usize,
-    /// Over all places; those where it would have given the same count as nothing.
+    /// The mean gap over all positions; equal tokens count as zero.
     pub mean: f64,
     pub worst: f64,
-    /// The first place, in any sample, at which it would have given another.
+    /// The first position, in any sample, where the verifier gives another token.
     pub first: Option<usize>,
-    /// The sample that gives up most, where there is one.
+    /// The sample with the largest mean gap, where there is one.
     pub gravest: Option<Run>,
     #[serde(skip)]
     gaps: BTreeMap<(u32, usize, u32, u32), f64>,
 }
 
-/// The places of one sample from the first one on that is worth a word.
+/// The positions of one sample from its first notable gap on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
     pub text: Text,
     pub from: usize,
-    /// On average, from there on.
+    /// The mean gap from there on.
     pub mean: f64,
     pub places: usize,
 }
 
 impl Opinions {
-    /// Those of the witness alone count; `notable` is the gap from which on a token is worth a word.
+    /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting.
     pub fn of(record: &RunRecord, configuration: usize, witness: &Witness, notable: f64) -> Option<Self> {
         let plan = &record.header.plan;
         let asked = witness.configuration?;
@@ -70,30 +70,30 @@ impl Opinions {
         })
     }
 
-    /// Once it is known what they come to, nobody needs each of them.
+    /// Drops the single gaps, which are not needed after the summary.
     pub fn without_gaps(self) -> Self {
         Self { gaps: BTreeMap::new(), ..self }
     }
 
-    /// Whether the witness saw some of the tokens that this case gave.
+    /// Whether the verifier checked some tokens of this case.
     pub fn is_about(&self, case: usize) -> bool {
         self.gaps.keys().any(|(_, of, ..)| *of == case)
     }
 
-    /// What a token gives up, where the witness was asked about it.
+    /// The gap of a token, where the verifier checked it.
     pub fn gap(&self, (launch, case, index): (u32, usize, u32), place: usize) -> Option<f64> {
         self.gaps.get(&(launch, case, index, u32::try_from(place).ok()?)).copied()
     }
 }
 
-/// A token of which nobody said how likely it is has no gap; one that the witness finds impossible gives up everything.
+/// The gap of one answer. `None` without the log-probability of the verifier's own token; infinite for an impossible token.
 fn gap(opinion: &Opinion) -> Option<f64> {
     if opinion.own == opinion.theirs {
         return Some(0.0);
     }
     let own = opinion.own_logprob.filter(|own| own.is_finite())?;
     let theirs = opinion.theirs_logprob.filter(|theirs| !theirs.is_nan()).unwrap_or(f64::NEG_INFINITY);
-    // The likelier one by a hair's breadth: rounding between two requests to the same engine.
+    // A negative gap is rounding between two requests to the same engine.
     Some((own - theirs).max(0.0))
 }
 
@@ -113,6 +113,6 @@ fn gravest(record: &RunRecord, gaps: &BTreeMap<(u32, usize, u32, u32), f64>, not
             places: after.len(),
         })
     });
-    // The first of those that give up as much.
+    // The first one of equal means.
     runs.reduce(|worst, run| if run.mean > worst.mean { run } else { worst })
 }

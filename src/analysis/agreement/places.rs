@@ -1,4 +1,4 @@
-//! Where in a run a token stands, as a sentence names it.
+//! The position of a token in a run, as sentences name it.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::text::line;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Text {
-    /// How it went on with the held-out prompt.
+    /// The continuation of the held-out prompt.
     HeldOut,
     /// A measured request.
     Sample { workload: String, index: u32, block: u32 },
@@ -38,7 +38,7 @@ pub fn blocks(record: &RunRecord) -> HashMap<u32, u32> {
     record.launches.iter().map(|it| (it.launch, it.block)).collect()
 }
 
-/// The measured requests of a configuration whose tokens are the likeliest ones, one after the other.
+/// The measured greedy requests of a configuration, in their order.
 pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator<Item = &Sample> {
     let cases = &record.header.plan.cases;
     record.measured().filter(move |sample| {

@@ -1,23 +1,23 @@
-//! Log-probabilities of a text that was given, against the witness's: facts in, distances out.
+//! Compares log-probabilities of a given text with the verifier's.
 
 use serde::Serialize;
 
-/// Tokens of a stretch. Short enough that an error which grows with the position shows at the end of a text, long enough
-/// that one hard token does not decide.
+/// The number of tokens in a stretch. It is small, so that an error which grows with the position shows at the end of a text. It
+/// is not smaller, so that one hard token does not decide.
 pub const STRETCH: usize = 128;
 
-/// How far apart they are, in nats.
+/// The differences of log-probabilities, in nats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scores {
     /// The root mean square over all tokens.
     pub rms: f64,
     pub tokens: usize,
-    /// By one token.
+    /// The largest difference of one token.
     pub largest: f64,
     pub worst: Option<Stretch>,
-    /// Values that the witness has and the engine has not: it found them impossible, or left them out.
+    /// Values that the verifier has and the engine lacks: the engine found them impossible or left them out.
     pub missing: usize,
-    /// The first of them: the text, and the id's place in it.
+    /// The first of them: the text, and the id's position in it.
     pub first_missing: Option<(usize, usize)>,
 }
 
@@ -25,14 +25,15 @@ pub struct Scores {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
     pub sequence: usize,
-    /// The first and the last id whose log-probability is in it, counted from 0.
+    /// The first and the last id with a log-probability in it, counted from 0.
     pub from: usize,
     pub to: usize,
     pub rms: f64,
 }
 
 impl Scores {
-    /// Texts by number, each with the witness's values and the engine's. `None` where there is nothing to compare.
+    /// The differences over numbered texts, each with the values of verifier and engine. `None` where there is nothing to
+    /// compare.
     pub fn of<'a>(
         texts: impl Iterator<Item = (usize, &'a [Option<f64>], &'a [Option<f64>])>,
     ) -> Option<Self> {
@@ -43,13 +44,13 @@ impl Scores {
             for (from, to) in stretches(witness.len()) {
                 let mut of_it = Squares::default();
                 for place in from..to {
-                    // Of what the witness finds impossible, nothing is near and nothing far.
+                    // An id that the verifier finds impossible has no difference.
                     let Some(own) = finite(witness.get(place)) else { continue };
                     match finite(engine.get(place)) {
                         Some(theirs) => of_it.take(theirs - own),
                         None => {
                             found.missing += 1;
-                            // The values are those of every id but the first.
+                            // There is a value for every id but the first.
                             found.first_missing.get_or_insert((sequence, place + 1));
                         }
                     }
@@ -85,7 +86,7 @@ impl Squares {
         self.largest = self.largest.max(difference.abs());
     }
 
-    /// Numbers that are too large to be squared make it infinite, which is beyond every bound.
+    /// Infinite where a number is too large to be squared, which is beyond every bound.
     fn rms(&self) -> Option<f64> {
         (self.count > 0).then(|| (self.sum / self.count as f64).sqrt())
     }
@@ -95,7 +96,7 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
     value.copied().flatten().filter(|value| value.is_finite())
 }
 
-/// Half a stretch or less at the end belongs to the one before it.
+/// The stretches of a text. A rest of half a stretch or less at the end belongs to the last stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let whole = ((count + STRETCH / 2 - 1) / STRETCH).max(1);
     (0..whole).map(move |number| {

@@ -1,4 +1,4 @@
-//! Records whose proof is written by hand: a witness in f32, and one engine beside it that is whatever a test says.
+//! Records with output checks made by hand: a verifier in f32, and one engine that each test changes.
 
 use crate::plan::{Asked, Extent, Proof};
 use crate::record::specimen::{self, BASELINE, BEACON, Invented};
@@ -9,11 +9,11 @@ pub const WITNESS: usize = 0;
 pub const ENGINE: usize = 1;
 pub const TOKENS: usize = 1151;
 
-/// What the witness gives every id, and the ids that it generates.
+/// The verifier's log-probability of every id, and the id that it generates.
 const LOGPROB: f64 = -2.0;
 pub const OWN: u32 = 7;
 
-/// Measured in `decode`, by two engines of which the first vouches; nobody was asked for proof.
+/// A record of `decode` without output checks, by two engines; the first is the verifier.
 pub fn unproved() -> RunRecord {
     measured(&["patient-original", "beacon"], &[BASELINE, BEACON])
 }
@@ -48,7 +48,7 @@ pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
     record
 }
 
-/// Everybody was asked, and answered as the witness did.
+/// A record in which every engine gave the verifier's answers.
 pub fn proved() -> RunRecord {
     let mut record = unproved();
     state(&mut record, WITNESS, "f32", "f32");
@@ -69,7 +69,7 @@ pub fn ask(record: &mut RunRecord) {
     }));
 }
 
-/// The engine's word on what it computes in, in every launch.
+/// Sets the dtypes that the engine states, in every launch.
 pub fn state(record: &mut RunRecord, configuration: usize, weights: &str, compute: &str) {
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == configuration) {
         let loaded = launch.loaded.get_or_insert_default();
@@ -78,7 +78,7 @@ pub fn state(record: &mut RunRecord, configuration: usize, weights: &str, comput
     }
 }
 
-/// So far from what the witness gives, by the value's place; `None` is minus infinity.
+/// Sets the difference from the verifier's log-probabilities, by position; `None` is minus infinity.
 pub fn score(record: &mut RunRecord, configuration: usize, off: impl Fn(usize) -> Option<f64>) {
     record.scored.retain(|it| it.configuration != configuration);
     let logprobs = (0..TOKENS).map(|place| Some(LOGPROB + off(place)?)).collect();
@@ -90,7 +90,7 @@ pub fn go_on(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {
     record.take(Entry::Continued(Continued { configuration, launch: 0, ids }));
 }
 
-/// Another id at these places of every measured request.
+/// Sets another id at these positions of every measured request.
 pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usize) -> Option<u32>) {
     let cases = record.header.plan.cases.clone();
     let own = |sample: &&mut Sample| {
@@ -105,7 +105,7 @@ pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usi
     }
 }
 
-/// The witness is asked about every token of every measured request; by how much it finds each less likely than its own.
+/// Adds the verifier's answer on every token of every measured request, with this gap at each position.
 pub fn opine(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
     let plan = &record.header.plan;
     let own = |sample: &&Sample| {

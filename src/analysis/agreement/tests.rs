@@ -3,12 +3,12 @@ use super::*;
 use crate::plan::Configuration;
 use crate::record::{Entry, Kept, Role, Unproved};
 
-/// How the engine beside the witness stands.
+/// The agreement of the engine beside the verifier.
 fn engine(record: &RunRecord) -> Agreement {
     Agreement::of(record).swap_remove(ENGINE)
 }
 
-/// A record in which the engine lies so far from the witness everywhere, and computes in this.
+/// A record in which the engine differs from the verifier by this much everywhere, and states these dtypes.
 fn apart(rms: f64, weights: &str, compute: &str) -> RunRecord {
     let mut record = proved();
     record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());
@@ -22,7 +22,7 @@ fn standing(rms: f64, weights: &str, compute: &str) -> Standing {
     engine(&apart(rms, weights, compute)).standing
 }
 
-// What distance means.
+// Distances.
 
 #[test]
 fn an_engine_that_says_what_the_witness_says_is_exact_and_so_is_the_witness() {
@@ -36,7 +36,7 @@ fn an_engine_that_says_what_the_witness_says_is_exact_and_so_is_the_witness() {
     assert_eq!((greedy.texts, greedy.parted), (16, 0));
     assert_eq!((greedy.compared, greedy.equal), (32 + 15 * 64, 32 + 15 * 64));
     assert_eq!((found[WITNESS].standing, &found[WITNESS].against), (Standing::Exact, &Against::Itself));
-    // The twin of the reference was not asked: it is the same engine.
+    // The twin of the reference was not checked: it is the same engine.
     assert_eq!(found.len(), 3);
     assert_eq!(found[2].standing, Standing::Exact);
 }
@@ -56,7 +56,7 @@ fn near_is_what_the_dtype_explains() {
     assert_eq!(engine(&apart(0.46, "q4_0", "f32")).cell(), "drifts 0.46");
 }
 
-/// The figures of `scripts/agreement/calibrate`, as they stand in `bounds`.
+/// The results of `scripts/agreement/calibrate`, as in `bounds`.
 #[test]
 fn no_correct_engine_that_was_measured_is_wrong() {
     let whole_and_stretch = [
@@ -78,7 +78,7 @@ fn no_correct_engine_that_was_measured_is_wrong() {
 
 #[test]
 fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
-    // The nearest of all permuted layers, and the nearest of one matrix alone.
+    // The permuted layers with the smallest difference, then a single matrix with the smallest.
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32"), ("q6_k", "f32")] {
         assert_eq!(standing(0.50, weights, compute), Standing::Wrong, "{weights}");
     }
@@ -90,7 +90,7 @@ fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
 fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretch() {
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
         let mut record = apart(0.0, weights, compute);
-        // 0.056 over all, 0.18 over the last stretch: the mildest that was seen.
+        // 0.056 over all, 0.18 over the last stretch: the smallest difference that was measured.
         score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
         assert_eq!(found.standing, Standing::Wrong, "{weights}: {found:?}");
@@ -152,7 +152,7 @@ fn no_number_is_too_strange_to_be_judged() {
     Agreement::of(&record);
 }
 
-// What tokens say.
+// Tokens.
 
 #[test]
 fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
@@ -167,7 +167,7 @@ fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
          than its own, on average over 34"
     );
     assert_eq!(found.first_difference(), Some(30));
-    // In 4 bits nobody could score as well; and it is no excuse.
+    // At 4 bits a correct engine may score as badly, but that is no excuse for its tokens.
     let mut record = apart(0.3, "q4_0", "f32");
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
@@ -208,7 +208,7 @@ fn an_f32_engine_that_parts_where_nobody_was_asked_is_unverified() {
     let why = "it parts from `patient-original` at token 20 of the held-out prompt's continuation, and nobody was asked about \
                that";
     assert_eq!(found.reasons, [why]);
-    // As far apart as this, a tie is likely enough.
+    // At this difference of scores, a tie is likely enough.
     score(&mut record, ENGINE, |_| Some(5e-4));
     assert_eq!(engine(&record).standing, Standing::Agrees);
 }
@@ -238,14 +238,14 @@ fn who_counts_other_prompt_tokens_than_were_sent_is_wrong() {
     }
     let why = "it counts 33 prompt tokens in `decode` sample 0 (block 0) where 32 ids were sent";
     assert_eq!((engine(&record).standing, engine(&record).reasons), (Standing::Wrong, vec![why.to_string()]));
-    // Of an engine that takes text it is what its tokenizer makes of it.
+    // For an engine that takes text, the number depends on its tokenizer.
     for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
     assert_eq!(engine(&record).standing, Standing::Exact);
 }
 
-// What is not known.
+// Missing checks.
 
 #[test]
 fn an_engine_without_score_is_unverified_or_wrong() {
@@ -296,7 +296,7 @@ fn only_an_engine_in_f32_is_believed() {
         let why = "the witness `patient-original` runs in bf16, and only f32 is believed";
         assert_eq!(agreement.reasons, [why]);
     }
-    // What was kept of one is believed all the same, and the engine is held against that.
+    // Kept answers count all the same, and the engine is compared with them.
     record.take(Entry::Kept(Kept {
         model: "/m".into(),
         by: "patient-original 0.1.0".into(),
@@ -307,14 +307,14 @@ fn only_an_engine_in_f32_is_believed() {
     let kept = Against::Kept { by: "patient-original 0.1.0".into() };
     assert_eq!((found[ENGINE].rms(), &found[ENGINE].against), (Some(0.0), &kept));
     assert_eq!((found[WITNESS].rms(), &found[WITNESS].against), (Some(0.0), &kept));
-    // Of what they gave while they were measured it says nothing.
+    // Kept answers do not check measured tokens.
     for agreement in &found {
         assert_eq!(agreement.standing, Standing::Unverified);
         assert_eq!(agreement.reasons, ["its measured tokens were shown to nobody: no witness ran here"]);
     }
 }
 
-// What was measured must have been seen.
+// Measured tokens must have been checked.
 
 #[test]
 fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are_judged() {
@@ -325,7 +325,7 @@ fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are
         logprobs: vec![vec![Some(-2.0); TOKENS]],
         continued: vec![OWN; 32],
     }));
-    // Nothing that was measured has the witness's prompt.
+    // No measured request has the verifier's prompt.
     part_prompts(&mut record);
     let found = Agreement::of(&record);
     assert_eq!(found[WITNESS].standing, Standing::Exact, "{:?}", found[WITNESS]);

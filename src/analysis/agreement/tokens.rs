@@ -1,4 +1,4 @@
-//! Counts of tokens where the same ids were asked of several engines: who counts otherwise did other work.
+//! Checks token counts of engines that got the same ids: an engine with another count did other work.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,8 +8,9 @@ use super::places::{Text, blocks};
 use crate::plan::Prompt;
 use crate::record::{RunRecord, Sample};
 
-/// Where a configuration that got ids counts other tokens than were sent, or than the others count; and where it gave fewer or
-/// more than they, EOS ignored. In a sentence each, the first of its kind.
+/// The wrong token counts of a configuration, in one sentence for the first of each kind. A prompt counts if the engine got ids
+/// and its number differs from those sent, or from most engines. An output counts if its length is not the requested one, EOS
+/// ignored.
 pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String> {
     let plan = &record.header.plan;
     let took_ids: HashMap<u32, bool> = record
@@ -28,7 +29,7 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
     let of = |sample: &Sample| plan.cases[sample.case].configuration;
     let measured = || record.measured();
     let with_ids = |it: &&Sample| took_ids.get(&it.launch) == Some(&true) && !it.prompt_hash.is_empty();
-    // What most engines count, each once for a prompt.
+    // The engines with each count, by prompt.
     let mut counts: HashMap<(&str, usize), BTreeMap<u32, Vec<usize>>> = HashMap::new();
     for sample in measured().filter(with_ids) {
         let engine = of(sample);
@@ -69,7 +70,7 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
     prompts.into_iter().chain(outputs).collect()
 }
 
-/// What more engines count than anything else.
+/// The count of most engines; `None` for a tie.
 fn most_counted(counts: &BTreeMap<u32, Vec<usize>>) -> Option<u32> {
     let most = counts.values().map(Vec::len).max()?;
     let mut with_most = counts.iter().filter(|(_, engines)| engines.len() == most);

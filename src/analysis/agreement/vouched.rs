@@ -1,6 +1,6 @@
-//! What is missing before a word on an engine's output is worth anything. Whoever scores well and goes on well may have been
-//! honest for as long as it was asked; what was measured are other requests. So of every workload the witness must have seen
-//! some tokens, and of held-out text the longest window, where errors that grow with the position show.
+//! The missing parts of an output check. An engine could behave well only while it is checked, and the measured requests are
+//! others. So the verifier must have checked some tokens of every workload, and the longest window of held-out text, where
+//! errors that grow with the position show.
 
 use super::Agreement;
 use super::places::greedy_samples;
@@ -9,14 +9,14 @@ use crate::plan::Case;
 use crate::record::{RunRecord, Unproved};
 use crate::text::{counted, line};
 
-/// In sentences about `it`, the gravest first; empty where nothing is missing.
+/// The missing parts, in sentences about `it`, most severe first; empty where the check is complete.
 pub fn missing(
     record: &RunRecord,
     configuration: usize,
     witness: &Witness,
     found: &Agreement,
 ) -> Vec<String> {
-    // Nobody vouches for the witness.
+    // Nothing checks the verifier.
     if witness.configuration == Some(configuration) {
         return Vec::new();
     }
@@ -29,7 +29,7 @@ pub fn missing(
     missing
 }
 
-/// Why it, or every configuration on its model, was not asked for something.
+/// The reasons why it, or every configuration on its model, has no output check.
 pub fn unproved(record: &RunRecord, configuration: usize) -> Vec<String> {
     let of_all = said(record, |it| concerns_all(record, configuration, it));
     [said(record, |it| it.configuration == Some(configuration)), of_all].concat()
@@ -48,7 +48,7 @@ fn said(record: &RunRecord, of: impl Fn(&Unproved) -> bool) -> Vec<String> {
     record.unproved.iter().filter(|it| of(it)).map(words).collect()
 }
 
-/// The tokens of workloads that nobody saw.
+/// The workloads whose tokens were not checked.
 fn tokens(record: &RunRecord, configuration: usize, witness: &Witness, found: &Agreement) -> Vec<String> {
     let plan = &record.header.plan;
     let compared = |case: usize| found.greedy.as_ref().is_some_and(|greedy| greedy.cases.contains(&case));

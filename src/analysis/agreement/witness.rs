@@ -1,4 +1,4 @@
-//! Whose word is taken for a model.
+//! The verifier of a model: the reference engine of output checks, or its kept answers.
 
 use protocol::Facts;
 use serde::Serialize;
@@ -7,27 +7,27 @@ use crate::plan::WITNESS_DTYPE;
 use crate::record::{Continued, Kept, RunRecord, Scored};
 use crate::text::line;
 
-/// Whom a configuration is held against.
+/// The reference that a configuration is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "whom", rename_all = "snake_case")]
 pub enum Against {
     Nobody,
-    /// It is the witness itself, and nobody vouches for it.
+    /// It is the verifier itself, and nothing checks it.
     Itself,
     /// An engine of this run.
     Engine {
         label: String,
     },
-    /// What was kept of an engine.
+    /// The kept answers of an engine.
     Kept {
         by: String,
     },
 }
 
-/// The witness of one model, and what it said.
+/// The verifier of one model, with its answers.
 pub struct Witness<'a> {
     pub said: Said<'a>,
-    /// The configuration that vouches in this run, where it is what it must be.
+    /// The verifier's configuration in this run, where it runs in f32.
     pub configuration: Option<usize>,
     pub against: Against,
 }
@@ -38,7 +38,7 @@ pub enum Said<'a> {
 }
 
 impl<'a> Witness<'a> {
-    /// For the model of a configuration; or why there is none.
+    /// The verifier for the model of a configuration; else the reason why there is none.
     pub fn of(record: &'a RunRecord, configuration: usize) -> Result<Self, String> {
         let plan = &record.header.plan;
         let model = &plan.configurations[configuration].model;
@@ -66,7 +66,7 @@ impl<'a> Witness<'a> {
         Ok(Self { said: Said::Asked { scored, continued }, configuration, against })
     }
 
-    /// What it gives the ids of a held-out text.
+    /// Its log-probabilities for the ids of a held-out text.
     pub fn logprobs(&self, sequence: usize) -> Option<&'a [Option<f64>]> {
         match &self.said {
             Said::Kept(kept) => kept.logprobs.get(sequence).map(Vec::as_slice),
@@ -76,7 +76,7 @@ impl<'a> Witness<'a> {
         }
     }
 
-    /// How it goes on with the held-out prompt.
+    /// Its continuation of the held-out prompt.
     pub fn continued(&self) -> Option<&'a [u32]> {
         let ids = match &self.said {
             Said::Kept(kept) => Some(kept.continued.as_slice()),
@@ -90,7 +90,7 @@ impl<'a> Witness<'a> {
     }
 }
 
-/// What a configuration states instead of f32; `None` where it states f32 for weights and arithmetic in every launch.
+/// The dtype that a configuration states instead of f32; `None` where it states f32 for weights and arithmetic in every launch.
 fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
     let unstated = || "something it does not state".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);

@@ -1,4 +1,4 @@
-//! Standings and distances in words.
+//! Verification statuses and differences as text.
 
 use super::{Agreement, Standing};
 
@@ -15,21 +15,21 @@ impl Standing {
 }
 
 impl Agreement {
-    /// As a table has it: `exact`, `agrees 0.012`, `wrong 2.3`.
+    /// The text in a table: `exact`, `agrees 0.012`, `wrong 2.3`.
     pub fn cell(&self) -> String {
         let name = self.standing.name();
         self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
     }
 
-    /// The figure beside the word, where there is one.
+    /// The difference beside the status, where one is shown.
     pub fn shown_rms(&self) -> Option<f64> {
         let shows = matches!(self.standing, Standing::Agrees | Standing::Drifts | Standing::Wrong);
-        // Where it is wrong by its tokens alone, how well it scores is beside the point.
+        // If only its tokens are wrong, the small difference of its scores is not shown.
         self.rms().filter(|rms| shows && *rms > super::bounds::EXACT)
     }
 }
 
-/// Two significant digits: no more are worth reading.
+/// A value with two significant digits.
 pub fn figures(value: f64) -> String {
     if !value.is_finite() {
         return "infinite".into();

@@ -1,12 +1,11 @@
-//! One configuration in two records: what was against what is. The two were measured at different times and share nothing,
-//! so that their blocks are not paired: what the machine did to one it did not do to the other.
+//! Compares one configuration in two records. They were measured at different times, so their blocks are not paired: noise of the
+//! machine did not affect both alike.
 //!
-//! The interval is Welch's over the logarithms of the blocks' medians, with Mann and Whitney's test beside it. It knows what
-//! varied within each of the two runs and nothing of what changed between them: another day's neighbours, clocks, layout of
-//! memory (Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent,
-//! technical report 4-12 (2012), find that such effects belong to the highest level that is repeated, which here is the run,
-//! and there is one of each). No number of blocks averages that out. Therefore a difference must exceed the highest of
-//! everything that says how far one program may lie from itself between two runs here (`floors`).
+//! The interval is Welch's over the logarithms of the blocks' medians, with Mann and Whitney's test beside it. It covers the
+//! variation within each run, but not the changes between them: other load, clocks, layout of memory. Kalibera and Jones
+//! ("Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012))
+//! find that such effects belong to the highest level that is repeated. Here that is the run, and there is one of each. No
+//! number of blocks averages that out, so a difference must exceed the highest noise floor between two runs (`floors`).
 
 use std::collections::BTreeMap;
 
@@ -23,24 +22,24 @@ use stats::{
     Decision, Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Undecided, decide, levels, mann_whitney,
 };
 
-/// Which comparison: the workload's label, the metric's place in the table, the configurations' places in the plans.
+/// The name of a comparison: the workload's label, the metric's index in the table, the configurations' indices in the plans.
 pub type Key = (String, usize, (usize, usize));
 
-/// What a comparison of one metric found, within a record or between two.
+/// The result of comparing one metric, within a record or between two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
-    /// On the log ratio; above zero is better, whichever way the metric counts.
+    /// On the log ratio; above zero is better, for every metric.
     pub evidence: Evidence,
     #[serde(flatten)]
     pub decision: Decision,
-    /// What says that so much counts.
+    /// The source of the smallest difference that counts.
     pub counts_because: &'static str,
-    /// Of the base and of the new one.
+    /// The numbers of blocks in the base and in the new record.
     pub blocks: (usize, usize),
     pub p_mann_whitney: Option<f64>,
 }
 
-/// The same before it is decided whether a difference counts.
+/// A comparison before the decision whether its difference counts.
 struct Open {
     undecided: Undecided,
     counts_because: &'static str,
@@ -48,7 +47,7 @@ struct Open {
     p_mann_whitney: Option<f64>,
 }
 
-/// A record with what was measured in it.
+/// A record with its measured values.
 pub struct Opened<'a> {
     pub record: &'a RunRecord,
     pub measured: Measured<'a>,
@@ -62,7 +61,7 @@ impl<'a> Opened<'a> {
         Self { record, measured: Measured::from(values), agreements: Agreement::of(record) }
     }
 
-    /// Why what a configuration gave is wrong, where it is.
+    /// The first reason why a configuration's output is wrong, where it is.
     pub fn wrong(&self, configuration: usize) -> Option<&str> {
         let wrong = Some(&self.agreements[configuration]).filter(|it| it.is_wrong())?;
         Some(wrong.reasons.first().map_or("", String::as_str))
@@ -78,7 +77,7 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// Every metric that both sides of a pair have, for every workload that both have. What has no logarithm has a reason.
+/// Compares every metric that both sides of a pair have, for every shared workload. A value without a logarithm gives a reason.
 pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key, Result<Found, String>> {
     let mut open = Vec::new();
     for workload in &new.measured.workloads {
@@ -96,7 +95,7 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     let mut decisions = decide(&undecided.collect::<Vec<_>>()).into_iter();
     let decided = open.into_iter().filter_map(|(key, open)| {
         let found = match open {
-            // There is one for each.
+            // Each open comparison has a decision.
             Ok(open) => Ok(open.decided(decisions.next()?)),
             Err(why) => Err(why),
         };
@@ -118,7 +117,7 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
     let (theirs, ours) = (base.levels(workload, *index, *of_base)?, new.levels(workload, *index, *of_new)?);
     let sides = match metric.better {
         Better::Higher => [&ours, &theirs],
-        // Less is better, so that the ratio is turned around.
+        // Less is better, so the ratio is inverted.
         Better::Lower => [&theirs, &ours],
     };
     let asked = |opened: &Opened| stopped_by(opened.record, workload) == StoppedBy::Asked;
@@ -129,19 +128,19 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
     let (floor, counts_because) = floor(base, new, key);
     let interleaved = [base, new].iter().all(|it| it.record.header.plan.order == Order::Interleaved);
     let undecided = Undecided { evidence, floor, interleaved, gating };
-    // The side whose looks ask for more decides, as it does for the interval.
+    // The stricter correction of the two sides counts, as for the interval.
     let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
     let p_mann_whitney = undecided.judged().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
     Some(Ok(Open { undecided, counts_because, blocks: (theirs.len(), ours.len()), p_mann_whitney }))
 }
 
-/// The highest floor of all, and where it comes from:
+/// The highest noise floor, with its source:
 ///
-/// - what calibration found of either side on this machine, side by side and at two times;
-/// - how far a twin lay from its original in either run;
-/// - how far the blocks of one run lie apart, for either run (`Floor::between_blocks`);
-/// - how far the reference moved from one run to the other, where both measured the same one: the same program with the
-///   same settings cannot have changed, so that the machine has.
+/// - calibration of either side on this machine, side by side and at two times;
+/// - the difference between a twin and its original, in either run;
+/// - the differences between the blocks of one run, for either run (`Floor::between_blocks`);
+/// - the change of the reference between the runs, where both have the same program with the same settings: then only the
+///   machine can have changed.
 fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str) {
     let (workload, index, (of_base, of_new)) = key;
     let mut floors: Vec<(Floor, &'static str)> = Vec::new();
@@ -169,7 +168,7 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str
     }
 }
 
-/// Of a configuration and of its reference.
+/// The noise floors from twins of a configuration and of its reference.
 fn twins(
     opened: &Opened,
     configuration: usize,

@@ -1,4 +1,4 @@
-//! Whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Everything else may
+//! Checks whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Everything else may
 //! differ on purpose (`matching` names it).
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,10 +12,10 @@ use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
 
-/// Longer values, prompts most of all, are shortened in a sentence.
+/// The longest value in a sentence. Longer ones, mostly prompts, are shortened.
 const LONGEST: usize = 60;
 
-/// What differs that must not. JSON has it as it stands: add, never rename.
+/// A difference that prevents a comparison. JSON has these fields: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub what: String,
@@ -36,7 +36,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Records that must not be compared, and everything that speaks against it.
+/// Records that must not be compared, with all their differences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomparable {
     pub differences: Vec<Difference>,
@@ -52,7 +52,7 @@ impl fmt::Display for Incomparable {
 
 impl std::error::Error for Incomparable {}
 
-/// Everything that speaks against comparing these.
+/// All differences that prevent a comparison.
 pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Difference> {
     let mut found = machines(base.record, new.record);
     let plans = [base.plan, new.plan];
@@ -73,7 +73,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
     }
     let [of_base, of_new] = [base, new].map(Requests::of);
     for &pair in &matching.pairs {
-        // Of another scenario the requests differ too, and that says nothing more.
+        // In another scenario the requests differ too, which adds nothing.
         for (workload, _) in shared.iter().filter(|(base, new)| scenarios(base, new).is_empty()) {
             found.extend(of_base.differs(&of_new, pair, workload));
         }
@@ -84,7 +84,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
         let all = |plan| workloads(plan).iter().map(|it| it.label.as_str()).collect::<Vec<_>>().join(", ");
         found.push(Difference::new("scenarios", all(plans[0]), all(plans[1])));
     }
-    // Configurations that share a model or a prompt say the same.
+    // Configurations with the same model or prompt have the same differences.
     let mut once: Vec<Difference> = Vec::new();
     for difference in found {
         if !once.contains(&difference) {
@@ -109,7 +109,7 @@ fn machines(base: &RunRecord, new: &RunRecord) -> Vec<Difference> {
 }
 
 fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
-    // Weights that could not be named are known by the model's name alone.
+    // Weights without an identity are compared by the model's name.
     let identity = |it: &Configuration| it.model.identity.clone();
     let differs = match (identity(base), identity(new)) {
         (None, None) => base.model.name != new.model.name,
@@ -122,7 +122,7 @@ fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
     differs.then(|| Difference::new("weights", named(base), named(new)))
 }
 
-/// Rounds, how long a warm-up is and the headline may differ: they change how well a workload is known, not what it is.
+/// The differences of a workload. Rounds, length of the warm-up and headline may differ: they change its precision, not its work.
 fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
         Prompt::Tokens(tokens) => format!("{tokens} tokens"),
@@ -138,7 +138,7 @@ fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
             ("tokens to generate", it.max_new_tokens.to_string()),
             ("ignoring EOS", it.ignore_eos.to_string()),
             ("sampling", sampling(it)),
-            // Without any, what is measured begins with the cold request.
+            // Without a warm-up the first measured request is cold.
             ("warm-up", if it.warmup == Some(0) { "none".into() } else { "some".to_string() }),
         ]
     };
@@ -146,7 +146,7 @@ fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
     pairs.map(|((part, of_base), (_, of_new))| Difference::new(of(part, base), of_base, of_new)).collect()
 }
 
-/// Prompts that are drawn from the text are others by another seed, which is known before any has been made.
+/// The difference of seeds: prompts drawn from the text then differ, which is known before any is made.
 fn seeds(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     let [base, new] = plans.map(|plan| plan.seed);
     let drawn = matches!(workload.prompt, Prompt::Tokens(_));
@@ -192,11 +192,10 @@ impl<'a> Requests<'a> {
         Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
-    /// Of the requests that both were asked in the same block and round: the first of which the prompts differ, or else the
-    /// numbers of tokens.
+    /// The first request of the same block and round with other prompts, or else with other token counts.
     fn differs(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
-            // The plans have said so.
+            // `seeds` has reported this.
             return None;
         }
         let label = workload.label.as_str();
@@ -213,7 +212,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Of the prompt and of the output, for each sequence.
+/// The token counts of the prompt and of the output, for each sequence.
 fn tokens(sample: &Sample) -> Vec<(u32, u64)> {
     sample.iteration.sequences.iter().map(|it| (it.prompt_tokens, output_tokens(it))).collect()
 }

@@ -1,4 +1,4 @@
-//! What changed, line by line, with what may pass and what may not.
+//! The changes between two records, line by line, and whether they pass.
 
 mod changes;
 
@@ -17,22 +17,22 @@ use super::within::{rerun_pairs, within};
 
 pub use changes::Mean;
 
-/// Everything that is to be said of what was and what is. Every text in it is one safe line.
+/// All changes from a base to a new record, with notes. Every text in it is one safe line.
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub base: Side,
     pub new: Side,
     /// The base's programs were measured again, in turn with the new ones.
     pub side_by_side: bool,
-    /// What makes the two incomparable, where they are compared by force.
+    /// The differences that make the two incomparable, where the user forces the comparison.
     pub forced: Vec<Difference>,
-    /// To be said before anything else.
+    /// Messages that come before everything else.
     pub notices: Vec<String>,
     /// By workload, in the order of the new plan; then by metric, then by configuration.
     pub lines: Vec<Change>,
     /// One for each configuration, over its workloads.
     pub means: Vec<Mean>,
-    /// What must be known to read the rest.
+    /// Notes that a reader needs for the rest.
     pub notes: Vec<String>,
 }
 
@@ -41,20 +41,20 @@ pub struct Judgement {
 pub enum Standing {
     Passed,
     Worse,
-    /// None is known to be worse, and of one or more it could not be told.
+    /// None is known to be worse, but at least one is inconclusive.
     Open,
 }
 
-/// A record, as a judgement names it. JSON has it as it stands: add, never rename.
+/// The name of a record in a judgement. JSON has these fields: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// What the user calls it: a path, or the name of a baseline; its record's name until somebody knows better.
+    /// The user's name for it: a path, or the name of a baseline. At first it is the name of the record.
     pub name: String,
     pub record: String,
     pub started: String,
 }
 
-/// One metric of one configuration in one workload, as it was and as it is.
+/// One metric of one configuration in one workload, before and now.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The workload's label.
@@ -77,16 +77,16 @@ pub struct Change {
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Compared(Found, Words),
-    /// It was measured before, and fails: that is as bad as can be.
+    /// It was measured before and fails now: the most severe change.
     FailsNow(String),
-    /// It failed before, and is measured.
+    /// It failed before and is measured now.
     FailedBefore(String),
     FailedInBoth(String),
-    /// There is nothing that could be compared, and why.
+    /// Nothing can be compared, for this reason.
     Nothing(String),
 }
 
-/// What changed from one record to another, measured at another time.
+/// Judges the changes from one record to another that was measured at another time.
 pub fn judge(
     base: &RunRecord,
     new: &RunRecord,
@@ -120,8 +120,8 @@ pub fn judge(
     })
 }
 
-/// What changed from the programs of a baseline to those that they were measured beside: in turn and block by block, so that
-/// what the machine did to one it did to the other.
+/// Judges the changes from the programs of a baseline to the new ones. Both were measured in turn, block by block, so noise of
+/// the machine affected both alike.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
     let stands_in = rerun_pairs(&record.header.plan);
     let opened = Opened::of(&Values::of(record));
@@ -159,19 +159,19 @@ impl Judgement {
 }
 
 impl Change {
-    /// What fails in both says nothing of a change.
+    /// A failure in both records says nothing about a change.
     fn says_something(&self) -> bool {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }
 
-    /// Nobody can say whether it changed.
+    /// Whether the result is open: not compared, without a verdict, or inconclusive.
     pub fn is_open(&self) -> bool {
         match &self.outcome {
             Outcome::Compared(found, _) => {
                 matches!(found.decision.verdict, None | Some(Verdict::NotMeasurable))
             }
             Outcome::Nothing(_) => true,
-            // What fails as it did has not changed.
+            // A failure is no open question.
             Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
         }
     }
@@ -181,7 +181,7 @@ impl Change {
     }
 }
 
-/// What became of a comparison, in a word for programs.
+/// The result of a comparison, in a word for programs.
 pub fn verdict_name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Compared(found, _) => match found.decision.verdict {
@@ -222,7 +222,7 @@ fn unfinished((what, record): (&str, &RunRecord)) -> Option<String> {
     Some(format!("{what} {how}: what it had measured is compared"))
 }
 
-/// What differs and may, said of each configuration.
+/// Notes on the factors that differ on purpose, for each configuration.
 fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
     let note = |&(of_base, of_new): &(usize, usize)| {
         let differing = differing((base, of_base), (new, of_new));
@@ -255,8 +255,8 @@ fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Stri
     named.map(|(what, names)| format!("{what}: {names}")).collect()
 }
 
-/// Without calibration the two runs themselves are all that says how far one program lies from itself here. The remedy names
-/// what lacks it, as the command line takes it.
+/// A note on missing calibration: the noise floor then comes from the two runs alone. The remedy names the missing parts as the
+/// command line takes them.
 fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Option<String> {
     let known = |record: &RunRecord, configuration: usize, workload: &str| {
         let of = |it: &KnownFloor| it.configuration == configuration && it.workload == workload;

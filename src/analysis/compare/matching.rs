@@ -1,10 +1,10 @@
-//! Which configuration of one record is which of the other, and in what two that are compared differ on purpose.
+//! Matches the configurations of two records, and names the factors in which a pair differs on purpose.
 
 use crate::plan::{Configuration, Plan};
 use crate::record::RunRecord;
 use crate::text;
 
-/// Configurations of two records, by their places in the plans: of the base first.
+/// Configurations of two records, by their indices in the plans; the base is first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Matching {
     pub pairs: Vec<(usize, usize)>,
@@ -12,8 +12,8 @@ pub struct Matching {
     pub only_new: Vec<usize>,
 }
 
-/// By their labels; those that are left by engine, preset and everything that was set; and where nothing fits and each record
-/// has a single one, those two: whoever compares them means to.
+/// Matches by label, then the rest by engine, preset, settings and model. If nothing matches and each record has a single
+/// configuration, these two are a pair, because the user compares them.
 pub fn matching(base: &Plan, new: &Plan) -> Matching {
     let (rows, mut left) = (rows(base), rows(new));
     let mut pairs: Vec<(usize, usize)> = Vec::new();
@@ -36,13 +36,12 @@ pub fn matching(base: &Plan, new: &Plan) -> Matching {
     Matching { pairs, only_base, only_new: left }
 }
 
-/// Of the reference of one record to that of the other: the very same program with the same settings, so that what differs
-/// is the machine's doing.
+/// Whether two configurations are the same program with the same settings. Then only the machine can cause a difference.
 pub fn same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool {
     factors(base.0, base.1) == factors(new.0, new.1)
 }
 
-/// A factor that may differ on purpose, as it was in the base and as it is.
+/// A factor that may differ on purpose, with its values in the base and in the new record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differing {
     pub factor: &'static str,
@@ -81,7 +80,7 @@ fn asked(it: &Configuration) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What was asked for, the version that the engine stated, and the dtype that it stated to run with.
+/// The requested settings, with the version and the dtype of the weights that the engine stated.
 fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
     let mut factors = asked(&record.header.plan.configurations[configuration]);
     let launches = || record.launches_of(configuration);

@@ -1,9 +1,9 @@
-//! Run records to verdicts: what differs, by how much, how sure that is. Pure.
+//! Turns run records into verdicts: differences, their size and their certainty. Pure.
 //!
 //! ```text
 //! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration against its reference
 //!     stats::Verdict decides there whether a difference counts
-//! two RunRecords --comparable, between--> per metric the change from one to the other, or what makes them incomparable
+//! two RunRecords --comparable, between--> per metric the change from one to the other, or why they are incomparable
 //! ```
 
 pub mod between;

@@ -1,4 +1,4 @@
-//! A comparison as a sentence: who does what, how much faster or slower than whom, and how sure that is.
+//! A comparison as a sentence: the engine, its verb, the change, the other side and the certainty.
 
 use super::within::Compared;
 use crate::analysis::metric::{self, Does, Metric};
@@ -7,7 +7,7 @@ use crate::plan::{Order, Plan};
 use crate::text;
 use stats::{Comparison, NOTHING_SEEN, Verdict, Words};
 
-/// What a comparison within one record found, read aloud.
+/// The sentence for a comparison within one record.
 pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     let label = |configuration: usize| format!("`{}`", text::line(&plan.configurations[configuration].label));
     let said = Said {
@@ -24,7 +24,7 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     }
 }
 
-/// The words that a comparison amounts to.
+/// The words for a comparison.
 pub fn words(metric: &Metric, comparison: &Comparison) -> Words {
     match (comparison.decision.verdict, comparison.evidence.firm()) {
         (Some(verdict), Some(interval)) => {
@@ -34,7 +34,7 @@ pub fn words(metric: &Metric, comparison: &Comparison) -> Words {
     }
 }
 
-/// Which workload it is about, where what is said does not tell: only one is compared by that metric, or there is no other.
+/// The workload's name for a sentence. `None` where it is clear: it is the only one with this headline metric, or the only one.
 pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
     let all = workloads(plan);
     let by_it: Vec<&str> = all
@@ -59,7 +59,7 @@ pub fn too_few(caution: &str, blocks: usize) -> String {
     format!("{caution}: {blocks} block{s}, no verdict")
 }
 
-/// What a sentence is made of, in the order in which it comes.
+/// The parts of a sentence, in their order.
 pub struct Said {
     pub subject: String,
     pub metric: &'static Metric,
@@ -67,16 +67,16 @@ pub struct Said {
     pub other: Other,
 }
 
-/// What it is held against.
+/// The other side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Other {
     Named(String),
-    /// What it was itself.
+    /// The same configuration in the base.
     Before,
 }
 
 impl Said {
-    /// `why` says why there is no verdict, where there is none.
+    /// The sentence for a verdict, or with the reason `why` there is none.
     pub fn of(&self, verdict: Option<Verdict>, words: &Words, why: impl Fn() -> String) -> String {
         let (start, Words { change, bounds, .. }) = (self.start(), words);
         let other = match &self.other {
@@ -109,12 +109,12 @@ impl Said {
         }
     }
 
-    /// Anything else that there is to say of it.
+    /// A sentence with another message about it.
     pub fn told(&self, what: &str) -> String {
         format!("{}: {what}", self.start())
     }
 
-    /// `a` decodes 4.1 times as fast as; `a` needs 14 % more memory than.
+    /// The sentence up to the other side: `a` decodes 4.1 times as fast as; `a` needs 14 % more memory than.
     fn changed(&self, change: &str) -> String {
         let links = if change.contains(" times as ") { "as" } else { "than" };
         match self.metric.does {
@@ -125,7 +125,7 @@ impl Said {
         }
     }
 
-    /// Who does what.
+    /// The subject with its verb or noun.
     fn start(&self) -> String {
         let case = self.in_parentheses();
         match self.metric.does {

@@ -1,4 +1,4 @@
-//! Records of invented engines whose every time is chosen, so that what is found can be held against what was planted.
+//! Records of invented engines with chosen times, so that tests know the true differences.
 
 use protocol::{HelloFacts, Iteration, Sequence, Stamp};
 use serde_json::Map;
@@ -12,7 +12,7 @@ use stats::Random;
 
 pub const MS: f64 = 1e6;
 
-/// Engines called so, of which the first is the reference, in these scenarios; as many blocks as they need.
+/// Engines of these names in these scenarios, with as many blocks as they need; the first is the reference.
 pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
     let candidate =
         |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
@@ -62,7 +62,7 @@ pub fn planned(asked: &Asked) -> RunRecord {
     RunRecord { header, ..RunRecord::default() }
 }
 
-/// Where a request stands in its run.
+/// The position of a request in its run.
 #[derive(Debug, Clone, Copy)]
 pub struct At<'a> {
     pub configuration: usize,
@@ -71,8 +71,8 @@ pub struct At<'a> {
     pub round: u32,
 }
 
-/// So many blocks of a plan; `token_ms` says how long each token of a request took, and `None` that the request was never
-/// answered.
+/// A record with this many blocks of a plan. `token_ms` gives the time of each token of a request, or `None` for a request
+/// without an answer.
 pub fn measured(asked: &Asked, blocks: u32, mut token_ms: impl FnMut(At) -> Option<f64>) -> RunRecord {
     let mut record = planned(asked);
     let plan = record.header.plan.clone();
@@ -94,7 +94,7 @@ pub fn measured(asked: &Asked, blocks: u32, mut token_ms: impl FnMut(At) -> Opti
     record
 }
 
-/// A launch without requests, and its number.
+/// Adds a launch without requests and returns its number.
 pub fn launch(record: &mut RunRecord, configuration: usize, block: u32, engine: &str) -> u32 {
     let launch = record.launches.len() as u32;
     let hello = HelloFacts {
@@ -110,7 +110,7 @@ pub fn launch(record: &mut RunRecord, configuration: usize, block: u32, engine: 
     launch
 }
 
-/// A measured request of which every token, and the prompt as a whole, took so long.
+/// Adds a measured request in which each token, and the prompt as a whole, takes this long.
 pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, token_ms: f64) {
     let workload = record.header.plan.cases[case].workload.clone();
     let Prompt::Tokens(prompt_tokens) = workload.prompt else { panic!("a prompt of text") };
@@ -137,8 +137,8 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
     })));
 }
 
-/// So long for each token, on a machine that slows everything in a block alike by up to a half and each request by that
-/// deviation of its own.
+/// Times of tokens on a noisy machine. It slows everything in a block alike by up to a half, and each request by a deviation of
+/// its own.
 pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
     let mut own = Random::seeded(seed);
     move |at| {

@@ -1,5 +1,4 @@
-//! The configurations of one record against each other: they were measured in turn, so that they are paired round by
-//! round.
+//! Compares the configurations of one record. They were measured in turn, so they are paired round by round.
 
 use std::collections::HashMap;
 
@@ -18,14 +17,13 @@ pub struct Compared {
     pub metric: &'static Metric,
     pub configuration: usize,
     pub against: usize,
-    /// What engines are compared by here: only these share in the risk of a false alarm.
+    /// Whether this is the headline metric: only these share in the risk of a false alarm.
     pub gating: bool,
     pub result: Result<Comparison, Refusal>,
 }
 
-/// The first of each pair against its second, by every metric that both have: workloads in the plan's order, metrics in the
-/// table's. A difference in a gating metric holds among all gating comparisons that are asked for here, so that whoever
-/// asks for more pairs is told fewer small differences.
+/// Compares the first of each pair with its second, by every metric that both have: workloads in the plan's order, metrics in
+/// the table's. All gating comparisons here are one family, so more pairs mean fewer small differences.
 pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     let (experiment, named) = experiment(measured.record, measured);
     let found = experiment.compare(pairs).into_iter().map(|found| {
@@ -40,7 +38,7 @@ pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     found.collect()
 }
 
-/// Every two rows on the same model: each with its reference where it is one of the two, else the earlier with the later.
+/// Every two rows on the same model: each with its reference where that is one of the two, else the earlier with the later.
 pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let rows: Vec<usize> =
         (0..plan.configurations.len()).filter(|&it| plan.configurations[it].beside.is_none()).collect();
@@ -56,7 +54,7 @@ pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Each configuration of which the program of a baseline was measured beside it, with that one.
+/// Each configuration whose baseline was measured beside it, with that baseline.
 pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let stands_in = |(index, it): (usize, &crate::plan::Configuration)| match it.beside {
         Some(Beside::Baseline { of }) => Some((of, index)),
@@ -65,9 +63,9 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     plan.configurations.iter().enumerate().filter_map(stands_in).collect()
 }
 
-/// Whether a workload needs more blocks: by its headline alone, over each row with its reference and with the program of its
-/// baseline. A pair that failed, is wrong, or has too few blocks, has no say. Where there is no pair, in a run of one engine, its own
-/// figure is to be known as well as a ratio would be: a stored baseline is held against it.
+/// The interim analysis of a workload: whether it needs more blocks. It uses the headline of each row against its reference and
+/// its baseline. Pairs that failed, are wrong, or have too few blocks do not count. A run of one engine has no pairs; then its
+/// own level must be known as precisely as a ratio, because stored baselines are compared with it.
 pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Look {
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
@@ -89,7 +87,7 @@ pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Lo
     experiment.look(rule, blocks, &pairs)
 }
 
-/// Every series that has values, with what it is called.
+/// Every series with values, with its workload and metric.
 fn experiment<'a>(
     record: &RunRecord,
     measured: &Measured<'a>,
@@ -126,7 +124,7 @@ fn experiment<'a>(
     (Experiment { interleaved, seed: Some(plan.seed), twins: twins.collect(), series: all }, named)
 }
 
-/// What stands beside a configuration is as noisy as that one.
+/// The row of a twin or baseline, which is as noisy as that row; else the configuration itself.
 fn itself(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].beside {
         Some(Beside::Twin { of } | Beside::Baseline { of }) => of,
@@ -134,17 +132,17 @@ fn itself(plan: &Plan, configuration: usize) -> usize {
     }
 }
 
-/// What calibration knew when the run began, by configuration, workload and metric.
+/// The noise floors that calibration knew when the run began, by configuration, workload and metric.
 fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), Floor> {
     let known = record.header.floors.iter();
     known.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
 }
 
-/// What ended a workload. One that was never closed was ended by the number of blocks that was asked for, or by the end of
-/// the run, whatever that was: its blocks may have been looked at.
+/// The reason why a workload ended. If it was never closed, the requested number of blocks ended it, or the end of the run. In
+/// the second case there may have been interim analyses.
 pub fn stopped_by(record: &RunRecord, workload: &str) -> StoppedBy {
     let closed = record.closed.iter().rev().find(|it| it.workload == workload).map(|it| it.by);
-    // Whoever interrupts a run has seen how it stands.
+    // A user who interrupts a run may have seen its results.
     let asked = record.header.plan.extent.blocks.is_some() && record.end == Some(End::Finished);
     closed.unwrap_or(if asked { StoppedBy::Asked } else { StoppedBy::Time })
 }

@@ -1,13 +1,14 @@
-//! The bytes that its decoding would have moved, against the most that this machine was seen to read: weights are read once
-//! for every token, so a rate has a ceiling that no engine passes.
+//! Compares the bytes that an engine's decoding would have moved with the largest bandwidth that the probes found. Weights are
+//! read once for every token, so there is a limit that no engine exceeds.
 //!
-//! What a machine was seen to do is not what it can do. On a guest with neighbours, memory gives one rate for seconds or
-//! minutes and then another (36 and 64 GB/s, 1.75 times as much, were seen on one), and a probe beside a busy program finds
-//! less than half. An honest engine may then be beyond every probe of its run, and to call it a liar would be worse than to
-//! let one pass that exaggerates a little. So this room speaks only where probes bound the truth: at least three of them,
-//! before, between and after the blocks, that agree; nobody else on the cores, by the load when the run began and by what
-//! the engine's threads waited for; and twice the best of them, which is more than the plateaus differ by. A GPU is probed
-//! once, so its rows have shares and no doubt. A share above one stands in the table in any case, for a reader to see.
+//! Probes do not always find the machine's limit. On a virtual machine with neighbours, memory has one rate for seconds or
+//! minutes and then another: 36 and 64 GB/s were seen, a ratio of 1.75. A probe beside a busy program finds less than half. An
+//! honest engine may then exceed every probe of its run, and a false accusation is worse than a small exaggeration that passes.
+//!
+//! So this check reports only under three conditions. There are at least three probes before, between and after the blocks, and
+//! they agree. No other program used the cores, by the load at the start of the run and by the waits of the engine's threads.
+//! The rate is over twice the best probe, which is more than the ratio of the plateaus. A GPU is probed once, so its rows have
+//! shares but no check. The table shows a share above one in any case.
 
 use super::{About, Doubt, Subject};
 use crate::analysis::metric::limits::{Limit, limits};
@@ -16,37 +17,37 @@ use crate::analysis::metric::{self, MetricId};
 use crate::record::RunRecord;
 use crate::text::three_digits;
 
-/// Two plateaus differ by 1.75.
+/// The share that no engine can reach: two plateaus differ by 1.75.
 const IMPOSSIBLE: f64 = 2.0;
-/// Fewer probes than this may all have met the same bad moment.
+/// The least number of probes: fewer may all have been disturbed.
 const PROBES: usize = 3;
-/// Cores that threads of engines waited for because something else had them, on average: as in the room of threads.
+/// Cores that engines' threads waited for because of other programs, on average; as in `threads`.
 const CROWDED: f64 = 0.1;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
     if is_busy(subject.record) {
         return Vec::new();
     }
-    // Absent where no share means anything.
+    // Absent where a share has no meaning.
     let metric = metric::of(MetricId::BANDWIDTH_SHARE);
     let limits = limits(subject.record);
     let worst = subject.cases().filter_map(|case| {
         let limit = subject.values.observed(case).find_map(|seen| bandwidth_limit(&seen))?;
         limits.iter().find(|it| it.key == limit).filter(|it| is_bound(it))?;
-        // As the table has it.
+        // The value in the table.
         Some((case, subject.values.of_metric(case, metric).summary()?.estimate))
     });
     let worst = worst.max_by(|one, other| one.1.total_cmp(&other.1));
     worst.and_then(|(case, share)| doubt(subject, case, share)).into_iter().collect()
 }
 
-/// Whether the machine can be taken to do no more than about this.
+/// Whether the probes show the limit of the machine.
 fn is_bound(limit: &Limit) -> bool {
     limit.probes.len() >= PROBES && !limit.moved()
 }
 
-/// Something else ran when the run began, or while engines answered: it took bandwidth from the probes too. From what the record
-/// counts, as the warnings about it are.
+/// Whether other programs ran when the run began, or while engines answered: they slowed the probes too. It uses the same
+/// values as the warnings about load.
 fn is_busy(record: &RunRecord) -> bool {
     let machine = &record.header.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
@@ -58,7 +59,7 @@ fn is_busy(record: &RunRecord) -> bool {
     loaded || waited > CROWDED * elapsed
 }
 
-/// `share` is what the table shows of the case.
+/// `share` is the case's value in the table.
 fn doubt(subject: &Subject, case: usize, share: f64) -> Option<Doubt> {
     if share <= IMPOSSIBLE {
         return None;
@@ -86,7 +87,7 @@ mod tests {
     use crate::record::{self, RunRecord};
     use stats::Summary;
 
-    /// Beacon reads 400 MB for each token, on a machine whose probes found so much of what that takes.
+    /// A record in which beacon reads 400 MB for each token, on a machine whose probes found these shares of the rate for that.
     fn reading(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
         decoding(|record| {
             let sizes = Sizes { read_per_token: 100_000_000, ..Sizes::default() };
@@ -104,13 +105,13 @@ mod tests {
         })
     }
 
-    /// What this room has to say; others may doubt what the record says besides.
+    /// The result of this check; other checks may report more.
     fn said(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> Option<Doubt> {
         let all = doubts(&reading(probes, change));
         all.into_iter().find(|it| it.message.contains("this run's probes"))
     }
 
-    /// Steady ones, a third of what beacon says that it moves.
+    /// Steady probes, at a third of the rate that beacon claims.
     const LIAR: &[f64] = &[0.33, 0.34, 0.32, 0.33];
 
     #[test]
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_share_that_is_told_is_the_one_that_the_table_shows() {
-        // Its first launch has most of its requests, and gave its tokens in half the time of the others.
+        // Its first launch has most of its requests, and is twice as fast as the others.
         let record = reading(LIAR, |record| {
             let own = |it: &crate::record::Launch| it.configuration == BEACONS;
             let first = record.launches.iter().find(|it| own(it)).unwrap().launch;

@@ -1,5 +1,5 @@
-//! How a repeated prompt went, against what it says of caches. Every prompt but that of the pair begins with ids of its own,
-//! so that the second of the pair alone can be answered from a cache of prefixes.
+//! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So a
+//! prefix cache can answer only the second request of the pair.
 
 use super::{About, Doubt, Subject, time};
 use crate::analysis::metric;
@@ -9,23 +9,23 @@ use crate::record::{Role, Sample};
 use crate::text::three_digits;
 use stats::median;
 
-/// Beginnings that prompts share by chance or by design: what a tokenizer puts before every text, and a salt of four ids.
+/// Ids that prompts share by chance or by design: those that a tokenizer puts before every text, and a salt of four.
 const SHARED: u32 = 5;
-/// In a shorter prompt there is nothing to save.
+/// The shortest prompt for this check: in a shorter one a cache saves nothing.
 const LEAST_TOKENS: u32 = 64;
-/// A repeated prompt is computed in the time of another one: even the fastest other one takes so many times as long.
+/// The ratio that shows a cache: the time of the fastest other prompt to that of the repeated one.
 const FASTER: f64 = 2.0;
-/// In fewer launches a machine that changed its pace would explain that much.
+/// With fewer launches, a change of the machine's speed could explain such a ratio.
 const FEW_LAUNCHES: usize = 3;
 const FASTER_IN_FEW: f64 = 4.0;
-/// What a rest or a cold core can cost a request, several times over.
+/// Several times the cost of a pause or a cold core for one request.
 const LEAST_GAIN_NS: f64 = 2e6;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
     from_cache(subject).into_iter().chain(repeated(subject)).collect()
 }
 
-/// It says so itself, of prompts that it had not seen before.
+/// The engine itself reports cached tokens, for prompts that it had not seen before.
 fn from_cache(subject: &Subject) -> Option<Doubt> {
     let sequences = subject.measured().flat_map(|sample| sample.iteration.sequences.iter());
     let cached =
@@ -53,7 +53,7 @@ fn repeated(subject: &Subject) -> Option<Doubt> {
     }
     let cases = subject.record.header.plan.cases.iter().enumerate();
     let own = cases.filter(|(_, case)| case.configuration == subject.index);
-    // One prompt that is asked for by its text is every request's.
+    // A prompt that is given as text is the same for every request.
     let salted = own.filter(|(_, case)| matches!(case.workload.prompt, Prompt::Tokens(_)));
     let worst = salted.filter_map(|(case, _)| Some((case, Pair::of(subject, case)?)));
     let (case, pair) = worst.max_by(|one, other| one.1.times.total_cmp(&other.1.times))?;
@@ -67,13 +67,13 @@ fn repeated(subject: &Subject) -> Option<Doubt> {
         time(pair.other_ns),
         if pair.launches == 1 { "1 launch".to_string() } else { format!("{} launches", pair.launches) },
     );
-    // The measured prompts do not repeat, so the figures stand; a flat denial does not.
+    // The measured prompts do not repeat, so the results hold; an explicit denial of a cache does not.
     let seen = format!("{times} times as fast");
     let unseats = claims == Some(false);
     Some(subject.doubt(About::PrefixCache, unseats, says_of_cache(subject).into(), seen, &says))
 }
 
-/// The first token of a repeated prompt, and of the fastest other one as long.
+/// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.
 struct Pair {
     again_ns: f64,
     other_ns: f64,
@@ -82,7 +82,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Where the median launch, and more than half of them, say that it was faster.
+    /// The pair, where the median launch and more than half of all launches show a cache.
     fn of<'a>(subject: &Subject<'a>, case: usize) -> Option<Self> {
         let first_token = metric::of(metric::MetricId::FIRST_TOKEN);
         let first_ns = |sample: &'a Sample| median(&subject.values.of_request(sample, first_token));
@@ -95,7 +95,7 @@ impl Pair {
                 let warming = |index| here().find(|it| it.role == Role::Warmup && it.index == index);
                 let (first, again) = (warming(0)?, warming(1)?);
                 let long = again.iteration.sequences.iter().all(|it| it.prompt_tokens >= LEAST_TOKENS);
-                // A discarded request is shorter, and comes after a rest.
+                // A discarded request is shorter, and comes after a pause.
                 let others = here().filter(|it| match it.role {
                     Role::Warmup => it.index >= PAIR,
                     Role::Measured => true,

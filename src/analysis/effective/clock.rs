@@ -1,33 +1,33 @@
-//! Two clocks: when the engine says that things were, and when the orchestrator saw them. Times that are too early leave a
-//! trace: before `start_ns`, after the last token, after `end_ns`, or in the streamed pass.
+//! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after the
+//! last token, after `end_ns`, or in the streamed pass.
 
 use super::{About, Doubt, Subject, time};
 use crate::plan::Mode;
 use crate::record::{Role, Sample};
 use stats::{median, quantile};
 
-/// So much of a request may be nobody's on any machine: reading it, writing the answer, a scheduler's whim.
+/// The time of a request that may be missing on any machine: reading it, writing the answer, the scheduler.
 const WHIM_NS: f64 = 20e6;
 const WHIM_SHARE: f64 = 0.05;
-/// Who states early times does so in every request, and a machine holds up some: what three of four leave out is the engine's.
+/// The quantile that counts: a false clock affects every request, a busy machine delays only some.
 const MOST_OF_THEM: f64 = 0.25;
-/// Of fewer requests a busy machine may have held up every one: a run of one block streams no more than one of each case.
+/// A busy machine may have delayed all of fewer requests: a run of one block streams no more than one of each case.
 const FEWEST: usize = 3;
-/// What every single one of many requests leaves out is no whim, however short: a quarter of it at least, and far more than
-/// another engine, asked in turn with this one, was able to.
+/// If each of many requests leaves out more than this share, the clock is false, however short the time. The time must also be
+/// far above that of another engine, measured in turn with this one.
 const ALWAYS: f64 = 0.25;
 const MANY: usize = 20;
 const TIMES_ANOTHER: f64 = 3.0;
 const LEAST_NS: f64 = 1e6;
 
-/// A span of a request that should be next to nothing.
+/// A span of a request that should be close to zero.
 struct Span {
     of: fn(&Subject, &Sample) -> Option<u64>,
-    /// What it is called for an engine with these numbers.
+    /// Its description for an engine with these numbers.
     says: fn(&Seen) -> String,
 }
 
-/// As records have always said it.
+/// These words must not change: older records have them.
 const LEAVES_OUT: &str = "its clock leaves out";
 const LATE: &str = "after their stamps";
 
@@ -71,7 +71,7 @@ const SPANS: [Span; 3] = [
     },
 ];
 
-/// Over the requests of a case.
+/// The values over the requests of a case.
 struct Seen {
     case: String,
     span_ns: f64,
@@ -87,12 +87,12 @@ pub fn doubts(subject: &Subject, all: &[Subject]) -> Vec<Doubt> {
     SPANS.iter().filter_map(|span| doubt(subject, all, span)).collect()
 }
 
-/// Both say that the clock leaves time out, or that tokens come late.
+/// Whether both texts say that the clock leaves time out, or that tokens come late.
 pub fn is_said(doubt: &str, warning: &str) -> bool {
     [LEAVES_OUT, LATE].iter().any(|words| doubt.contains(words) && warning.contains(words))
 }
 
-/// Of its cases, the one in which the span is the largest part of a request.
+/// The false claim for the case in which the span is the largest share of a request.
 fn doubt(subject: &Subject, all: &[Subject], span: &Span) -> Option<Doubt> {
     let beyond = subject.cases().filter_map(|case| Some((case, beyond(subject, all, span, case)?)));
     let share = |seen: &Seen| seen.span_ns / seen.elapsed_ns;
@@ -110,22 +110,22 @@ fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Optio
     Some(Seen { case: subject.name_of(case), span_ns, elapsed_ns, bound_ns })
 }
 
-/// Over the requests of a case in all launches.
+/// The spans of the requests of a case, in all launches.
 struct Spans {
     requests: usize,
-    /// As long or longer in most of them.
+    /// The span of most requests is at least this long.
     span_ns: f64,
-    /// As long or longer in all of them.
+    /// The shortest span.
     least_ns: f64,
-    /// Of its request.
+    /// The smallest share of a span in its request.
     least_share: f64,
-    /// The median.
+    /// The median time of a request.
     elapsed_ns: f64,
 }
 
 impl Spans {
     fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
-        // What is thrown away after a rest is shorter than the case.
+        // A discarded request, after a pause, is shorter than the case.
         let here = subject.samples.iter().filter(|it| it.case == case && it.role != Role::Discarded);
         let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, it.elapsed_ns() as f64)));
         let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
@@ -141,7 +141,7 @@ impl Spans {
         })
     }
 
-    /// The bound that every one of many requests lies beyond.
+    /// The bound that each of many requests exceeds.
     fn always(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
         if self.requests < MANY || self.least_share <= ALWAYS {
             return None;
@@ -160,7 +160,7 @@ impl Spans {
 }
 
 fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
-    // A load in passing stands before the first start.
+    // Without `hello`, the model is loaded in the first request, before its `start_ns`.
     let known = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
     let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
     (known || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))
@@ -175,7 +175,7 @@ fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
     last.max().map(|last_ns| sample.iteration.end_ns.saturating_sub(last_ns))
 }
 
-/// The first token's lateness counts as the median's does: who stamps only the first one early has the first token early.
+/// The larger delay of the first token and of the median token: an engine may stamp only the first one early.
 fn late(_: &Subject, sample: &Sample) -> Option<u64> {
     let late = sample.late?;
     Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))

@@ -1,5 +1,5 @@
-//! Whether it gives EOS where the witness does, against what it says of `ignore_eos`. Who makes EOS unreachable gives the
-//! likeliest other token in its place, and every token after it is of another text.
+//! Checks the claim about `ignore_eos`: does the engine give EOS where the verifier does? An engine that masks EOS gives the
+//! likeliest other token, and all later tokens follow another text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use protocol::IgnoreEos;
 use super::{About, Doubt, Subject};
 use crate::record::{Role, RunRecord};
 
-/// At one place rounding may have tipped the balance. At several, and never an EOS, it has not.
+/// At one position the cause may be rounding; at several positions and without any EOS it is not.
 const LEAST_PLACES: usize = 2;
 
 pub fn doubts(subject: &Subject, all: &[Subject]) -> Vec<Doubt> {
@@ -50,13 +50,13 @@ fn doubt(subject: &Subject, all: &[Subject]) -> Option<Doubt> {
     Some(subject.doubt(About::Eos, false, "exact".into(), seen, &says))
 }
 
-/// What was asked: so many tokens after a prompt.
+/// A request: its prompt and its number of tokens.
 type Asked = (String, u32);
 
-/// Which prompt the held-out continuation goes on with.
+/// The name of the prompt of the held-out continuation.
 const HELD_OUT: &str = "the held-out prompt";
 
-/// The greedy outputs with EOS ignored, by what was asked.
+/// The greedy outputs with EOS ignored, by request.
 fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
     let ignoring = subject.samples.iter().filter_map(|sample| {
         let workload = &subject.case(sample.case).workload;

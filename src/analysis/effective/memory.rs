@@ -1,21 +1,21 @@
-//! What its processes held, against the weights that it says it computes with. Weights that are read for every token are
-//! resident, whatever holds them: a copy of its own or the pages of a file.
+//! Compares the memory of an engine's processes with the weights that it states. Weights that are read for every token are
+//! resident, as a copy of its own or as pages of a file.
 
 use super::{About, Doubt, Subject, bytes};
 use crate::plan::dtype;
 use crate::record::Sample;
 
-/// Below this what a program needs besides (itself, its libraries, its buffers) hides the weights.
+/// The least bytes of weights: below this, a program's other memory (itself, its libraries, its buffers) hides them.
 const LEAST_WEIGHTS: f64 = (64 << 20) as f64;
-/// So much of the weights must have been resident. A fifth for what is never touched (rows of tables, padding) and for
-/// different ways to count.
+/// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding) and
+/// for different ways to count.
 const RESIDENT: f64 = 0.8;
-/// What a program may hold besides its weights: interpreters and frameworks hold 200 to 400 MB, and packed copies of single
-/// matrices come and go. What cannot be told from this is not told.
+/// A program's memory beside its weights: interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices
+/// come and go. A smaller difference proves nothing.
 const BESIDES: f64 = (512 << 20) as f64;
-/// Bits of the dtype that everything else is narrower than.
+/// The bits of the widest dtype.
 const WIDE: f64 = 32.0;
-/// Of a number in a cache of keys and values, where its dtype is not stated.
+/// The bits of a number in a cache of keys and values, where its dtype is not stated.
 const WIDEST_KV_BITS: f64 = 32.0;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
@@ -26,12 +26,12 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
     too_small(subject, &weights).into_iter().chain(too_large(subject, &weights)).collect()
 }
 
-/// What it says that it computes with.
+/// The weights that an engine states.
 struct Weights {
     dtype: String,
     bits: Option<f64>,
     bytes: f64,
-    /// How the bytes are known: `states 2.47 GB of weights` or `2.47 GB for 1.24 billion parameters`.
+    /// The source of the bytes: `as it states them` or `for 1.24 billion parameters`.
     because: String,
 }
 
@@ -42,7 +42,7 @@ impl Weights {
         let parameters = subject.configuration.model.sizes.map(|sizes| sizes.parameters as f64);
         let of_dtype = bits.zip(parameters).map(|(bits, parameters)| bits / 8.0 * parameters);
         let stated = subject.fact(|facts| facts.weights_bytes).map(|bytes| bytes as f64);
-        // Whoever states a wide dtype and few bytes has stated two things, and the model knows which cannot be.
+        // A wide dtype and few bytes contradict each other: the larger size counts.
         let bytes = [stated, of_dtype].into_iter().flatten().reduce(f64::max)?;
         let because = match stated.filter(|stated| *stated >= bytes) {
             Some(_) => "as it states them".to_string(),
@@ -58,11 +58,11 @@ impl Weights {
 
 fn too_small(subject: &Subject, weights: &Weights) -> Option<Doubt> {
     let sizes = subject.configuration.model.sizes.filter(|sizes| sizes.parameters > 0);
-    // Of tables that are looked up and of experts that are not chosen, pages of a file need never come.
+    // File pages of lookup tables and of unused experts may never be read.
     let touched = sizes.map_or(1.0, |sizes| sizes.read_per_token as f64 / sizes.parameters as f64).min(1.0);
     let machine = &subject.record.header.machine;
     let room = [machine.memory_bytes, machine.memory_limit_bytes].into_iter().flatten().min();
-    // What does not fit is read again and again, by an honest engine too.
+    // Weights that do not fit are read again and again, by an honest engine too.
     let fits = room.is_none_or(|room| weights.bytes <= RESIDENT * room as f64);
     let passes = subject.record.passes.iter().filter(|pass| subject.launches.contains_key(&pass.launch));
     let held = subject.samples.iter().flat_map(|sample| most(sample));
@@ -88,7 +88,7 @@ fn most(sample: &Sample) -> impl Iterator<Item = u64> {
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Doubt> {
     let bits = weights.bits.filter(|bits| *bits < WIDE)?;
     let wide = weights.bytes * WIDE / bits;
-    // At rest after each answer: what comes and goes within one is no weight.
+    // After each answer: memory that comes and goes within a request is no weight.
     let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
     let cache = cache_bytes(subject);
     if wide - weights.bytes < BESIDES || least - cache < wide {
@@ -108,7 +108,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Doubt> {
     Some(subject.doubt(About::Dtype, true, weights.say(), seen, &says))
 }
 
-/// Of a pool of keys and values for the whole context, as far as the context is stated.
+/// The bytes of a cache of keys and values for the whole stated context.
 fn cache_bytes(subject: &Subject) -> f64 {
     let numbers = subject.configuration.model.sizes.map_or(0, |sizes| sizes.kv_numbers_per_position);
     let positions = subject.fact(|facts| facts.context_tokens).unwrap_or(0);

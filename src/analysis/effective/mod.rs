@@ -1,8 +1,8 @@
-//! Is the configuration that an engine states the one that it ran in? Each room holds what an engine says of itself against
-//! something that it does not say: what its processes held, the processor time that they had, how they scored, how a
-//! repeated prompt went, what the orchestrator's clock saw. Pure, from the record, so that an old one is judged as well.
+//! Checks whether the configuration that an engine states is the one that it ran in. Each check compares a claim with observed
+//! data: the memory and processor time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock.
+//! Pure, from the record, so an old record is checked as well.
 //!
-//! A room says nothing where it cannot prove: small models, short requests, facts that are not there.
+//! A check reports nothing where it cannot prove anything: small models, short requests, missing facts.
 
 mod arithmetic;
 mod bandwidth;
@@ -25,34 +25,34 @@ use crate::machine::Device;
 use crate::plan::{Beside, Case, Configuration};
 use crate::record::{Launch, RunRecord, Sample, Warning};
 
-/// Two values for one thing: what an engine states, and what was seen.
+/// A claim that does not hold: the value that an engine states, and the observed value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Doubt {
     pub configuration: usize,
-    /// What the configuration is called.
+    /// The label of the configuration.
     pub label: String,
     pub about: About,
     pub stated: String,
     pub seen: String,
-    /// Names the engine, both values and what the second rests on.
+    /// Names the engine, both values and the source of the second.
     pub message: String,
-    /// What is doubted could have made its figures better than they are: no row of it is ranked first.
+    /// Whether the false claim could have improved its results: then no row of it is ranked first.
     pub unseats: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {
-    /// Of what it holds or computes in.
+    /// The dtype of its weights or of its arithmetic.
     Dtype,
     Threads,
     PrefixCache,
     Eos,
-    /// When it says that things were.
+    /// The times that it states.
     Clock,
 }
 
-/// Everything that a record gives reason to doubt, in the order of its configurations. There is one agreement for each.
+/// All claims of a record that do not hold, in the order of its configurations. There is one agreement for each.
 pub fn doubts(values: &Values, agreements: &[Agreement]) -> Vec<Doubt> {
     let subjects = subjects(values, agreements);
     let rooms = [
@@ -68,25 +68,25 @@ pub fn doubts(values: &Values, agreements: &[Agreement]) -> Vec<Doubt> {
     let of = |subject: &Subject| -> Vec<Doubt> {
         rooms.iter().flat_map(|room| room(subject, &subjects)).collect()
     };
-    // A twin repeats what is said of its original, and a witness has no row.
+    // A twin repeats the claims of its original, and a verifier has no row.
     let rows = subjects.iter().filter(|subject| {
         !matches!(subject.configuration.beside, Some(Beside::Twin { .. } | Beside::Witness))
     });
     rows.flat_map(of).collect()
 }
 
-/// Whether a configuration's figures may be better than it is.
+/// Whether a false claim could have improved a configuration's results.
 pub fn is_doubted(doubts: &[Doubt], configuration: usize) -> bool {
     doubts.iter().any(|doubt| doubt.configuration == configuration && doubt.unseats)
 }
 
-/// Whether a doubt says what a record of an earlier program warns of itself.
+/// Whether a warning in a record of an earlier program repeats one of these claims.
 pub fn is_said(doubts: &[Doubt], warning: &Warning) -> bool {
     let mut about = doubts.iter().filter(|doubt| Some(doubt.configuration) == warning.configuration);
     about.any(|doubt| clock::is_said(&doubt.message, &warning.message))
 }
 
-/// One configuration, with all that the record has of it. A launch that only proved something is none of its launches.
+/// One configuration with all its data in the record, without launches for output checks.
 struct Subject<'a> {
     record: &'a RunRecord,
     values: &'a Values<'a>,
@@ -94,7 +94,7 @@ struct Subject<'a> {
     configuration: &'a Configuration,
     launches: BTreeMap<u32, &'a Launch>,
     agreement: &'a Agreement,
-    /// All of its launches, in the order of the record, whatever their role: memory, caches and clocks show in every one.
+    /// All its samples in the order of the record, of any role: memory, caches and clocks show in every one.
     samples: Vec<&'a Sample>,
 }
 
@@ -131,18 +131,17 @@ impl<'a> Subject<'a> {
         Doubt { configuration: self.index, label, about, stated, seen, message, unseats }
     }
 
-    /// What it stated after each load.
+    /// The facts that it stated after each load.
     fn stated(&self) -> impl Iterator<Item = &'a Facts> {
         self.launches.values().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts))
     }
 
-    /// What it stated first about something.
+    /// The first fact that it stated about something.
     fn fact<T>(&self, of: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
         self.stated().find_map(of)
     }
 
-    /// All of its work is done by the processes that were started: what they hold and the time that they have is what it
-    /// needs.
+    /// Whether the started processes do all of its work, so that their memory and processor time are all that it needs.
     fn works_here(&self) -> bool {
         let stated = self.fact(|facts| facts.device.as_deref());
         let device = Device::in_effect(stated, &self.configuration.device);
@@ -150,7 +149,7 @@ impl<'a> Subject<'a> {
         device.is_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
     }
 
-    /// Those of its cases that were measured, in the plan's order.
+    /// Its measured cases, in the plan's order.
     fn cases(&self) -> impl Iterator<Item = usize> {
         let cases = self.record.header.plan.cases.iter().enumerate();
         let own = cases.filter(|(_, case)| case.configuration == self.index).map(|(index, _)| index);
@@ -166,7 +165,7 @@ impl<'a> Subject<'a> {
         &self.record.header.plan.cases[index]
     }
 
-    /// How its case is called, for a sentence.
+    /// The name of its case, for a sentence.
     fn name_of(&self, case: usize) -> String {
         format!("`{}`", self.case(case).workload.label)
     }

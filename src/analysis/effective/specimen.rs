@@ -1,4 +1,4 @@
-//! Records of two honest engines, `patient-original` and `beacon`, of which tests change what one of them says or does.
+//! Records of two honest engines, `patient-original` and `beacon`. Tests change what one of them states or does.
 
 use protocol::Facts;
 
@@ -11,7 +11,7 @@ use crate::record::{Launch, Role, RunRecord, Sample};
 /// The configuration that tests change.
 pub const BEACONS: usize = 1;
 
-/// What is doubted of a record.
+/// The false claims of a record.
 pub fn doubts(record: &RunRecord) -> Vec<Doubt> {
     super::doubts(&Values::of(record), &Agreement::of(record))
 }
@@ -26,7 +26,7 @@ pub fn running(scenario: &str, change: impl FnOnce(&mut RunRecord)) -> RunRecord
     asked.scenarios.retain(|it| it.name == scenario);
     asked.extent.blocks = Some(3);
     let mut record = measured(&asked, &[BASELINE, BEACON]);
-    // As long as a kernel counts ticks over, and busy with both threads.
+    // Long enough for a kernel that counts ticks, and busy with both threads.
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns) - 1000);
     }
@@ -34,7 +34,7 @@ pub fn running(scenario: &str, change: impl FnOnce(&mut RunRecord)) -> RunRecord
     record
 }
 
-/// What beacon states.
+/// Changes the facts that beacon states.
 pub fn states(record: &mut RunRecord, change: impl Fn(&mut Facts)) {
     launches(record).for_each(|launch| change(&mut launch.loaded.as_mut().unwrap().facts));
 }
@@ -43,7 +43,7 @@ pub fn launches(record: &mut RunRecord) -> impl Iterator<Item = &mut Launch> {
     record.launches.iter_mut().filter(|launch| launch.configuration == BEACONS)
 }
 
-/// Beacon's, in the case of that number among its own.
+/// The samples of beacon's cases.
 pub fn samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sample> {
     let cases = record.header.plan.cases_of(BEACONS);
     record.samples.iter_mut().filter(move |sample| cases.contains(&sample.case))
@@ -53,7 +53,7 @@ pub fn measured_samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sam
     samples(record).filter(|sample| sample.role == Role::Measured)
 }
 
-/// Whatever was changed, both threads worked.
+/// The record with the processor time of two busy threads, whatever was changed.
 pub fn with_busy_cores(mut record: RunRecord) -> RunRecord {
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns));

@@ -1,19 +1,19 @@
-//! When its tokens were made, against when it says that they were. A request for one token, and the same for many: what the
-//! second takes longer, on the orchestrator's clock, is what the others took. Whoever makes all of them first and stamps them
-//! together at the end has a decode that no clock inside the request can doubt.
+//! Checks the time stamps of tokens. A request for many tokens takes longer than one for one token, on the orchestrator's clock.
+//! The difference is the time of the other tokens. An engine that makes all tokens first and stamps them together at the end
+//! states a decode that no clock inside the request can refute.
 
 use protocol::Stamp;
 
 use super::{About, Doubt, Subject, time};
 use crate::record::Sample;
 
-/// Stamps of an honest engine lie as far apart as its tokens; half of that is beyond what a machine's moods explain.
+/// The least share of this time between an honest engine's stamps. The missing half is more than a machine's noise explains.
 const HONEST: f64 = 0.5;
-/// Of shorter spans a busy machine may have taken as much from every request: as in the room of the two clocks.
+/// The least time of the other tokens: a busy machine may delay every request by less, as in `clock`.
 const LEAST_NS: f64 = 20e6;
-/// Beside a prompt that takes long, the time of few tokens drowns in how much longer it may take another time.
+/// The least ratio of this time to that of one token: the noise of a long prompt hides the time of few tokens.
 const LEAST_SHARE: f64 = 0.25;
-/// Of fewer requests the shortest may not be a quiet one.
+/// The least number of requests: of fewer, even the shortest may be delayed.
 const LEAST_SAMPLES: usize = 3;
 
 pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
@@ -29,7 +29,7 @@ fn doubt(subject: &Subject, case: usize) -> Option<Doubt> {
     let of_it = subject.record.passes.iter();
     let of_it = of_it.filter(|pass| pass.case == case && subject.launches.contains_key(&pass.launch));
     let one_ns = of_it.filter_map(|pass| pass.one_token_ns).min()? as f64;
-    // The quietest request of many, as that for one token was.
+    // The shortest of many requests, as for one token.
     let quietest = samples.iter().min_by_key(|sample| sample.elapsed_ns())?;
     let made_ns = quietest.elapsed_ns() as f64 - one_ns;
     let stamped_ns = stamped_ns(quietest)? as f64;
@@ -46,7 +46,7 @@ fn doubt(subject: &Subject, case: usize) -> Option<Doubt> {
     Some(subject.doubt(About::Clock, true, stated, seen, &says))
 }
 
-/// From its first token to its last, by its own stamps.
+/// The time from its first token to its last, by its own stamps.
 fn stamped_ns(sample: &Sample) -> Option<u64> {
     let [sequence] = sample.iteration.sequences.as_slice() else { return None };
     let times = sequence.token_ns.as_deref()?;
@@ -58,7 +58,7 @@ mod tests {
     use super::super::specimen::{BEACONS, decoding, doubts, measured_samples};
     use crate::record::Pass;
 
-    /// Of requests that take so much longer than one for one token, and state no time between their tokens.
+    /// Whether the check reports requests that take this much longer than one for one token, with no time between their tokens.
     fn is_told(longer_ns: u64) -> bool {
         let record = decoding(|record| {
             let case = record.header.plan.cases_of(BEACONS)[0];

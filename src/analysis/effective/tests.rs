@@ -1,4 +1,4 @@
-//! Two honest engines get no doubt; then one of them states or does something else. Of clocks: `clocks`.
+//! All claims of two honest engines hold; then one of them states or does something else. `clocks` tests clocks.
 
 mod clocks;
 
@@ -15,7 +15,7 @@ use crate::text::three_digits;
 
 const GB: u64 = 1_000_000_000;
 
-/// Those of the engine that tests change; the other one is beyond doubt.
+/// The false claims of the engine that tests change. The other engine has none.
 fn doubts_of(record: &RunRecord) -> Vec<Doubt> {
     let all = doubts(record);
     assert!(all.iter().all(|doubt| doubt.configuration == BEACONS), "{all:?}");
@@ -111,7 +111,7 @@ fn what_works_elsewhere_is_not_judged_by_what_is_held_here() {
     }
 }
 
-/// An engine that states a narrow dtype, with so much memory that no file backs.
+/// A record of an engine that states a narrow dtype, with this much memory that no file backs.
 fn widened(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
     decoding(|record| {
         states(record, |facts| {
@@ -134,7 +134,7 @@ fn an_engine_that_holds_as_much_as_f32_would_is_told_with_both() {
     says(&widened("q4_0", 2 * GB, 15 * GB), About::Dtype, true, "`q4_0` weights of 2.00 GB");
     assert_eq!(doubts_of(&widened("bf16", 2 * GB, 3_900_000_000)), []);
     assert_eq!(doubts_of(&widened("f32", 2 * GB, 9 * GB)), []);
-    // What a program needs besides is more than the difference.
+    // A program's other memory is more than the difference.
     assert_eq!(doubts_of(&widened("bf16", GB / 4, 2 * GB)), []);
 }
 
@@ -148,7 +148,7 @@ fn a_pool_of_keys_and_values_is_no_weight() {
     says(&record, About::Dtype, true, "of which 8.39 MB may be keys and values: as much as f32 needs");
 }
 
-/// Both scored the same 100 tokens, so far apart.
+/// A record in which both scored the same 100 tokens, with this difference.
 fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
     decoding(|record| {
         record.header.plan.configurations[0].vouches = true;
@@ -222,7 +222,7 @@ fn an_engine_that_keeps_fewer_cores_busy_than_its_threads_is_told_with_the_case(
     let record = busy(1.02, |_| {});
     says(&record, About::Threads, false, "states 2 threads, and kept fewer cores busy: 1.02 in `decode`");
     assert_eq!(doubts_of(&busy(1.3, |_| {})), []);
-    // One thread that waits is no lie about threads.
+    // One thread that waits is no false claim about threads.
     assert_eq!(doubts_of(&busy(0.5, |record| states(record, |facts| facts.threads = Some(1)))), []);
 }
 
@@ -381,7 +381,7 @@ fn prompt_tokens_from_a_cache_are_told_and_those_that_all_prompts_begin_with_are
 
 // EOS.
 
-/// Both say `exact`, and the witness gives EOS (2) as the tenth token of so many prompts.
+/// A record in which both state `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.
 fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
     decoding(|record| {
         record.header.plan.configurations[0].vouches = true;
@@ -416,7 +416,7 @@ fn an_engine_that_never_gives_eos_where_the_witness_does_masks_it() {
         false,
         "all 3 places where the witness, after the same tokens, gives EOS",
     );
-    // One place may be rounding; one EOS shows that it can; another text before it shows nothing.
+    // One position may be rounding; one EOS shows that the engine can give it; another text before it shows nothing.
     assert_eq!(doubts_of(&ends(1, |_| 5)), []);
     assert_eq!(doubts_of(&ends(3, |place| if place == 30 { 2 } else { 5 })), []);
     assert_eq!(doubts_of(&ends(3, |place| if place == 4 { 6 } else { 5 })), []);

@@ -1,25 +1,24 @@
-//! The processor time that its processes had while they answered, against the threads that it says it computes with.
+//! Compares the processor time of an engine's processes while they answered with the threads that it states.
 
 use super::{About, Doubt, Subject, time};
 use crate::analysis::cores::CoresBusy;
 use crate::text::three_digits;
 
-/// Over less than this a kernel that counts in ticks says little.
+/// The least time of all requests: over less, a kernel that counts in ticks is not precise.
 const LEAST_NS: f64 = 5e8;
-/// Processor time is read a little before a request and a little after its answer. Where requests are shorter on average, that
-/// would show.
+/// The least mean time of a request: processor time is read a little before it and a little after its answer.
 const SHORTEST_NS: f64 = 2e6;
-/// Threads wait for one another and for memory; the best engines keep nine tenths of theirs busy. Below this share of what it
-/// states, some of its threads did nothing.
+/// The least share of busy threads. Threads wait for one another and for memory; the best engines keep nine tenths of theirs
+/// busy. Below this share, some of the stated threads did nothing.
 const BUSY: f64 = 0.6;
-/// A thread that reads requests, one that writes answers, a collector of garbage.
+/// Cores for other threads: one that reads requests, one that writes answers, a garbage collector.
 const BESIDES: f64 = 0.3;
 
-/// Where its threads waited for more of a core than this, something else had the cores: others of them then wait for those,
-/// and what it would have kept busy cannot be told.
+/// If its threads waited for more cores than this, other programs had the cores. The cores that it would have used are then
+/// unknown.
 const CROWDED: f64 = 0.1;
 
-/// Of one case.
+/// The busy cores of one case.
 struct Busy {
     case: usize,
     busy: CoresBusy,
@@ -42,14 +41,14 @@ pub fn doubts(subject: &Subject, _: &[Subject]) -> Vec<Doubt> {
             subject.name_of(most.case),
             time(most.busy.elapsed_ns),
         );
-        // Work by more threads than the others have is what a comparison must not reward.
+        // A comparison must not reward more threads than the others have.
         subject.doubt(About::Threads, true, threads(stated), format!("{cores} cores"), &says)
     });
     beyond.or_else(|| too_few(subject, stated, &cases)).into_iter().collect()
 }
 
-/// Every case is told in which threads were idle, in one sentence: many an engine is parallel in its prompt and serial in its
-/// tokens, and a reader who compares per thread should know. It gains nothing by it.
+/// One sentence on all cases with idle threads. Many engines are parallel in prefill and serial in decode, and readers who
+/// compare per thread should know. The engine gains nothing by it.
 fn too_few(subject: &Subject, stated: u32, cases: &[Busy]) -> Option<Doubt> {
     let allowed = subject.record.header.machine.cpu.allowed_cores;
     let bound = BUSY * f64::from(stated);
@@ -79,7 +78,7 @@ fn threads(stated: u32) -> String {
     format!("{stated} {}", if stated == 1 { "thread" } else { "threads" })
 }
 
-/// Over all launches together, where that is long enough to say something.
+/// The busy cores over all launches together; `None` where their time is too short.
 fn busy(subject: &Subject, case: usize) -> Option<Busy> {
     let busy = CoresBusy::of(subject.values.samples(case))?;
     let says = busy.elapsed_ns >= LEAST_NS && busy.elapsed_ns >= SHORTEST_NS * busy.requests as f64;

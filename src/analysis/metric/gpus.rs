@@ -1,4 +1,4 @@
-//! What samplers saw of the GPUs that an engine computed on.
+//! The values that samplers saw on the GPUs of an engine.
 
 use std::collections::BTreeSet;
 
@@ -7,33 +7,33 @@ use crate::machine::Device;
 use crate::machine::gpu::gpus_of;
 use crate::record::GpuPass;
 
-/// What one pass saw of the GPUs that an engine computed on, all of them together.
+/// The values of one pass on the GPUs that an engine computed on, all of them together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OnGpus {
-    /// NVML's.
+    /// The indices in NVML.
     pub indices: Vec<u32>,
-    /// What the driver counts of the engine's processes; absent where it names none of them.
+    /// The driver's count for the engine's processes; absent where it names none of them.
     pub process_bytes: Option<u64>,
-    /// What the whole devices held more than just before the launch.
+    /// The growth of the memory in use on the whole devices since just before the launch.
     pub growth_bytes: Option<u64>,
-    /// What the whole devices held.
+    /// The memory in use on the whole devices.
     pub whole_bytes: Option<u64>,
-    /// Of the busiest.
+    /// Of the busiest GPU.
     pub busy_percent: Option<f64>,
     pub memory_busy_percent: Option<f64>,
     pub watts: Option<f64>,
-    /// The lowest and the highest.
+    /// The lowest and the highest clock.
     pub clock_mhz: Option<(u32, u32)>,
     pub memory_clock_mhz: Option<(u32, u32)>,
     pub celsius: Option<u32>,
-    /// Of the looks, at that which was slowed down most often.
+    /// The share of samples with a reduced clock, on the GPU where that was most frequent.
     pub slowed_share: Option<f64>,
     /// In the driver's words.
     pub slowed_by: Vec<String>,
 }
 
 impl OnGpus {
-    /// `None` where nobody looked, or it computes on the CPU, or nobody knows on which it does.
+    /// `None` without samples, for an engine on the CPU, or where its GPUs are not known.
     pub fn of(seen: &Observation) -> Option<Self> {
         let pass = seen.pass.filter(|pass| !pass.gpus.is_empty() && seen.on_device())?;
         let indices = indices(seen)?;
@@ -62,7 +62,7 @@ impl OnGpus {
             whole_bytes: own.iter().filter_map(|gpu| gpu.memory_used_bytes).reduce(u64::saturating_add),
             busy_percent: most(|gpu| gpu.utilisation_percent).map(f64::from),
             memory_busy_percent: most(|gpu| gpu.memory_utilisation_percent).map(f64::from),
-            // One of which it is not known leaves no sum.
+            // There is no sum if the power of one GPU is not known.
             watts: watts.collect::<Option<Vec<f64>>>().map(|each| each.iter().sum()),
             clock_mhz: ends(|gpu| gpu.clock_mhz),
             memory_clock_mhz: ends(|gpu| gpu.memory_clock_mhz),
@@ -73,19 +73,19 @@ impl OnGpus {
         })
     }
 
-    /// Of the engine's processes where the driver names them. In a container, or under some kernels, it names none or by the
-    /// host's numbers: then what the whole devices hold more is the best there is.
+    /// The memory of the engine's processes, where the driver names them. In a container, or under some kernels, it names none or
+    /// uses the host's numbers; then the growth of the whole devices is the best value.
     pub fn counted_bytes(&self) -> Option<u64> {
         self.process_bytes.or(self.growth_bytes)
     }
 }
 
-/// NVML's, of those that were looked at in the pass.
+/// The indices in NVML of the engine's GPUs, among those that were sampled in the pass.
 pub fn indices(seen: &Observation) -> Option<Vec<u32>> {
     gpus_of(&seen.pass?.gpus, index(seen), seen.machine, seen.limits)
 }
 
-/// CUDA's, of what is in effect; `cuda` alone is said of any of them.
+/// The index in CUDA of the device in effect; `cuda` alone may mean any GPU.
 fn index(seen: &Observation) -> Option<u32> {
     let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
     let asked = seen.configuration.map(|configuration| &configuration.device);
@@ -149,7 +149,7 @@ mod tests {
             (named.process_bytes, named.growth_bytes, named.counted_bytes()),
             (Some(55), Some(60), Some(55))
         );
-        // One that holds less than before grew by nothing that is known.
+        // A GPU with less memory in use than before has no known growth.
         assert_eq!(on("cuda:0", None, [gpu(0, 90, None), gpu(1, 90, None)]).unwrap().counted_bytes(), None);
         assert_eq!(on("cpu", None, unnamed()), None);
         assert_eq!(on("cuda:2", None, unnamed()), None);
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(indices("cuda:1", Some("1,0")), Some(vec![0]));
         assert_eq!(indices("cuda", Some("GPU-b")), Some(vec![1]));
         assert_eq!(indices("cuda:1", Some("GPU-b")), None);
-        // On several by their processes, whatever the name.
+        // Several GPUs are found by the engine's processes, whatever the name.
         let both = on("cuda", None, [gpu(0, 170, Some(5)), gpu(1, 90, Some(6))]).unwrap();
         assert_eq!(
             (both.indices.as_slice(), both.process_bytes, both.growth_bytes),

@@ -1,15 +1,15 @@
-//! What the machine can do, as the probes of a run found it: each probe's word by itself, so that a reader sees whether it
-//! moved meanwhile.
+//! The machine's limits as the probes of a run found them. Each probe is kept apart, so that a reader sees changes between
+//! them.
 
 use machine_limits::{Copies, Operations, Reads};
 
 use crate::machine::Device;
 use crate::record::RunRecord;
 
-/// Limits that lie farther apart than this were not the same machine's: what memory gives comes in plateaus.
+/// The largest ratio between probes of a steady machine: memory bandwidth has plateaus.
 const STEADY: f64 = 1.1;
 
-/// Which one: `cpu` with so many threads, or a GPU (`cuda:0`), which has none.
+/// The name of a limit: `cpu` with a number of threads, or a GPU (`cuda:0`) without one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub device: Device,
@@ -19,7 +19,7 @@ pub struct Key {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Of {
-    /// Bytes read, of a GPU bytes copied.
+    /// Bytes read, or bytes copied on a GPU.
     Memory,
     /// Operations of a unit, by its name in the record, and whether with loads.
     Unit(String, bool),
@@ -28,7 +28,7 @@ pub enum Of {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
     pub key: Key,
-    /// The best of each probe, in their order, per second.
+    /// The best rate of each probe, in their order, per second.
     pub probes: Vec<f64>,
 }
 
@@ -73,7 +73,7 @@ pub fn limits(record: &RunRecord) -> Vec<Limit> {
 }
 
 impl Limit {
-    /// What shares are of: others on the machine can only make a probe slower.
+    /// The limit of shares: other work on the machine can only make a probe slower.
     pub fn best(&self) -> f64 {
         self.probes.iter().copied().fold(0.0, f64::max)
     }
@@ -82,14 +82,14 @@ impl Limit {
         self.probes.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// A share of the best of it says nothing beside another run's.
+    /// Whether it changed during the run. A share of its best then cannot be compared with another run's.
     pub fn moved(&self) -> bool {
         self.best() > STEADY * self.least()
     }
 }
 
 impl Key {
-    /// `memory`, `f32_fma`, `amx_bf16_with_loads`: for programs.
+    /// Its name for programs: `memory`, `f32_fma`, `amx_bf16_with_loads`.
     pub fn name(&self) -> String {
         match &self.of {
             Of::Memory => "memory".into(),

@@ -1,4 +1,4 @@
-//! One request with everything around it that a metric may look at.
+//! Observations: requests, with the data around them in a record.
 
 use std::collections::HashMap;
 
@@ -11,42 +11,42 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
 
-/// One request with everything that a metric may look at.
+/// One request with everything that a metric may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
     pub sample: &'a Sample,
-    /// The first request of the case in this launch, of whatever role, where it is known.
+    /// The first request of the case in this launch, of any role, where it is known.
     pub first: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,
     pub mode: Mode,
-    /// Absent in what is put together by hand.
+    /// Absent in an observation that is made by hand.
     pub configuration: Option<&'a Configuration>,
     pub machine: Option<&'a Machine>,
-    /// The best that any probe of the run saw.
+    /// The best limits over all probes of the run.
     pub limits: Option<&'a Limits>,
-    /// The pass of its case in its launch, where samplers looked on.
+    /// The sampled pass of its case in its launch.
     pub pass: Option<&'a Pass>,
-    /// The pass of its case where that was in another launch: what only samplers see was then seen there, and is not to be
-    /// thinned by launches in which nobody looked.
+    /// The sampled pass of its case in another launch, where there is one: values that only samplers see then belong to that
+    /// launch.
     pub pass_elsewhere: Option<&'a Pass>,
-    /// What the machine's counters of energy count when nothing runs.
+    /// The values of the machine's energy counters when nothing runs.
     pub idle: &'a [Idle],
-    /// What a sum over the launch's processes counts once too often for pages that they share: the most that was seen.
+    /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest of its samples.
     pub counted_twice_bytes: u64,
 }
 
-/// What a record holds around its samples, sorted once.
+/// The data of a record around its samples, sorted once.
 #[derive(Debug)]
 pub struct Surroundings<'a> {
     plan: &'a Plan,
     machine: &'a Machine,
-    /// One probe is short, and neighbours can only make it slower: what the machine can do is the best that was seen.
+    /// The best over all probes: a probe is short, and other work can only make it slower.
     limits: Option<Limits>,
     /// By case.
     passes: HashMap<usize, Vec<&'a Pass>>,
     idle: &'a [Idle],
-    /// By launch: not every sample has a reading of its own.
+    /// By launch, because not every sample has a value of its own.
     counted_twice_bytes: HashMap<u32, u64>,
 }
 
@@ -83,7 +83,7 @@ fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
 }
 
 impl<'a> Observation<'a> {
-    /// Where it computes: not on the CPU, as far as that is known.
+    /// Whether it is known to compute on another device than the CPU.
     pub fn on_device(&self) -> bool {
         self.device().is_some_and(|device| !device.is_cpu())
     }
@@ -111,7 +111,7 @@ impl<'a> Observation<'a> {
         }
     }
 
-    /// A request by itself.
+    /// A request without its surroundings.
     pub fn alone(sample: &'a Sample, launch: &'a Launch, kind: Kind, mode: Mode) -> Self {
         Self {
             sample,
@@ -133,18 +133,18 @@ impl<'a> Observation<'a> {
         Self { first, ..self }
     }
 
-    /// When the earliest sequence had its first token, and the latest its last, on the engine's clock.
+    /// The times of the earliest first token and the latest last token of all sequences, on the engine's clock.
     pub fn first_and_last_ns(&self) -> Option<(u64, u64)> {
         let ends = self.timed_sequences().map(|timed| (timed.first_ns, timed.last_ns));
         ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
-    /// An engine that was never asked (no `hello`) is taken by the wire's default, as one that leaves the field out.
+    /// The engine's kind of time stamps. Without `hello` it is the protocol's default, as for an engine that omits the field.
     pub fn stamp(&self) -> Stamp {
         self.launch.hello.as_ref().map_or(Stamp::default(), |hello| hello.stamp)
     }
 
-    /// Where times are only true at the end there is no first and no last token.
+    /// The sequences whose tokens have times: none where times are only true at the end.
     pub(super) fn timed_sequences(&self) -> impl Iterator<Item = Timed> {
         let timed = self.stamp() != Stamp::End;
         let sequences = self.sample.iteration.sequences.iter();
@@ -152,11 +152,11 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// What the rates need of a sequence, whether it came as ids or as chunks of text.
+/// The numbers of a sequence that rates need, whether it came as ids or as chunks of text.
 pub(super) struct Timed {
     pub first_ns: u64,
     pub last_ns: u64,
-    /// Tokens that came after the first stamp. Several may share it: a chunk is not a token.
+    /// Tokens after the first stamp. Several tokens may share a stamp: a chunk is not a token.
     pub after_first: u64,
     /// Positions that the first of these attends to.
     pub positions: u64,
@@ -172,7 +172,7 @@ impl Timed {
         }
         let chunks = sequence.chunks.as_deref()?;
         let (first, last) = (chunks.first()?, chunks.last()?);
-        // A first chunk that does not say how many tokens it holds is taken for one token.
+        // A first chunk without a number of tokens counts as one token.
         let in_first = u64::from(first.tokens.unwrap_or(1));
         let after_first = output_tokens(sequence).saturating_sub(in_first);
         let positions = positions(sequence, output_tokens(sequence), after_first);
@@ -180,7 +180,7 @@ impl Timed {
     }
 }
 
-/// The prompt's, and one for each token that was there with the first stamp.
+/// The positions of the prompt, and one for each token with the first stamp.
 fn positions(sequence: &Sequence, tokens: u64, after_first: u64) -> u64 {
     u64::from(sequence.prompt_tokens) + tokens.saturating_sub(after_first)
 }

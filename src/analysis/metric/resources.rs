@@ -1,5 +1,5 @@
-//! What an engine needs beside time: memory of the host and of the device, and energy. Counts are what engines and samplers
-//! stated; what nobody counted is absent, and what is no more than nothing too.
+//! The resources that an engine needs beside time: memory of the host and of the device, and energy. Engines and samplers give
+//! the values. A value is absent where it was not counted or is not above zero.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use super::gpus::{self, OnGpus};
 use crate::machine::observed::{PACKAGE, gpu_counter};
 use crate::record::{Energy, Held, Idle, Pass};
 
-/// A GPU's counter moves about ten times in a second: over less than one it may be a tenth off.
+/// The shortest pass for a GPU's energy: its counter moves about ten times in a second, so over less it may be a tenth off.
 const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
 
-/// The most that was resident, less what was counted more than once.
+/// The peak of resident memory, less the pages that were counted more than once.
 pub fn peak_memory(seen: &Observation) -> Vec<f64> {
     above_zero(peak_bytes(seen))
 }
 
-/// The most that was seen at one look: in the sampled pass, or after an answer where that was more. A launch without a pass
-/// has nothing to say where the case has one elsewhere: what is left after an answer is less than what the request took.
+/// The largest memory in one sample: in the sampled pass, or after an answer where that was more. Absent where another launch
+/// of the case has the pass, because memory after an answer is below the peak of the request.
 fn held(seen: &Observation) -> Option<Held> {
     if seen.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
         return None;
@@ -34,7 +34,7 @@ pub fn memory_file(seen: &Observation) -> Vec<f64> {
     above_zero(held(seen).map(|held| held.file_bytes as f64))
 }
 
-/// Where weights lie on a device, the device's memory is what lies over them.
+/// The memory beyond the weights: of the device, where the weights are on one.
 pub fn memory_overhead(seen: &Observation) -> Vec<f64> {
     let peak = if seen.on_device() { device_bytes(seen) } else { peak_bytes(seen) };
     above_zero(peak.zip(weights_bytes(seen)).map(|(peak, weights)| peak - weights))
@@ -52,7 +52,7 @@ pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
     above_zero(joules)
 }
 
-/// What the counters of its GPUs alone counted: what is left where the processors' cannot be read, which without root is usual.
+/// The energy of its GPUs alone for each token, for machines whose processor counters cannot be read (usual without root).
 pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
     let pass = seen.pass.filter(|pass| pass.new_tokens > 0 && seen.on_device())?;
     let own = counters_of_gpus(seen)?;
@@ -62,8 +62,8 @@ pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
     (joules > 0.0).then_some(joules)
 }
 
-/// What its counters counted over a pass beyond what they count when nothing runs. `None` where one of them was not looked at,
-/// now or before, or could not be read: the sum would lack it.
+/// The energy of a pass beyond that of the idle machine. `None` where a counter was not sampled, in the pass or idle, or could
+/// not be read: the sum would lack it.
 fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
     let own: Vec<String> = if seen.on_device() { counters_of_gpus(seen)? } else { Vec::new() };
     let counts = |counter: &str| counter.starts_with(PACKAGE) || own.iter().any(|gpu| gpu == counter);
@@ -88,7 +88,7 @@ fn over_idle(seen: &Observation, drawn: &[&Energy]) -> Option<f64> {
     each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
 }
 
-/// Those of the GPUs that it computes on. A part of one (MIG) has none of its own.
+/// The energy counters of the GPUs that it computes on. A part of a GPU (MIG) has none of its own.
 fn counters_of_gpus(seen: &Observation) -> Option<Vec<String>> {
     let indices = gpus::indices(seen)?;
     let cut_up = |index: &u32| {
@@ -105,7 +105,7 @@ fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
     idle.iter().flat_map(|idle| &idle.energy).find(|energy| energy.counter == counter)
 }
 
-/// What all counters count when nothing runs.
+/// The power of the idle machine, over all counters.
 pub fn idle_watts(idle: &[Idle]) -> Option<f64> {
     let all = idle.iter().flat_map(|idle| &idle.energy).filter_map(watts);
     all.reduce(|sum, watts| sum + watts)
@@ -125,20 +125,20 @@ pub fn weights_bytes(seen: &Observation) -> Option<f64> {
     stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
-/// Whose word a figure of a device's memory is.
+/// The source of a value of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Known {
-    /// The engine's.
+    /// The engine reports it.
     Stated,
-    /// The driver's, of the engine's processes.
+    /// The driver counts it for the engine's processes.
     Processes,
-    /// The driver's, of the whole device: what it holds more than just before the launch.
+    /// The driver counts it for the whole device: the growth since just before the launch.
     Growth,
 }
 
-/// What the engine states or what is counted, whichever is more: an engine knows its own allocator, and the driver also what
-/// libraries keep. Where somebody counted in another launch, only that launch knows both.
+/// The larger of reported and counted memory: the engine knows its own allocator, the driver also the memory of libraries. Absent
+/// where another launch of the case counted it, because only that launch has both.
 pub fn device_memory_known(seen: &Observation) -> Option<(f64, Known)> {
     let looked = |pass: &Pass| {
         pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
@@ -162,7 +162,7 @@ fn device_bytes(seen: &Observation) -> Option<f64> {
     device_memory_known(seen).map(|(bytes, _)| bytes)
 }
 
-/// The most that the engine says that it held of it.
+/// The largest device memory that the engine reports.
 pub fn stated_device_bytes(seen: &Observation) -> Option<f64> {
     let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
     let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn energy_is_what_was_drawn_beyond_idle_over_the_new_tokens() {
-        // 30 J and 12 J in 3 s, of which 4 W and 1 W are drawn anyway: 27 J over 9 tokens.
+        // 30 J and 12 J in 3 s, with 4 W and 1 W when idle: 27 J over 9 tokens.
         let drawn = vec![energy("package-0", 30_000_000, 3 * S), energy("gpu-0", 12_000_000, 3 * S)];
         let pass = Pass { energy: drawn, new_tokens: 9, prompt_tokens: 100, ..Pass::default() };
         let idle = [Idle {
@@ -321,7 +321,7 @@ mod tests {
             ("cuda:1", unseen.clone(), vec![3.0]),
             ("cuda:0", vec![gpu(0, None), gpu(1, Some(7))], vec![3.0]),
             ("cuda:0", vec![gpu(0, Some(7)), gpu(1, Some(7))], vec![4.0]),
-            // Nobody knows which one.
+            // The GPU is not known.
             ("metal", unseen.clone(), vec![]),
             ("cuda:2", unseen, vec![]),
         ] {
@@ -373,9 +373,9 @@ mod tests {
         let drawn = |elapsed_ns| {
             vec![energy("gpu-0", 90_000_000, elapsed_ns), energy("gpu-1", 20_000_000, elapsed_ns)]
         };
-        // 20 J in 2 s, of which 2 W are drawn anyway: 16 J over 8 tokens, and nothing of the other GPU's.
+        // 20 J in 2 s, with 2 W when idle: 16 J over 8 tokens, without the other GPU.
         assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 8), (vec![], Some(2.0)));
-        // Processors that can be read are in the one and never in the other.
+        // Readable processor counters are part of the first value and never of the second.
         let root = Machine { energy_counters: vec![listed("package-0", None)], ..bare.clone() };
         let all = [drawn(2 * S), vec![energy("package-0", 9_000_000, 2 * S)]].concat();
         assert_eq!(joules("cuda:1", &root, all, 8).1, Some(2.0));

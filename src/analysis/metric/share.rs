@@ -1,7 +1,7 @@
-//! How far a request was from what the machine can do: bytes that a decode must move over bytes that memory gives, operations
-//! of a prefill over those that units do. Both count what the work needs, not what an engine did: whoever reads weights twice
-//! has the smaller share. A share above one is kept: no engine does more than the machine, so the probes met a slower one, or
-//! one of the facts is wrong.
+//! The share of the machine's limits that a request used. A decode's share is the bytes that it must move over the memory's
+//! bandwidth; a prefill's is its operations over the units' rate. Both count the work that is needed, not the work that is done:
+//! an engine that reads weights twice has a smaller share. A share above one is kept: the machine was slower while it was
+//! probed, or a fact is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
@@ -14,24 +14,24 @@ use crate::plan::dtype::bits;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
 
-/// Of the memory's bandwidth, while tokens after the first were made.
+/// The share of the memory's bandwidth, while tokens after the first were made.
 pub fn bandwidth(seen: &Observation) -> Vec<f64> {
     bandwidth_of(seen).filter(|share| share.is_finite()).into_iter().collect()
 }
 
-/// Of the units' rate, from the start to the first token.
+/// The share of the units' rate, from the start to the first token.
 pub fn compute(seen: &Observation) -> Vec<f64> {
     compute_of(seen).filter(|share| share.is_finite()).into_iter().collect()
 }
 
-/// Why a request has no share, where that is known.
+/// The reason why a request has no share, where it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
-    /// Its weights are so few that caches hold some or all of them; how much these hold, where the machine says it.
+    /// Caches hold some or all of its few weights; with the size of these caches, where the machine states it.
     InCaches { cache_bytes: Option<u64> },
 }
 
-/// Also where nothing was probed for that very reason.
+/// The reason why a request has no share, also where nothing was probed for that reason.
 pub fn why_absent(seen: &Observation) -> Option<Absent> {
     let configuration = seen.configuration?;
     let facts = &seen.launch.loaded.as_ref()?.facts;
@@ -48,7 +48,7 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
     (weights < beyond_a_cache(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
 }
 
-/// What the share of bandwidth is of, where there is one.
+/// The limit of the bandwidth share, where there is one.
 pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
     bandwidth_of(seen)?;
     let (device, threads) = match Around::of(seen)?.place {
@@ -60,7 +60,7 @@ pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
     Some(Key { device, threads, of: Of::Memory })
 }
 
-/// What the share of arithmetic is of, where there is one.
+/// The limit of the compute share, where there is one.
 pub fn compute_limit(seen: &Observation) -> Option<Key> {
     compute_of(seen)?;
     let around = Around::of(seen)?;
@@ -78,11 +78,11 @@ fn bandwidth_of(seen: &Observation) -> Option<f64> {
     if weights < around.place.cached_below(&seen.machine?.cpu) {
         return None;
     }
-    // An engine that does not say what its cache holds has what it computes with.
+    // If the dtype of the cache is not stated, it is the compute dtype.
     let kv_dtype = around.facts.kv_dtype.as_ref().or(around.facts.compute_dtype.as_ref());
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
     let position = around.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
-    // In a batch every sequence takes a step with the same reading of the weights.
+    // All sequences of a batch share one read of the weights for each step.
     let steps = seen.timed_sequences().map(|timed| timed.after_first).max()? as f64;
     let positions: f64 =
         seen.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
@@ -101,16 +101,16 @@ fn compute_of(seen: &Observation) -> Option<f64> {
     (operations > 0.0).then_some(operations / seconds / around.place.unit(around.facts)?.per_second()?)
 }
 
-/// What both shares need, where it is known: of a model whose sizes are known, where limits were probed.
+/// The inputs of both shares, where they are known: the model's sizes, the engine's facts and the probed limits.
 struct Around<'a> {
     sizes: &'a Sizes,
     facts: &'a Facts,
     place: Place<'a>,
 }
 
-/// What an engine computed on, by its own word where it gives it.
+/// The processor that an engine computed on: as it states, else as requested.
 enum Place<'a> {
-    /// As many threads as it was given, whatever it says: one that uses more shows by its share.
+    /// With the requested number of threads, whatever the engine states: its share shows if it uses more.
     Cpu {
         limits: &'a Limits,
         threads: u32,
@@ -133,7 +133,7 @@ impl<'a> Place<'a> {
         if device.is_cpu() {
             return Some(Self::Cpu { limits, threads: configuration.threads });
         }
-        // Both count as CUDA does in the processes that this program starts.
+        // Both use CUDA's numbers in the processes that this program starts.
         let index = device.cuda_index_stated(&configuration.device)?;
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
@@ -160,14 +160,14 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Positions of the cache that so many tokens read together, when the first of them reads `first`: each has one more.
+/// The positions of the cache that these tokens read together: the first reads `first`, each later one reads one more.
 fn positions_read(first: u64, tokens: u64) -> f64 {
     let (first, tokens) = (first as f64, tokens as f64);
     tokens * first + tokens * (tokens - 1.0) / 2.0
 }
 
-/// A multiplication and an addition for each weight and computed token, those of the output for the last token alone; and for
-/// each key and value that a token attends to, its own and those before it.
+/// The operations of a prefill: a multiplication and an addition for each weight and computed token. Weights of the output count
+/// for the last token alone. Each key and value that a token attends to, its own and those before it, counts in the same way.
 fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     let prompt = u64::from(sequence.prompt_tokens);
     let cached = u64::from(sequence.cached_prompt_tokens.unwrap_or(0)).min(prompt);
@@ -181,7 +181,7 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     2.0 * (weights + attended)
 }
 
-/// Units by their name in a record, and whether with loads: tiles are never without.
+/// Units by their name in a record, and whether with loads: tiles always have loads.
 type Units = &'static [(&'static str, bool)];
 
 const FOR_F32: Units = &[(names::F32_FMA, false)];
@@ -195,8 +195,8 @@ const FOR_INT8: Units = &[
     (names::AMX_INT8, true),
 ];
 
-/// What its dtypes let it use. Weights of eight bits and fewer are multiplied as such by some and widened by others; the limit
-/// is that of those who do it the fast way.
+/// The units that its dtypes can use. Some engines multiply weights of eight bits and fewer directly, others widen them first;
+/// the limit is that of the fast way.
 fn units_for(facts: &Facts) -> Option<Units> {
     let of = |dtype: &Option<String>| bits(dtype.as_ref()?);
     let (weights, compute) = (of(&facts.weights_dtype), of(&facts.compute_dtype)?);
@@ -207,19 +207,19 @@ fn units_for(facts: &Facts) -> Option<Units> {
     }
 }
 
-/// The most threads that something was probed with and that are no more than these.
+/// The largest probed number of threads that is not above this one.
 fn probed_for<T>(probed: &[T], threads_of: fn(&T) -> u32, threads: u32) -> Option<u32> {
     probed.iter().map(threads_of).filter(|&it| it <= threads).max()
 }
 
-/// Bytes per second: the best over streams.
+/// The best read rate over streams, in bytes per second.
 fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
     let most = probed_for(&limits.reads, |it| it.threads, threads)?;
     let rates = limits.reads.iter().filter(|it| it.threads == most).filter_map(Reads::bytes_per_second);
     rates.reduce(f64::max)
 }
 
-/// The one of these units that does the most.
+/// The fastest of these units.
 fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
     let most = probed_for(&limits.units, |it| it.threads, threads)?;
     let usable = limits.units.iter().filter(|it| it.threads == most && it.per_second().is_some());
@@ -227,8 +227,8 @@ fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
     usable.max_by(|one, other| one.per_second().unwrap_or(0.0).total_cmp(&other.per_second().unwrap_or(0.0)))
 }
 
-/// Of the kind of number that it says it computes with: narrower weights are widened before. One that computes f32 in fewer
-/// bits than it says is above its limit.
+/// The matrix unit for the compute dtype that an engine states: narrower weights are widened first. An engine that computes f32
+/// in fewer bits than it states exceeds its limit.
 fn matrix<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
     let unit = match dtype.to_ascii_lowercase().as_str() {
         "bf16" | "bfloat16" => names::CUBLAS_BF16,

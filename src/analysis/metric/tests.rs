@@ -6,7 +6,7 @@ use crate::record::Launch;
 const MS: u64 = 1_000_000;
 const NOTHING: &[f64] = &[];
 
-/// Tokens at the given milliseconds after a prompt of `prompt_tokens`, as an engine that gives ids states them.
+/// A sequence of an engine that gives ids, with tokens at these milliseconds.
 fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
     Sequence {
         prompt_tokens,
@@ -132,7 +132,7 @@ fn times_that_are_true_per_chunk_give_rates_but_no_gaps_between_tokens() {
     let of = |name| values(name, &sample, &launch(Stamp::Chunk), Kind::Warm, Mode::Warm);
     assert_eq!(of("inter_token"), NOTHING);
     assert_eq!(of("first_token"), [10e6]);
-    // Three tokens came after the first stamp, in 20 ms: the two of the first chunk were there at once.
+    // After the first stamp, three tokens came in 20 ms; the first chunk had two.
     assert_eq!(of("decode_rate"), [150.0]);
 }
 

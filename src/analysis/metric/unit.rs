@@ -1,20 +1,20 @@
-//! What a number counts, and how people read it: three significant digits, one scale for a whole column.
+//! The units of metrics, and their scales for readers: three significant digits, one scale for a whole column.
 
 use crate::text::three_digits;
 
-/// Reports choose the scale.
+/// The unit of a metric's numbers. Reports choose the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Nanoseconds,
     TokensPerSecond,
     Bytes,
-    /// Of a whole: people read it in per cent.
+    /// A part of a whole, shown in per cent.
     Share,
     Joules,
 }
 
 impl Unit {
-    /// As CSV and JSON name it: nothing there is scaled.
+    /// Its name in CSV and JSON, where nothing is scaled.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Nanoseconds => "ns",
@@ -25,14 +25,14 @@ impl Unit {
         }
     }
 
-    /// One number by itself: `8.90 ms`.
+    /// One number with its unit: `8.90 ms`.
     pub fn show(self, value: f64) -> String {
         let scale = Scale::of(self, [value]);
         format!("{} {}", scale.write(value), scale.symbol)
     }
 }
 
-/// What the numbers of a column are divided by, and what is then written in its header.
+/// The divisor of a column's numbers, with its symbol for the header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     pub divisor: f64,
@@ -65,7 +65,7 @@ const JOULES: &[Scale] = &[
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
 impl Scale {
-    /// The largest in which the middle between the smallest and the largest number (in logarithms) is not below one.
+    /// The largest scale in which the middle between the smallest and the largest number (in logarithms) is at least one.
     pub fn of(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let scales = match unit {
             Unit::Nanoseconds => SECONDS,

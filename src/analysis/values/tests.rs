@@ -27,7 +27,7 @@ fn every_round_of_every_block_stands_under_its_number() {
 fn a_round_is_the_median_of_what_its_request_gave() {
     let mut record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
     let times = record.samples[0].iteration.sequences[0].token_ns.as_mut().unwrap();
-    // One gap of 63 is a second longer.
+    // One of 63 gaps is a second longer.
     times[40..].iter_mut().for_each(|ns| *ns += 1_000_000_000);
     let found = Measured::of(&record);
     assert_eq!(found.blocks(0, place("inter_token"), 0).unwrap()[&0][&0], 2.0 * MS);
@@ -60,12 +60,12 @@ fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that
     let found = Measured::of(&record);
     let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
     assert_eq!(*gaps, Blocks::from([(4, Rounds::from([(0, 2.0 * MS), (1, 3.0 * MS)]))]));
-    // The table rests on the same requests: the 63 gaps of each.
+    // The table uses the same requests: the 63 gaps of each.
     let values = Values::of(&record);
     let shown = values.of_metric(0, named("inter_token").unwrap()).launches();
     assert_eq!(shown, [vec![2.0 * MS; 63], vec![3.0 * MS; 63]]);
     assert_eq!(values.samples(0).count(), 2);
-    // Of each launch the largest, of the block the middle of both.
+    // The largest of each launch, and the median of both for the block.
     let memory = found.blocks(0, place("peak_memory"), 0).unwrap();
     assert_eq!(*memory, Blocks::from([(4, Rounds::from([(0, 151.0)]))]));
 }

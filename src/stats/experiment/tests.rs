@@ -40,7 +40,7 @@ fn a_difference_is_found_through_noise_that_both_sides_share() {
     );
     let interval = found.evidence.firm().unwrap();
     assert!(interval.low() < 1.1f64.ln() && 1.1f64.ln() < interval.high(), "{interval:?}");
-    // Without the pairing nothing is seen.
+    // Without pairing, the difference does not show.
     assert!(
         found.p().paired.unwrap() < 1e-4
             && found.p().welch.unwrap() > 0.2
@@ -109,7 +109,7 @@ fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_one_that_was_looked_f
     assert!(only(&experiment).evidence.firm().unwrap().half_width() < 0.9 * looked);
 }
 
-/// One series with a small difference, and so many where there is none.
+/// One series with a small difference, and `others` series without one.
 fn family(others: usize, gating: bool) -> Comparison {
     let mut one = of_speeds(1.03, 0.03).series.remove(0);
     one.gating = gating;
@@ -146,7 +146,7 @@ fn a_broken_value_is_a_reason_and_not_a_comparison_and_others_go_on() {
         vec![measured(100.0, 5, 0.01, 2), broken, measured(200.0, 5, 0.01, 4), Blocks::new()];
     let found =
         experiment(vec![series(configurations)]).compare(&[(1, REFERENCE), (2, REFERENCE), (3, REFERENCE)]);
-    // The fourth never gave anything.
+    // The fourth has no values.
     assert_eq!(found.len(), 2);
     let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
     assert_eq!(found[0], Err(NotCompared { series: 0, configuration: 1, against: REFERENCE, refusal }));

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["numpy==2.4.6", "scipy==1.17.1", "statsmodels==0.15.0"]
 # ///
-"""Makes `golden.json` beside it: what numpy, scipy and statsmodels give, for the tests of this room to agree with.
+"""Makes `golden.json` beside it: values of numpy, scipy and statsmodels that the tests of `stats` must agree with.
 
     uv run src/stats/golden/make.py
 """
@@ -58,7 +58,7 @@ def intervals():
 
 
 def bootstraps():
-    """scipy's percentile interval, asked for the confidence that Hesterberg's expansion comes to."""
+    """scipy's percentile interval at the confidence of Hesterberg's expansion."""
     cases = []
     for values in [random.normal(0, 1, 20), random.lognormal(0, 1, 20), random.standard_t(3, 40)]:
         n = len(values)
@@ -119,7 +119,7 @@ def geometric_means():
 
 
 def summaries():
-    """numpy's, over all values; the median too where their number is even."""
+    """numpy's summaries over all values, including a median of an even number of them."""
     samples = [random.lognormal(3, 0.5, 7), random.lognormal(3, 0.5, 150), [4.0, 1.0], [2.5], random.integers(0, 9, 40)]
     cases = []
     for values in samples:
@@ -153,11 +153,11 @@ def paired_ratios():
     return cases
 
 
-# New ones come last: each draws from the same generator.
+# Add new functions at the end: all draw from the same generator.
 MADE = [special_functions, student, intervals, bootstraps, floors, welch, mann_whitney, holm, geometric_means]
 MADE += [summaries, outliers, paired_ratios]
 golden = {function.__name__: function() for function in MADE}
-# A case on a line keeps the file readable and its changes small.
+# One case on each line keeps the file readable and its changes small.
 parts = []
 for name, part in golden.items():
     rows = part.items() if isinstance(part, dict) else enumerate(part)

@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["numpy==2.4.6", "scipy==1.17.1"]
 # ///
-"""Prints how often intervals of 95 % for the mean of 20 and of 40 blocks hold the truth: why `bootstrap.rs` has an expanded
-percentile interval, why it has no BCa, and why verdicts rest on t.
+"""Prints how often intervals of 95 % for the mean of 20 and of 40 blocks contain the truth. The results are the reason why
+verdicts use t, and why `bootstrap.rs` has an expanded percentile interval instead of BCa.
 
     uv run src/stats/golden/why_not_bca.py
 """
@@ -16,7 +16,7 @@ random = np.random.default_rng(2)
 
 
 def hit(n):
-    """One block in ten was slow for one engine, either of them."""
+    """Noise with one block in ten slow for one of the two engines."""
     slow = np.where(random.random(n) < 0.5, 1, -1) * np.log(0.44)
     return random.normal(0, 0.01, n) + np.where(random.random(n) < 0.1, slow, 0)
 

@@ -1,9 +1,8 @@
-//! Many tests at once.
+//! Holm's correction for many tests at once.
 
-/// The p values adjusted so that, among all hypotheses that are true, the chance to reject any one is at most what a
-/// value is compared with: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
-/// Statistics 6 (1979). It supposes nothing about how the tests depend on each other, which metrics of one run do. In
-/// the order in which they were given; what is not a number counts as 1.
+/// The p values adjusted for their number, in the order given: Holm, "A Simple Sequentially Rejective Multiple Test
+/// Procedure", Scandinavian Journal of Statistics 6 (1979). Rejecting values up to a level then rejects any true hypothesis with
+/// at most that probability. The tests may depend on each other, as metrics of one run do. NaN counts as 1.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let known = |p: f64| if p.is_nan() { 1.0 } else { p };
     let mut order: Vec<usize> = (0..p_values.len()).collect();
@@ -11,7 +10,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut adjusted = vec![1.0; p_values.len()];
     let mut largest: f64 = 0.0;
     for (rank, index) in order.into_iter().enumerate() {
-        // Those not rejected before this one.
+        // The hypotheses not rejected before this one.
         let remaining = (p_values.len() - rank) as f64;
         largest = largest.max((known(p_values[index]) * remaining).min(1.0));
         adjusted[index] = largest;

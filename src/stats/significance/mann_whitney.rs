@@ -1,9 +1,9 @@
-//! Does one side tend to give larger values than the other?
+//! Mann and Whitney's test: does one side tend to give larger values than the other?
 
 use super::super::quantile::ascending;
 use super::super::special::normal_above;
 
-/// Up to this many values on either side, without ties, the distribution of U is counted out.
+/// The most values on either side, without ties, for which the distribution of U is counted exactly.
 const EXACT: usize = 25;
 
 /// The two-sided p value of Mann and Whitney, "On a Test of Whether One of Two Random Variables Is Stochastically
@@ -27,19 +27,19 @@ pub fn mann_whitney(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     let all = (m + n) as f64;
     let tied: f64 = ties.iter().map(|count| count.powi(3) - count).sum();
     let variance = pairs / 12.0 * (all + 1.0 - tied / (all * (all - 1.0)));
-    // Where all are equal nothing speaks for either side.
+    // If all values are equal, there is no evidence for either side.
     let z = if variance > 0.0 { (larger - pairs / 2.0 - 0.5) / variance.sqrt() } else { 0.0 };
     Some((2.0 * normal_above(z)).min(1.0))
 }
 
-/// Equal values share the middle of the ranks that they take; the first rank is 1.
+/// The middle of the ranks that a value shares with its equals; the first rank is 1.
 fn middle_rank(sorted: &[f64], value: f64) -> f64 {
     let below = sorted.partition_point(|other| *other < value);
     let up_to = sorted.partition_point(|other| *other <= value);
     (below + up_to + 1) as f64 / 2.0
 }
 
-/// The probability of a U of at least `least`. How many orders of m and n values give each U are the coefficients of
+/// The probability of a U of at least `least`. The numbers of orders of m and n values with each U are the coefficients of
 /// a Gaussian polynomial, the product of (1 - q^(n + i)) / (1 - q^i) for i from 1 to m (Andrews, "The Theory of
 /// Partitions" (1976), chapter 3). All are whole numbers below 2^53, so they are exact.
 fn at_least(least: f64, m: usize, n: usize) -> f64 {

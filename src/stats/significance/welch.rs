@@ -1,4 +1,4 @@
-//! Do two sides have the same mean?
+//! Welch's test: do two sides have the same mean?
 
 use super::super::student::two_sided;
 
@@ -10,13 +10,13 @@ pub fn welch(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     p.is_finite().then_some(p)
 }
 
-/// The difference of the means of two independent samples, with its standard error and the degrees of freedom of that
+/// The difference of the means of two independent samples, with its standard error and the degrees of freedom of that error
 /// (Satterthwaite, "An Approximate Distribution of Estimates of Variance Components", Biometrics Bulletin 2 (1946)).
 #[derive(Debug, Clone, Copy)]
 pub struct Difference {
     pub mean: f64,
     pub error: f64,
-    /// Of samples without any spread it is that of the smaller one: there is nothing to weigh.
+    /// For samples without any spread, those of the smaller sample: there is nothing to weigh.
     pub df: f64,
 }
 
@@ -30,13 +30,13 @@ impl Difference {
         Some(Self { mean: mean - other_mean, error: of_both.sqrt(), df })
     }
 
-    /// For the hypothesis that there is none.
+    /// The two-sided p value for equal means.
     pub fn p(&self) -> f64 {
         if self.mean == 0.0 { 1.0 } else { two_sided(self.mean / self.error, self.df) }
     }
 }
 
-/// The mean, the square of its standard error, and the degrees of freedom of that.
+/// The mean, the square of its standard error, and the degrees of freedom of that error.
 fn squared_error(values: &[f64]) -> Option<(f64, f64, f64)> {
     let (n, df) = (values.len() as f64, values.len().checked_sub(1).filter(|&df| df > 0)? as f64);
     let mean = values.iter().sum::<f64>() / n;

@@ -1,4 +1,4 @@
-//! How often the interval that an experiment ends with holds the truth.
+//! Coverage: the share of experiments whose last interval contains the truth.
 
 use super::noise::{Machine, Noise};
 use crate::interval::Design;
@@ -7,7 +7,7 @@ use crate::special::normal_above;
 use crate::stopping::{LOOKS, Rule};
 use crate::student::t_critical;
 
-/// The share of experiments whose interval holds zero.
+/// The share of experiments whose interval contains zero.
 pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 2026);
@@ -18,8 +18,8 @@ pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f
     held.count() as f64 / f64::from(experiments)
 }
 
-/// On normal noise the mean does not depend on the deviations that decide when it ends, so that coverage is a mean over
-/// those alone (Starr, 1966), which needs far fewer experiments than counting.
+/// The coverage on normal noise. There the mean does not depend on the deviations that end an experiment, so coverage is a mean
+/// over those deviations alone (Starr, 1966). That needs far fewer experiments than counting.
 fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
     let mut random = Random::seeded(1);
     let critical = LOOKS.map(|look| t_critical(design.computed_at(look), (look - 1) as f64));
@@ -29,7 +29,7 @@ fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
         for (look, critical) in LOOKS.into_iter().zip(critical) {
             squares += random.chi_square(look - 1 - df);
             df = look - 1;
-            // In deviations of the mean.
+            // In units of the mean's deviation.
             let half_width = critical * (squares / df as f64).sqrt();
             if half_width * scale <= (look as f64).sqrt() || look == LOOKS[3] {
                 sum += 1.0 - 2.0 * normal_above(half_width);
@@ -44,7 +44,7 @@ fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
 fn on_normal_noise_of_any_size_95_percent_are_95_to_96_and_a_half() {
     for scale in [0.1, 0.3, 0.6, 0.8, 1.0, 1.2, 1.4, 1.55, 1.7, 2.0, 2.5, 3.5, 5.0, 20.0] {
         let found = on_normal_noise(scale, Design::Looked, 6_000);
-        // What is left of the randomness is about 0.0007.
+        // The random error is about 0.0007.
         assert!((0.948..0.967).contains(&found), "{scale}: {found}");
     }
 }
@@ -72,8 +72,7 @@ fn under_the_very_rule_95_percent_hold_on_noise_that_strikes_both_sides_alike() 
     }
 }
 
-/// No interval of so few blocks survives strong skew. Ratios have little of it, because what one side suffers now the
-/// other suffers another time.
+/// No interval of so few blocks survives strong skew. Ratios have little skew, because the noise hits either side in turn.
 #[test]
 fn skew_costs_points_and_how_many_is_known() {
     for (sigma, least) in [(0.5, 0.90), (1.0, 0.80)] {

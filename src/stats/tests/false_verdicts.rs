@@ -1,4 +1,4 @@
-//! How often engines that are equal are told apart, and a real difference is found.
+//! The share of false differences between equal engines, and of real differences that are found.
 
 use super::noise::{ALL, Machine, Noise};
 use crate::floor::{Epsilon, Floor};
@@ -9,15 +9,15 @@ use crate::verdict::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Known {
-    /// No floor: 2 % count.
+    /// No noise floor: 2 % count.
     Nothing,
     /// The twin of the reference, in the same blocks.
     Twin,
-    /// Forty blocks of calibration besides.
+    /// The twin and forty blocks of calibration.
     Calibration,
 }
 
-/// The share of experiments with each verdict: faster, slower, same, not measurable.
+/// The share of experiments with each verdict: faster, slower, same, inconclusive.
 pub fn verdicts(noise: Noise, scale: f64, known: Known, shift: f64, experiments: u32) -> [f64; 4] {
     let rule = Rule::default();
     verdicts_under(rule, Machine::new(noise, scale * rule.half_width(), 99), known, shift, experiments)
@@ -47,7 +47,7 @@ fn of_a_thousand_equal_pairs_no_more_than_the_stated_rate_are_told_apart() {
     for noise in ALL {
         for scale in [0.8, 1.7] {
             for known in [Known::Nothing, Known::Twin, Known::Calibration] {
-                // Skew and hits that always strike the same engine need a floor.
+                // Skew, or noise that always hits the same engine, needs a calibrated noise floor.
                 let lopsided = matches!(noise, Noise::Skewed(_) | Noise::HitOnOneSide);
                 if !lopsided || known == Known::Calibration {
                     let [faster, slower, ..] = verdicts(noise, scale, known, 0.0, 1_000);

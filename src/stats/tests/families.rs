@@ -1,4 +1,4 @@
-//! How often a whole experiment, with all its engines and scenarios, tells any two apart that are equal.
+//! The share of whole experiments, with all engines and scenarios, that report any false difference.
 
 use super::noise::{Machine, Noise};
 use crate::Better;
@@ -9,8 +9,8 @@ const ENGINES: usize = 3;
 const SCENARIOS: usize = 6;
 const REFERENCE: usize = 0;
 
-/// The share of experiments with a false verdict: engines that are equal to the reference, in some scenarios, each measured
-/// until its intervals are narrow, with a twin of the reference.
+/// The share of experiments with a false verdict. All engines equal the reference, in several scenarios. Each scenario is
+/// measured until its intervals are narrow, with a twin of the reference.
 pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
@@ -22,8 +22,8 @@ pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     told_apart.count() as f64 / f64::from(experiments)
 }
 
-/// The share of comparisons between two runs of one program with a false verdict, where what separates the runs is so many
-/// times what separates the blocks of one; without the floor of the runs' own blocks, and with it.
+/// The share of comparisons between two runs of one program with a false verdict, without and with the noise floor of the
+/// runs' own blocks. `apart` is the deviation between runs, divided by that between the blocks of one.
 pub fn false_between_runs(apart: f64, experiments: u32) -> [f64; 2] {
     let mut machine = Machine::new(Noise::Normal, 0.02, 11);
     let mut told_apart = [0u32; 2];
@@ -84,7 +84,7 @@ fn a_whole_experiment_among_equals_has_any_false_verdict_no_more_often_than_is_s
 fn two_runs_that_a_machine_keeps_apart_are_told_apart_without_the_floor_of_their_blocks_and_seldom_with_it() {
     let [alone, with_floor] = false_between_runs(0.0, 2_000);
     assert!(alone < 0.05 && with_floor < 0.01, "{alone} {with_floor}");
-    // What separates the runs is as large as what separates the blocks of one.
+    // The deviation between runs equals that between the blocks of one.
     let [alone, with_floor] = false_between_runs(1.0, 2_000);
     assert!(alone > 0.25 && with_floor < 0.04, "{alone} {with_floor}");
 }

@@ -1,4 +1,4 @@
-//! What a machine does to the blocks of two engines that are equally fast: the truth is a log ratio of zero.
+//! The noise of a machine on blocks of two equally fast engines: the true log ratio is zero.
 
 use crate::interval::{Design, Evidence, Interval};
 use crate::median;
@@ -11,17 +11,17 @@ pub enum Noise {
     Normal,
     /// Student's t with 3 degrees of freedom.
     HeavyTailed,
-    /// The block's datum itself is log-normal, less its mean; with that deviation of the logarithm. Harder than a
-    /// machine is: a ratio of two sides that suffer alike is not skewed.
+    /// The block's datum itself is log-normal with that deviation of the logarithm, less its mean. Real machines are milder: the
+    /// ratio of two sides with the same noise is not skewed.
     Skewed(f64),
-    /// The time of every round is now and then longer, log-normally, on either side.
+    /// Now and then the time of a round is longer, log-normally, on either side.
     SkewedTimes,
-    /// A machine that runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines,
-    /// so most rounds are hit on both sides.
+    /// The machine runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines, so most are
+    /// slow on both sides.
     Plateaus,
-    /// One block in ten is slow from beginning to end for one engine alone, either of them.
+    /// One block in ten is slow throughout for one engine alone, either of the two.
     HitOnEitherSide,
-    /// The same, and always for the same engine.
+    /// As `HitOnEitherSide`, but always the same engine.
     HitOnOneSide,
 }
 
@@ -38,13 +38,13 @@ pub const ALL: [Noise; 8] = [
 
 const ROUNDS: usize = 5;
 const SLOW: f64 = 0.44;
-/// Rounds, on average.
+/// The mean number of rounds at one speed.
 const DWELL: f64 = 6.0;
 const HIT: f64 = 0.1;
 
 pub struct Machine {
     noise: Noise,
-    /// The deviation of a block's datum in a quiet time.
+    /// The deviation of a block's datum on a quiet machine.
     scale: f64,
     slow: bool,
     pub random: Random,
@@ -55,7 +55,7 @@ impl Machine {
         Self { noise, scale, slow: false, random: Random::seeded(seed) }
     }
 
-    /// The log ratio of a block of two engines that are equal.
+    /// The log ratio of a block of two equal engines.
     pub fn block(&mut self) -> f64 {
         match self.noise {
             Noise::Normal => self.scale * self.random.normal(),
@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// The median over rounds, in which the engines take turns at being first.
+    /// The median log ratio over rounds. The engines take turns at being first.
     fn rounds(&mut self, of_sides: [f64; 2], plateaus: bool) -> f64 {
         // The median of five has 0.54 of the deviation of one, and a ratio has two sides.
         let jitter = self.scale / (0.54 * 2f64.sqrt());
@@ -100,7 +100,7 @@ impl Machine {
         median(&ratios).unwrap()
     }
 
-    /// A whole experiment under the very rule, with what it ended with. `shift` is what one engine really is faster by.
+    /// A whole experiment under the real rule, with its last interval and number of blocks. `shift` is the true log ratio.
     pub fn experiment(&mut self, rule: Rule, design: Design, shift: f64) -> (Interval, usize) {
         let mut blocks = Vec::new();
         let mut until = crate::LOOKS[0];

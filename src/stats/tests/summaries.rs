@@ -1,4 +1,4 @@
-//! What a summary says of a sample, against numpy.
+//! Compares a summary of a sample with numpy.
 
 use crate::{Summary, golden, median};
 

@@ -1,4 +1,4 @@
-//! The tables of `scripts/simulate`: all noises, all sizes of noise, many experiments.
+//! The tables of `scripts/simulate`: all kinds and sizes of noise, many experiments.
 
 use super::coverage::coverage;
 use super::false_verdicts::{Known, verdicts, verdicts_under};
@@ -7,10 +7,10 @@ use super::noise::{ALL, Machine, Noise};
 use crate::interval::{CONFIDENCE, Design};
 use crate::stopping::Rule;
 
-/// Deviations of a block, as shares of the target: from where five blocks are always enough to where twenty never are.
+/// Deviations of a block, as shares of the target. Five blocks are always enough at the first, twenty never at the last.
 const SCALES: [f64; 6] = [0.3, 0.8, 1.2, 1.7, 2.5, 5.0];
 
-/// False verdicts of a thousand.
+/// The claimed false verdicts in a thousand.
 const STATED: f64 = 1000.0 * (1.0 - CONFIDENCE);
 
 #[test]

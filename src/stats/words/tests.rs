@@ -3,7 +3,7 @@ use super::super::interval::Design;
 use super::super::ratio::Ratios;
 use super::*;
 
-/// The interval of log ratios with those ends.
+/// The interval with these ends, in log ratios.
 fn interval(low: f64, high: f64) -> Interval {
     let shape = [-1.0, -0.5, 0.0, 0.5, 1.0];
     let unit = Interval::of_mean(&shape, Design::Fixed).unwrap().half_width();
@@ -11,7 +11,7 @@ fn interval(low: f64, high: f64) -> Interval {
     Interval::of_mean(&shape.map(|it| middle + it * half / unit), Design::Fixed).unwrap()
 }
 
-/// Between two ratios, in the words of its verdict.
+/// The verdict in words on an interval between two ratios.
 fn said(low: f64, high: f64, quality: Quality) -> String {
     let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::over(None));
     Words::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
@@ -27,7 +27,7 @@ fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
 
 #[test]
 fn a_ratio_of_amounts_is_said_as_the_amount_moves() {
-    // Better by a ratio of two: half of it.
+    // Better by a ratio of two means half the amount.
     assert_eq!(said(1.9, 2.1, Quality::Amount), "0.50 times as much [0.48, 0.53]");
     assert_eq!(said(1.0 / 1.17, 1.0 / 1.11, Quality::Amount), "14 % more [11, 17]");
     assert_eq!(said(1.11, 1.17, Quality::Amount), "12 % less [10, 15]");
@@ -97,14 +97,14 @@ fn a_change_with_a_bound_that_is_a_multiple_is_said_in_multiples_throughout() {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
         Words::without_verdict(&evidence, quality).to_string()
     };
-    // Would be `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
+    // Per cent would give `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
     let near =
         |low: f64, high: f64| Words::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
     assert_eq!(near(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
     assert_eq!(near(0.04, 10.0), "1 times as fast [0.04, 10]");
     assert_eq!(near(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
     assert_eq!(near(0.55, 1.9), "0 % slower [-90, 40]");
-    // No bound is beyond a hundred per cent the other way.
+    // In the other direction no bound is beyond a hundred per cent.
     assert_eq!(near(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
     assert_eq!(say(&[0.1, -0.9, 0.9], Quality::Amount), "1 times as much [0.1, 9] tentative");
 }
@@ -116,7 +116,7 @@ fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
         let interval = interval(0.02f64.ln(), 4f64.ln());
         Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
     };
-    // Would be `between 0 and 4 times as fast; 266000 % would count`.
+    // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
     assert_eq!(
         within(2661.0),
         "not measurable (between 0.02 and 4.0 times as fast; a factor of 2670 would count)"

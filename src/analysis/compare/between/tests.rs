@@ -6,13 +6,13 @@ use crate::record::KnownFloor;
 use stats::Verdict;
 use stats::{LOOKS, Random};
 
-/// A run of the reference, another engine and the reference's twin, in which every time of the run is so many times as long.
+/// A run of the reference, another engine and the reference's twin, with every time multiplied by `times`.
 fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut noise = steady(deviation, seed);
     measured(asked, 8, move |_| Some(times * noise()))
 }
 
-/// Ten milliseconds a token: no block of the machine is slower than another.
+/// Ten milliseconds a token with this deviation: no block is slower than another.
 fn steady(deviation: f64, seed: u64) -> impl FnMut() -> f64 {
     let mut random = Random::seeded(seed);
     move || 10.0 * (deviation * random.normal()).exp()
@@ -62,7 +62,7 @@ fn a_machine_whose_blocks_lie_far_apart_does_not_tell_ten_percent() {
         (found.counts_because, found.decision.verdict),
         ("the blocks of the new run", Some(Verdict::NotMeasurable))
     );
-    // The interval alone would have told the two apart.
+    // The interval alone would have shown a difference.
     assert!(found.decision.p.unwrap() < 0.05);
     assert_eq!(decode(&drifting(1.0), &quiet, 0).counts_because, "the blocks of the base");
 }
@@ -75,11 +75,11 @@ fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
     let found = decode(&base, &new, 1);
     assert_eq!(found.counts_because, "the reference, which moved as far");
     assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
-    // Another version of the reference may have changed itself.
+    // Another version of the reference may itself have changed.
     let mut other = new.clone();
     other.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
     assert_eq!(decode(&base, &other, 1).decision.verdict, Some(Verdict::Slower));
-    // It says nothing of itself.
+    // The reference gives no noise floor for itself.
     assert_eq!(decode(&base, &new, 0).decision.verdict, Some(Verdict::Slower));
 }
 
@@ -149,7 +149,7 @@ fn a_difference_that_gates_is_decided_among_all_that_do_and_one_that_does_not_by
         all.map(|(_, found)| found.as_ref().unwrap().decision).collect()
     };
     let gating = of_gating(true);
-    // Holm's: the least of them times as many as there are.
+    // Holm's: the smallest p value times their number.
     let least = gating.iter().min_by(|one, other| one.p.partial_cmp(&other.p).unwrap()).unwrap();
     assert_eq!(least.p_adjusted.unwrap(), least.p.unwrap() * gating.len() as f64);
     assert!(gating.len() > 3 && gating.iter().all(|it| it.p_adjusted >= it.p), "{gating:?}");
@@ -157,8 +157,8 @@ fn a_difference_that_gates_is_decided_among_all_that_do_and_one_that_does_not_by
     assert!(others.iter().all(|it| it.p_adjusted.is_none()) && others.iter().any(|it| it.p.is_some()));
 }
 
-/// How often the interval of a difference holds the truth where both runs ended by their looks at their own spread, which is
-/// the worst that looks can do.
+/// The share of intervals of a difference that contain the truth, where interim analyses ended both runs by their own spread.
+/// That is the worst case for interim analyses.
 #[test]
 fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
     for scale in [0.5, 1.7, 5.0] {

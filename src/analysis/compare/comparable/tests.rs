@@ -12,7 +12,7 @@ fn of(asked: &Asked) -> RunRecord {
     measured(asked, FIRM as u32, |_| Some(2.0))
 }
 
-/// What is said to differ of a record and itself with a change.
+/// The differences between two records, as text.
 fn said(base: &RunRecord, new: &RunRecord) -> Vec<String> {
     let found =
         differences(&Values::of(base), &Values::of(new), &matching(&base.header.plan, &new.header.plan));

@@ -1,4 +1,4 @@
-//! The lines of a judgement: what was found, or what failed, with figures, a class and a sentence.
+//! The lines of a judgement: a comparison or a failure, with values, a class and a sentence.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Words, geometric_mean, median};
 
-/// How many times as good one configuration is as it was, over all its workloads.
+/// The mean ratio of one configuration to its base, over all its workloads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mean {
     pub configuration: String,
     pub workloads: usize,
-    /// `None` where a workload has no ratio: leaving it out would favour whoever failed in it.
+    /// `None` where a workload has no ratio: leaving it out would favour an engine that failed in it.
     pub times: Option<f64>,
 }
 
-/// What a comparison within a record found, in the terms of a judgement.
+/// A comparison within a record, in the form of a judgement.
 pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
     let place = METRICS.iter().position(|metric| metric.id == compared.metric.id).unwrap_or(METRICS.len());
     let key = (compared.workload, place, (compared.against, compared.configuration));
@@ -58,11 +58,11 @@ pub fn lines(
     lines
 }
 
-/// Over the workloads of each configuration, by their headlines.
+/// The mean of each configuration over its workloads, by their headlines.
 pub fn means(lines: &[Change]) -> Vec<Mean> {
     let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
     for line in lines.iter().filter(|line| line.gating) {
-        // What no verdict stands behind is in no mean either.
+        // A comparison without a verdict has no ratio for the mean.
         let found = line.found().filter(|found| found.decision.verdict.is_some());
         let ratio = found.map(|found| found.evidence.estimate().exp());
         match means.iter_mut().find(|(configuration, _)| *configuration == line.configuration) {
@@ -75,11 +75,11 @@ pub fn means(lines: &[Change]) -> Vec<Mean> {
         workloads: ratios.len(),
         times: geometric_mean(&ratios),
     };
-    // Of a single one there is nothing to average.
+    // A single workload needs no mean.
     means.into_iter().filter(|(_, ratios)| ratios.len() > 1).map(mean).collect()
 }
 
-/// Where a change would be.
+/// The subject of a possible change.
 struct About<'a> {
     base: &'a Opened<'a>,
     new: &'a Opened<'a>,
@@ -90,7 +90,7 @@ struct About<'a> {
 }
 
 impl About<'_> {
-    /// What does not gate and has nothing to compare is left out.
+    /// The change; `None` for a metric that does not gate and cannot be compared.
     fn change(
         &self,
         place: usize,
@@ -136,7 +136,7 @@ impl About<'_> {
                 (Some((_, was)), Some((_, is))) => {
                     return Some(Outcome::Nothing(format!("it failed before ({was}), and fails now ({is})")));
                 }
-                // The budget's doing is nobody's failure.
+                // A used-up time budget is no failure.
                 (None, Some((FailureKind::NoTime, is))) => return Some(Outcome::Nothing(is)),
                 (None, Some((_, is))) => return Some(Outcome::FailsNow(is)),
                 (Some((_, was)), None) => return Some(Outcome::FailedBefore(was)),
@@ -164,7 +164,7 @@ impl About<'_> {
     }
 
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
-        // What stands beside a program as its baseline has that in its label.
+        // Within one record the label already says that it is the baseline.
         let same = before == configuration || std::ptr::eq(self.base.record, self.new.record);
         let said = Said {
             subject: format!("`{configuration}`"),
@@ -200,13 +200,13 @@ fn figure(opened: &Opened, workload: &Workload, metric: usize, configuration: us
     median(&medians.collect::<Vec<f64>>())
 }
 
-/// What an engine that computes something else takes for it says nothing.
+/// The failure of an engine with wrong output: its times mean nothing.
 fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
     let why = opened.wrong(configuration)?;
     Some((FailureKind::WrongOutput, text::line(&format!("wrong output in {name}: {why}"))))
 }
 
-/// How a case failed, by its kind and in one line.
+/// The failure of a case, as its kind and one line.
 fn failure(record: &RunRecord, workload: &Workload, configuration: usize) -> Option<(FailureKind, String)> {
     let cases = record.header.plan.cases.iter().enumerate();
     let own: Vec<usize> = cases

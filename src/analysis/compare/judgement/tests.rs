@@ -9,7 +9,7 @@ fn alone() -> Asked {
     asked(&["a"], &["decode"])
 }
 
-/// A quiet run in which every time is so many times as long.
+/// A quiet run in which every time is multiplied by `times`.
 fn run(asked: &Asked, times: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);
     measured(asked, 5, move |_| Some(10.0 * times * (0.002 * random.normal()).exp()))
@@ -99,7 +99,7 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
     let before = judged(&fails, &good);
     assert_eq!(before.standing(Class::Warning), Standing::Passed);
     assert!(gating(&before).sentence.contains("measured now, and failed before"));
-    // Where everything fails as before nothing is known to be well.
+    // If everything fails as before, nothing is known to be good.
     assert_eq!(judged(&fails, &fails).standing(Class::Warning), Standing::Open);
 }
 
@@ -146,7 +146,7 @@ fn incomparable_records_are_refused_and_by_force_it_is_said() {
     assert!(refused.to_string().contains("CPU: `AMD EPYC` in the base, `another` in the new one"));
     let forced = judge(&base, &new, Thresholds::default(), true).unwrap();
     assert_eq!((forced.forced.len(), forced.lines.is_empty()), (1, false));
-    // Even what shares nothing at all is no panic.
+    // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
     assert_eq!((forced.lines.len(), forced.standing(Class::Critical)), (0, Standing::Open));
@@ -179,7 +179,7 @@ fn what_stands_in_one_record_alone_is_listed() {
     ] {
         assert!(notes.contains(&said.to_string()), "{said}: {notes:?}");
     }
-    // Of what both have: nothing else is compared.
+    // Only configurations that both records have.
     assert!(notes.last().unwrap().contains("`orchestrate calibrate -e a -s decode`"), "{notes:?}");
 }
 
@@ -227,7 +227,7 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
     let asked = asked(&["reference", "a"], &["decode"]);
     let mut machine = Random::seeded(3);
     let mut shared = 1.0;
-    // The machine runs at anything between one and a half of its speed; a token of the new program takes a fifth more.
+    // The machine runs at half to full speed; a token of the new program takes a fifth longer.
     let mut record = measured(&asked, 8, move |at| {
         if at.configuration == 0 && at.round == 0 {
             shared = 1.0 + machine.unit();
@@ -244,9 +244,9 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
 
-// What is wrong is compared with nothing.
+// Wrong output is compared with nothing.
 
-/// The engine beside the witness computes something else.
+/// A record in which the engine beside the verifier differs from it by `off`.
 fn proved(off: f64) -> RunRecord {
     let mut record = specimen::proved();
     specimen::score(&mut record, specimen::ENGINE, |_| Some(off));
@@ -265,7 +265,7 @@ fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
     let why =
         "`beacon` decodes: fails now, and did not before (wrong output in the new one: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
-    // Nothing else of it is compared either.
+    // No other metric of it is compared either.
     assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
     assert!(judgement.lines.iter().any(|it| it.configuration == "patient-original" && it.found().is_some()));
 }

@@ -7,7 +7,7 @@ use crate::plan::Asked;
 use crate::record::RunRecord;
 use stats::{Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy};
 
-/// Blocks that lie so far apart on both sides of a ratio.
+/// A comparison with this ratio, and with blocks that are this far apart.
 fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Compared {
     let metric = named(metric).unwrap();
     let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
@@ -69,7 +69,7 @@ fn what_the_verb_does_not_tell_stands_in_parentheses() {
         said("inter_token", "decode", 0.5, 0.02),
         "`a` gives each next token (decode) 2.00 times as fast as `b` [1.96, 2.04]"
     );
-    // Where nothing else was measured everything is about it.
+    // A single workload needs no name.
     let plan = Plan::new(&asked(&["b", "a"], &["decode"]));
     assert_eq!(
         sentence(&plan, &compared("throughput", 2.0, 0.02, 5)),

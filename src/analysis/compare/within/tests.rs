@@ -4,7 +4,7 @@ use crate::plan::{Asked, Configuration};
 use crate::record::{Closed, KnownFloor};
 use stats::Verdict;
 
-/// `reference`, `other` and the reference's twin; a token of the other takes so many milliseconds where theirs takes ten.
+/// A record of `reference`, `other` and the reference's twin. A token takes `token_ms` in `other` and ten milliseconds elsewhere.
 fn record(token_ms: f64, deviation: f64, blocks: u32) -> RunRecord {
     let of = move |configuration| if configuration == 1 { token_ms } else { 10.0 };
     measured(&asked(&["reference", "other"], &["decode"]), blocks, noisy(of, deviation, 3))
@@ -39,7 +39,7 @@ fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headlin
         (decode.decision.verdict, decode.blocks, decode.stopped_by),
         (Some(Verdict::Faster), 5, StoppedBy::Time)
     );
-    // The blocks of this machine differ by up to a half, both sides alike.
+    // The blocks of this machine differ by up to a half, on both sides alike.
     assert!((decode.evidence.estimate() - 2f64.ln()).abs() < 0.02);
 }
 
@@ -112,7 +112,7 @@ fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
 #[test]
 fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each() {
     let asked = Asked { threads: vec![1, 2], ..asked(&["reference", "other"], &["decode"]) };
-    // With one thread half as fast again, with two a tenth slower.
+    // `other` is faster with one thread, and a tenth slower with two.
     let of = |configuration| [10.0, 6.0, 5.0, 5.5, 10.0, 5.0][configuration];
     let record = measured(&asked, 5, noisy(of, 0.003, 3));
     let plan = &record.header.plan;
@@ -164,7 +164,7 @@ fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
     let look_at = |record: &RunRecord| look(record, "decode", 5, Rule::default());
     assert_eq!(look_at(&record(5.0, 0.002, 5)), Look::Stop(StoppedBy::Width));
     assert_eq!(look_at(&record(5.0, 0.2, 5)), Look::GoOn { until: 8 });
-    // What only one of the metrics that do not gate says is of no account.
+    // Metrics that do not gate have no effect.
     let mut memory = record(5.0, 0.002, 5);
     (0..memory.samples.len())
         .for_each(|it| memory.samples[it].peak_resident_bytes = Some(1 + it as u64 * 7919));

@@ -1,4 +1,4 @@
-//! An engine's clock against the orchestrator's: time that it leaves out, and tokens that are stamped before they are there.
+//! An engine's clock against the orchestrator's: time that it leaves out, and tokens with stamps that are too early.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_machine_that_holds_up_half_of_the_requests_is_not_the_engine() {
     assert_eq!(doubts_of(&with_busy_cores(record)), []);
 }
 
-/// Beacon's requests of the decode scenario, with stamps at this share of the truth.
+/// Beacon's requests of the decode scenario, with stamps at this share of the true times.
 fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
     with_busy_cores(decoding(|record| {
         change(record);
@@ -46,7 +46,7 @@ fn times_that_are_half_of_the_truth_are_told_wherever_they_end() {
 
 #[test]
 fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_nothing() {
-    // Requests of some 6 ms: half of one lies below any bound in milliseconds.
+    // Requests of about 6 ms: half of one is below any bound in milliseconds.
     let shorter = |record: &mut RunRecord| {
         for sample in &mut record.samples {
             let iteration = &mut sample.iteration;
@@ -58,13 +58,13 @@ fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_
     };
     says(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
     assert_eq!(doubts_of(&early(1.0, true, shorter)), []);
-    // One request in which nothing was left out shows that it need not be.
+    // One request that leaves out nothing shows that the engine can do so.
     let once = early(0.5, true, |record| {
         shorter(record);
         samples(record).take(1).for_each(|it| it.answered_ns = it.sent_ns + it.iteration.end_ns / 2 + 50_000);
     });
     assert_eq!(doubts_of(&once), []);
-    // Where the machine keeps everybody waiting, nobody is told.
+    // If the machine delays every engine, no claim is false.
     let slow = early(0.5, true, |record| {
         shorter(record);
         record.samples.iter_mut().for_each(|sample| sample.answered_ns += 3_000_000);
@@ -85,7 +85,7 @@ fn streamed_tokens_that_come_late_are_told_by_the_first_of_them_too() {
     says(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
     assert_eq!(doubts_of(&late(900_000, 500_000)), []);
     assert_eq!(doubts_of(&late(-5, i64::MIN)), []);
-    // What befell one streamed request, or two, says nothing of the engine.
+    // One or two delayed streamed requests prove nothing about the engine.
     let mut few = late(60_000_000, 60_000_000);
     samples(&mut few).filter(|it| it.late.is_some()).skip(2).for_each(|it| it.late = None);
     assert_eq!(doubts_of(&few), []);

@@ -19,7 +19,7 @@ const LLAMA: Sizes = Sizes {
     attended_per_position: 2 * 16 * 32 * 64,
 };
 
-/// A request as it would stand in a record, on two threads of a machine with a cache of 32 MiB.
+/// A request as in a record, on two threads of a machine with a cache of 32 MiB.
 struct Seen {
     configuration: Configuration,
     machine: Machine,
@@ -102,7 +102,7 @@ impl Seen {
     }
 }
 
-/// Tokens at those milliseconds after a prompt.
+/// A sequence with tokens at these milliseconds after a prompt.
 fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
     Sequence {
         prompt_tokens,
@@ -127,12 +127,12 @@ fn a_llama_of_a_billion_moves_two_and_a_half_gigabytes_for_a_token_in_bf16() {
 
 #[test]
 fn a_decode_has_the_share_of_bandwidth_that_its_bytes_and_its_time_give() {
-    // Three tokens in 300 ms after one of a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768 bytes. At
-    // two threads the best read is 40 GB/s, with four streams.
+    // Three tokens in 300 ms after the first, with a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768
+    // bytes. At two threads the best read is 40 GB/s, with four streams.
     let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
     let seen = || Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
     assert_near(&seen().share("bandwidth_share"), bytes / 0.3 / 40e9);
-    // On one thread the limit is what one thread reads, and more threads than were probed have that of all.
+    // On one thread the limit is what one thread reads; for more threads than were probed, it is that of all.
     let threads = |threads| {
         let mut seen = seen();
         seen.configuration.threads = threads;
@@ -148,7 +148,7 @@ fn a_cache_of_another_dtype_than_the_weights_counts_as_such() {
     let mut seen = Seen::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
     let weights = 1_235_816_448.0 * 8.5 / 8.0;
     assert_near(&seen.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
-    // Where it is not stated, it is what is computed with.
+    // If the cache's dtype is not stated, the compute dtype counts.
     seen.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
     assert_near(&seen.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
 }
@@ -165,15 +165,15 @@ fn a_batch_reads_the_weights_once_for_all_its_sequences() {
 
 #[test]
 fn a_prefill_has_the_share_of_operations_that_its_dtype_could_use() {
-    // 100 tokens in 2 s: every weight but the output's for each, the output's for the last; 5,050 pairs of a token and one
-    // that it attends to.
+    // 100 tokens in 2 s: all weights for each token, but the output's for the last alone; 5,050 pairs of a token and one that it
+    // attends to.
     let operations = 2.0 * ((1_235_816_448.0 - 262_668_288.0) * 100.0 + 262_668_288.0 + 5050.0 * 65_536.0);
     let of = |weights, compute| {
         Seen::of(vec![sequence(100, &[2000])]).dtypes(weights, Some(compute)).share("compute_share")
     };
     assert_near(&of("f32", "f32"), operations / 2.0 / 0.2e12);
     assert_near(&of("bf16", "f32"), operations / 2.0 / 0.2e12);
-    // Of tiles with their loads, not of tiles that stay in registers.
+    // The limit is that of tiles with loads, not of tiles that stay in registers.
     assert_near(&of("bf16", "bf16"), operations / 2.0 / 4e12);
     assert_near(&of("q8_0", "f32"), operations / 2.0 / 10e12);
     assert_near(&of("q4_0", "int8"), operations / 2.0 / 10e12);
@@ -287,7 +287,7 @@ fn bits_are_those_of_the_blocks_that_files_hold() {
     }
 }
 
-/// On the second GPU of a machine, as its engine says it.
+/// A request on the second GPU of a machine, with the device as its engine states it.
 fn on_a_gpu(device: &str, gpu: GpuLimits) -> Seen {
     let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
     seen.configuration.device = "cuda:1".into();
@@ -315,7 +315,7 @@ fn gpu() -> GpuLimits {
 fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dtype() {
     let on_cpu = |dtype: &str, metric: &str| {
         let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
-        // What the shares below are of: 40 GB/s and 0.2 Tops/s of f32.
+        // The limits of the shares below: 40 GB/s and 0.2 Tops/s of f32.
         seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
         seen.share(metric)[0]
     };
