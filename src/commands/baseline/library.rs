@@ -3,7 +3,6 @@
 //!
 //! Reads the parts of the Executable and Linkable Format (System V gABI, chapters 4 and 5) that say this, for 64-bit
 //! little-endian files. Of any other file nothing is known.
-//! little-endian files; of any other file nothing is known.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
