@@ -15,7 +15,7 @@ use stats::{FIRM, LOOKS, median};
 
 /// The number of records that are read, the newest first.
 const RECORDS: usize = 30;
-/// The least factor of a first warm-up: three windows of three rounds. Later launches usually need one.
+/// The requests of a usual warm-up: one window of three. A first launch needs at least three windows.
 const WARM_UP: f64 = 3.0;
 
 /// Prints the steps of a run of this plan.

@@ -149,7 +149,7 @@ impl Ready<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = Run::new(&mut recorder, &mut listener, settings(arguments));
         let end = runtime.block_on(until_interrupted(run, &interrupts));
-        // A thread that still blocks is abandoned then: this program needs nothing of it.
+        // A thread that still blocks is abandoned then: its result is not needed.
         runtime.shutdown_timeout(LAST_OF_THREADS);
         drop(keeper);
         Ok(Measured { recorder, end })

@@ -1,4 +1,4 @@
-//! Tables of what each case needed beside its results: memory, energy, wall time.
+//! Tables of the resources and the wall time of each case.
 
 use super::document::{Column, Line, Room, Table};
 use super::labels::{Labels, name_of};

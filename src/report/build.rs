@@ -1,4 +1,4 @@
-//! Builds a report from a run record. Raw samples become figures and failures become rows. A row shows the facts that the
+//! Builds a report from a run record. Raw samples become results and failures become rows. A row shows the facts that the
 //! engine stated, not the options that were requested.
 
 use std::collections::BTreeMap;

@@ -7,10 +7,10 @@ use super::Fault;
 
 /// Content that every format can show.
 pub trait Content {
-    /// The document, with each table in the room that the format chose for it.
+    /// The document, with each table in the layout that the format chose for it.
     fn document(&self, rooms: &Rooms) -> Document;
 
-    /// The table of this sheet in this room. It has no columns where the content has no such table.
+    /// The table of this sheet in this layout. It has no columns where the content has no such table.
     fn table(&self, _: Sheet, _: Room) -> Table {
         Table::default()
     }
@@ -35,7 +35,7 @@ pub enum Sheet {
     Resources,
 }
 
-/// The room for each sheet. A format chooses it from `Content::table` before it requests the document.
+/// The layout of each sheet. A format chooses it from `Content::table` before it requests the document.
 #[derive(Debug, Clone, Copy)]
 pub struct Rooms {
     pub figures: Room,
@@ -53,7 +53,7 @@ impl Rooms {
     }
 }
 
-/// The layout of a table: the parts that a narrow terminal has room for.
+/// The layout of a table for a terminal's width.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     /// Varying versions are a column; otherwise they are a line of the caption.
@@ -159,7 +159,7 @@ pub enum Long {
 
 #[derive(Debug, Default)]
 pub struct Line {
-    /// One for each column. The cells of figures are empty where `fault` takes their place.
+    /// One for each column. The cells of values are empty where `fault` takes their place.
     pub cells: Vec<String>,
     pub fault: Option<String>,
     /// Whether the whole configuration failed: its fault covers all columns right of the name.

@@ -71,7 +71,7 @@ struct Document<'a> {
     /// The warnings about claims of engines that differ from the observation.
     doubts: Vec<DoubtEntry<'a>>,
     notes: &'a [String],
-    /// Equal for machines with comparable figures.
+    /// Equal for machines with comparable results.
     fingerprint: String,
     machine: &'a Machine,
     /// The orchestrator's own cost: null where it was not measured.

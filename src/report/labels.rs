@@ -4,7 +4,7 @@ use super::document::Room;
 use super::{Engine, Report};
 use crate::text::{shorten_start, width};
 
-/// The longest label within a sentence, in any room.
+/// The longest label within a sentence, in any layout.
 const LONGEST: usize = 40;
 
 /// Long names with their short forms. Different names have different short forms.
@@ -16,7 +16,7 @@ pub fn name_of(engine: &Engine, room: Room) -> String {
 }
 
 impl Labels {
-    /// The short forms for this room. A model needs one where it has a column of its own.
+    /// The short forms for this layout. A model needs one where it has a column of its own.
     pub fn of(report: &Report, room: Room) -> Self {
         let longest = room.label;
         let engines = || {

@@ -19,7 +19,7 @@ use crate::text::line;
 pub struct Page {
     pub orchestrate_version: String,
     pub commit: Option<String>,
-    /// Equal for machines with comparable figures.
+    /// Equal for machines with comparable results.
     pub fingerprint: String,
     pub machine: Machine,
     pub versions: BTreeMap<&'static str, String>,

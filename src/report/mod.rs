@@ -153,7 +153,7 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// The warnings about claims of engines that differ from the observation.
     pub doubts: Vec<Doubt>,
-    /// Notes about the figures; each begins with its label between backticks.
+    /// Notes about the results; each begins with its label between backticks.
     pub notes: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
-    /// Whether a claim of its engine does not fit the observation, so that its figures may flatter it. It is never ranked
+    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked
     /// first.
     pub doubted: bool,
 }

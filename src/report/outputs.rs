@@ -68,7 +68,7 @@ impl Report {
     }
 }
 
-/// Whether a column is needed: statuses differ, or one has a figure.
+/// Whether a column is needed: statuses differ, or one has a deviation.
 pub fn vary(report: &Report) -> bool {
     let mut agreements = report.outputs.iter().map(|it| &it.agreement);
     let first = report.outputs.first().map(|it| it.agreement.standing);

@@ -106,7 +106,7 @@ fn fitted(mut table: Table, limit: usize) -> Table {
     table
 }
 
-/// The first room in which the table fits, or else the last one.
+/// The first layout in which the table fits, or else the last one.
 fn room(limit: usize, table: impl Fn(Room) -> Table) -> Room {
     let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     let mut whole = whole
@@ -176,7 +176,7 @@ impl Layout {
         self.widths[columns.clone()].iter().sum::<usize>() + self.gap * columns.len().saturating_sub(1)
     }
 
-    /// The width of the widest block, with the names before it and the least room for a failure.
+    /// The width of the widest block, with the names before it and the least width of a failure.
     fn widest(&self, table: &Table) -> usize {
         let names = self.width(0..self.names) + self.gap;
         let whole = table.lines.iter().any(|line| line.fault.is_some());
@@ -218,7 +218,7 @@ impl Layout {
         let whole =
             faults.iter().filter_map(|fault| lines[fault.row].fault.as_ref().filter(|it| **it != fault.text));
         shortened.extend(whole.cloned());
-        // An empty last column gives failures the width that the figures do not have.
+        // An empty last column gives failures the width that the value columns lack.
         let own_width = self.start_of(&columns, columns.len()).saturating_sub(self.gap);
         let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
@@ -274,7 +274,7 @@ impl Layout {
     /// The position and the text of each failure.
     fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
         let is_figure = |column: &usize| table.columns[*column].place == Place::Figure;
-        // Without a figure in any row, failures take the last column.
+        // Without a value column, failures take the last column.
         let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
             let least = self.names.min(columns.len() - 1);

@@ -216,7 +216,7 @@ impl Report {
     }
 
     /// The difference in time: of a rate, for each token. It is negative where the engine takes less. It is the paired
-    /// ratio, applied to the figure of the other side.
+    /// ratio, applied to the result of the other side.
     pub fn difference_ns(&self, judged: &Judged) -> Option<f64> {
         let times = judged.times()?;
         let mut sides = self.sides(judged);
@@ -230,7 +230,7 @@ impl Report {
         Some(base_ns * (1.0 / times - 1.0)).filter(|it| it.is_finite())
     }
 
-    /// Whether one side failed. A failed case has no figures, so its ratios are not shown either.
+    /// Whether one side failed. A failed case has no results, so its ratios are not shown either.
     pub fn has_failed(&self, judged: &Judged) -> bool {
         self.sides(judged).any(|row| row.fault.is_some())
     }

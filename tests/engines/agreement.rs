@@ -30,7 +30,7 @@ impl Said {
     #[track_caller]
     fn assert_right(&self, what: &str) {
         assert!(["exact", "agrees"].contains(&self.standing()), "{what}: {}", self.output);
-        // Beside its tokens, the text is checked too: it is long enough for errors that grow with the position.
+        // The status rests on more than the tokens: the text is long enough for errors that grow with the position.
         assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{what}: {}", self.output);
         assert_eq!(self.code, Some(0), "{what}: {}", self.output);
     }

@@ -1,4 +1,4 @@
-//! The limits of the machine are in the record beside the results, and are not probed where no metric uses them.
+//! The limits of the machine are in the record beside the results, and are not probed for a model that fits into the caches.
 
 use serde_json::{Value, json};
 

@@ -134,7 +134,7 @@ fn shapes_that_can_be_made_are_listed() {
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
 }
 
-// The architecture of a model.
+// The expected and the actual architecture.
 
 #[test]
 fn a_model_of_another_architecture_than_expected_is_refused_at_once() {

@@ -342,7 +342,7 @@ fn a_model_that_is_larger_than_the_disk_is_not_begun() {
     assert!(!hub.requests().iter().any(|it| it.path.contains("/resolve/")));
 }
 
-// Tokens of users.
+// Access tokens.
 
 #[test]
 fn a_gated_model_asks_for_a_token_and_comes_with_it() {
@@ -468,7 +468,7 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
     assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");
 }
 
-// Conversions for engines.
+// Engines without a network.
 
 #[test]
 fn engines_get_no_network() {

@@ -340,7 +340,7 @@ fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
 fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answer() {
     let scratch = Scratch::new();
     let beside = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
-    // From the request for a conversion on, reading the tokenizer beside the weights blocks.
+    // From the request for a conversion on, reading this file of the model blocks.
     let (fake, file) = (fake_engine().display(), beside.display());
     let text = format!(
         "[ -p '{file}' ] || mkfifo '{file}'\nexec '{fake}' --capabilities '{{\"formats\":[\"gguf\"]}}'"

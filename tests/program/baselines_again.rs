@@ -118,7 +118,7 @@ fn a_dry_run_shows_the_programs_that_are_measured_again() {
     assert_eq!(run(&scratch, &engine, &["--baseline", "main", "--dry-run"]).code, Some(0));
 }
 
-// All together, and for pipes.
+// Comparing and saving in one run, and output for pipes.
 
 #[test]
 fn a_baseline_is_not_replaced_by_a_run_that_did_not_pass_against_it() {

@@ -1,4 +1,4 @@
-//! `orchestrate calibrate`: engines beside their twins, the noise floors of the machine, and their use in later runs.
+//! `orchestrate calibrate`: engines with their twins, the noise floors of the machine, and their use in later runs.
 
 use std::path::{Path, PathBuf};
 

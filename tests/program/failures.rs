@@ -133,7 +133,7 @@ fn engine_that_knows_generate_alone_has_its_launch_recorded_before_what_refers_t
     let run = run("says_bad_request_to_hello", &[], &["--warmup", "0"]);
     assert_eq!(run.outcome.code, Some(0), "{}", run.outcome.stderr);
     run.kept(2).without_warning();
-    // Without `load` and without a request, the warm-up waits for the first answer, which records the launch.
+    // A warm-up of no requests waits for the first answer, which records the launch.
     let label = "says_bad_request_to_hello";
     let [launch] = run.record.launches_of(label)[..] else { panic!("{:?}", run.record) };
     let of_it = |it: &&serde_json::Value| it["launch"] == launch["launch"];

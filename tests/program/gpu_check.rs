@@ -15,7 +15,7 @@ const REFERENCE: &str = r#"
     [devices.cuda.needs]
     driver = "nvidia"
 "#;
-/// The stored answers beside the embedded model are those of a real engine, so an invented one must answer itself.
+/// The stored answers for the embedded model are those of a real engine, so an invented engine must give its own.
 const BY_ITSELF: &[&str] = &["--", "--witness", "steady"];
 /// An engine with another program on a GPU.
 const NEWCOMER: &str = r#"

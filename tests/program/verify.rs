@@ -11,7 +11,7 @@ type Rule = (&'static str, &'static [&'static str], &'static str, &'static str, 
 
 const TEXT: &[&str] = &["--output", "text"];
 
-/// The rules in the protocol's order. An answer without other faults has 64 tokens.
+/// One or more cases for each rule, in the order of the rules. An answer without other faults has 64 tokens.
 const RULES: &[Rule] = &[
     // One answer per id.
     ("no_id", &[], "protocol", "warm-up 1", "`generated` with id none where `0` was asked"),

@@ -16,7 +16,7 @@ pub struct StandIn {
     pub configuration: Configuration,
     /// The identity of the program: the same file as then, or its copy.
     pub note: String,
-    /// The reasons why it may differ from the program of then.
+    /// The reasons why it may differ from the program that was measured.
     pub doubts: Vec<String>,
 }
 

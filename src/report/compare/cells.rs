@@ -32,7 +32,7 @@ fn sides(judgement: &Judgement) -> Vec<String> {
     vec![format!("base: {}{age}", side(&judgement.base)), format!("new:  {}", side(&judgement.new))]
 }
 
-/// `measured 3 days before the new one`. With time, more changes than the program.
+/// `measured 3 days before the new one`. Over a longer time more may change than the program.
 fn age(base: &str, new: &str) -> Option<String> {
     let [base, new] = [base, new].map(|it| humantime::parse_rfc3339(it).ok());
     let seconds = new?.duration_since(base?).ok()?.as_secs();
