@@ -50,8 +50,7 @@ fn unreadable(what: &str, file: &Path) -> String {
     )
 }
 
-/// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old
-/// file.
+/// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old file.
 pub fn keep(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
     let write = || -> Result<()> {
         // A file that is no calibration is replaced.

@@ -1,5 +1,4 @@
-//! `orchestrate probe-gpu`, hidden: the limits of GPUs, as JSON. A run starts it, so that no context of its own stays on
-//! a GPU.
+//! `orchestrate probe-gpu`, hidden: the limits of GPUs, as JSON. A run starts it, so that no context of its own stays on a GPU.
 
 use anyhow::Result;
 use clap::Args;

@@ -64,7 +64,6 @@ pub struct Room {
     pub factors: bool,
     /// The limit of a case, version, device or dtype. A longer one is shortened.
     pub word: usize,
-    /// Blanks between two columns.
     pub gap: usize,
 }
 
@@ -122,7 +121,6 @@ pub struct Table {
     pub lines: Vec<Line>,
     /// The explanations directly below the table.
     pub notes: Vec<String>,
-    /// Blanks between two columns.
     pub gap: usize,
 }
 

@@ -18,9 +18,7 @@ use crate::text::shorten;
 
 /// With fewer values, the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
-/// The title of the column of ratios.
 const RATIOS: &str = "x ref";
-/// The title of the column of shares.
 const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
@@ -156,7 +154,6 @@ impl Grid {
             });
         }
         self.limit_column(report);
-        // A report that measured only the reference has no ratios.
         if has_ratios(report) {
             let cell = |row: &Row| said::cell(report, row, view.pairs);
             self.column(report, RATIOS, Place::Figure, cell, |_| String::new());

@@ -42,7 +42,6 @@ impl Labels {
         Self(labels)
     }
 
-    /// The short form of a name.
     pub fn short(&self, name: &str) -> String {
         let found = self.0.iter().find(|(whole, _)| whole == name);
         found.map_or_else(|| name.to_string(), |(_, short)| short.clone())

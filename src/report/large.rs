@@ -1,5 +1,4 @@
-//! Test: a record with a million token times is read and reported, and all of them count. `scripts/large-record` says how
-//! fast.
+//! Test: a record with a million token times is read and reported, and all of them count. `scripts/large-record` says how fast.
 
 use super::*;
 use crate::plan::{Asked, Extent as Planned};

@@ -113,7 +113,6 @@ impl Default for &'static Format {
     }
 }
 
-/// Finds a format by its name.
 pub fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
@@ -175,8 +174,7 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
-    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked
-    /// first.
+    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
     pub doubted: bool,
 }
 

@@ -8,7 +8,6 @@ use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, Standing, Unasked, unasked};
 use crate::text::line;
 
-/// The title of the column.
 pub const TITLE: &str = "output";
 /// The number of reasons in one line; JSON has all.
 const REASONS: usize = 2;
@@ -114,8 +113,7 @@ pub fn legend(report: &Report) -> Option<String> {
     ))
 }
 
-/// Notes about engines that drift or are unverified. Engines with the same reason share a line. Wrong output has its own
-/// text.
+/// Notes about engines that drift or are unverified. Engines with the same reason share a line. Wrong output has its own text.
 pub fn notes(outputs: &[Output]) -> Vec<String> {
     let mut notes: Vec<(Standing, String, Vec<String>)> = Vec::new();
     let told =

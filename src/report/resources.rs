@@ -1,5 +1,4 @@
-//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. An unknown value is absent, never
-//! zero.
+//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. An unknown value is absent, never zero.
 
 pub mod facts;
 pub mod sheet;

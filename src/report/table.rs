@@ -334,8 +334,7 @@ fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
     units
 }
 
-/// The explanation of a failure: its names, the full message where the table shortened it, the last lines of stderr, the
-/// hints.
+/// The explanation of a failure: its names, the full message where the table shortened it, the last lines of stderr, the hints.
 fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<String> {
     let Explained { names, fault } = explained;
     let mut out = Vec::new();

@@ -40,7 +40,6 @@ pub struct Derived {
     pub judged: Vec<Judged>,
 }
 
-/// One comparison.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// The workload's label.
@@ -241,7 +240,6 @@ impl Report {
         self.rows.iter().filter(side).filter(|row| row.case.label == judged.case)
     }
 
-    /// The labels of the rows that failed.
     fn failed_among<'a>(&'a self, judged: impl Iterator<Item = &'a Judged>) -> String {
         let failed = judged.flat_map(|judged| self.sides(judged)).filter(|row| row.fault.is_some());
         let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
@@ -249,8 +247,7 @@ impl Report {
     }
 }
 
-/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or
-/// minutes.
+/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or minutes.
 fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
     match seconds {

@@ -105,8 +105,7 @@ impl WallTime {
         sums.means()
     }
 
-    /// The account for programs: every part, the remainder and the total by name, each with the number of values of its
-    /// mean.
+    /// The account for programs: every part, the remainder and the total by name, each with the number of values of its mean.
     pub fn lines(&self) -> impl Iterator<Item = (&'static str, Option<u64>, usize)> {
         let parts = PARTS.into_iter().zip(self.parts).map(|(part, ns)| {
             (part.name(), ns, if part.is_of_request() { self.requests } else { self.launches })

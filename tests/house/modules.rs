@@ -175,8 +175,7 @@ impl<'a> Graph<'a> {
             needed.extend(walk.find(module, path).into_iter().filter(is_item).map(Found::home));
         }
         needed.extend(walk.through);
-        // The types of values are not known here. Where a module does not name the type, a method of that name is another
-        // one.
+        // The types of values are not known here. Where a module does not name the type, a method of that name is another one.
         let paths = || contents.paths.iter().chain(contents.imports.iter().map(|(_, path)| path));
         let called = |it: &&Apart| {
             let is_path = |path: &Path| matches!(path.as_slice(), [.., of, name] if *of == it.of && it.functions.contains(name));
@@ -226,8 +225,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The targets of a path; empty for a path of another crate. There are several where a name is both a module and an
-    /// item.
+    /// The targets of a path; empty for a path of another crate. There are several where a name is both a module and an item.
     fn find(&mut self, from: &Module, path: &[String]) -> Vec<Found> {
         let (mut base, mut rest) = (from.clone(), path);
         while let Some((first, after)) = rest.split_first() {

@@ -20,8 +20,7 @@ const RUN_USES_ANALYSIS: &[(&str, &str)] =
 /// Modules with one parent that need each other, with the reason.
 const CIRCLES: &[(&[&str], &str)] = &[];
 
-/// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one
-/// subject.
+/// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one subject.
 const APART: &[(&str, &str, &str)] = &[
     (
         "commands::check::asking",

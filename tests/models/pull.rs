@@ -409,8 +409,7 @@ fn a_repository_or_a_revision_that_is_not_there_is_named() {
 #[test]
 fn without_a_network_there_is_a_hint_that_needs_none() {
     let scratch = Scratch::new();
-    // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no
-    // process.
+    // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no process.
     let nobody = "127.0.0.1:1";
     let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
     let outcome = finish(command.env("HF_ENDPOINT", format!("http://{nobody}")));

@@ -1,5 +1,4 @@
-//! Programs of a baseline, measured again beside the new ones; and the output of a run with a baseline, on stdout and
-//! stderr.
+//! Programs of a baseline, measured again beside the new ones; and the output of a run with a baseline, on stdout and stderr.
 
 use std::fs;
 

@@ -87,8 +87,7 @@ fn engine_that_is_silent_at_hello_once_is_asked_again_and_driven_in_full() {
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
 
-/// The run of an engine that does not answer `hello` in some launches, counted from 1: those for which the shell's test
-/// is true.
+/// The run of an engine that does not answer `hello` in some launches, counted from 1: those for which the shell's test is true.
 fn silent_when(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let (fake, counted) = (fake_engine().display(), scratch.join("counted"));

@@ -67,7 +67,6 @@ pub fn page(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join("baseline.json")).unwrap()).unwrap()
 }
 
-/// Changes the header of a baseline's record.
 pub fn edit_header(folder: &Path, edit: impl FnOnce(&mut Value)) {
     let path = folder.join("record.jsonl");
     let text = fs::read_to_string(&path).unwrap();

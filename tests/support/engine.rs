@@ -37,7 +37,6 @@ impl Drop for Room {
     }
 }
 
-/// A running engine.
 pub struct Engine {
     pub name: String,
     /// The engine's facts and capabilities.

@@ -1,5 +1,4 @@
-//! Models with one mistake, and an engine that always loads such a model: a stand-in for an engine that reads a model
-//! wrongly.
+//! Models with one mistake, and an engine that always loads such a model: a stand-in for an engine that reads a model wrongly.
 
 use std::path::{Path, PathBuf};
 

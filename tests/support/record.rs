@@ -7,7 +7,6 @@ use serde_json::Value;
 #[derive(Debug)]
 pub struct Record(pub Vec<Value>);
 
-/// The records in a folder.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -16,7 +15,6 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Record {
-    /// The only record in a folder.
     pub fn only_one_in(folder: &Path) -> Self {
         let files = files(folder);
         let [file] = &files[..] else {

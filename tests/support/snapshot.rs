@@ -47,8 +47,7 @@ fn finished_with_unknown_format(words: &[&str]) -> String {
 
 const FORMATS_FOLLOW: &str = "[possible values:";
 
-/// Each list of formats becomes one word, wrapped or not. Only the snapshot of `--help`, which has another form, names
-/// them all.
+/// Each list of formats becomes one word, wrapped or not. Only the snapshot of `--help`, which has another form, names them all.
 fn without_formats(text: &str) -> String {
     let mut parts = text.split(FORMATS_FOLLOW);
     let mut whole = parts.next().unwrap_or_default().to_string();

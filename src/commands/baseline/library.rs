@@ -58,7 +58,6 @@ impl Linked {
     /// Parses a file; `None` for another kind of file or a broken one.
     fn read(bytes: &[u8]) -> Option<Self> {
         let file = Elf(bytes);
-        // 64 bits, little-endian.
         if bytes.get(..6)? != b"\x7fELF\x02\x01" {
             return None;
         }

@@ -31,7 +31,6 @@ pub fn check_name(name: &str) -> Result<()> {
     Err(Usage(format!("`{name}` cannot name a baseline\nhint: {rule}, at most {LONGEST_NAME}")).into())
 }
 
-/// The names of all baselines, sorted.
 pub fn names() -> Result<Vec<String>> {
     let folders = fs::read_dir(root()?).into_iter().flatten().flatten();
     // A folder without its description is listed too: a user who cannot see it cannot remove it.
@@ -117,8 +116,7 @@ impl Staged {
         Ok(Self { path, name: name.into() })
     }
 
-    /// Copies a program, once for each content. Returns the digest of the copied bytes, and the path of the copy in the
-    /// folder.
+    /// Copies a program, once for each content. Returns the digest of the copied bytes, and the path of the copy in the folder.
     pub fn keep_program(&mut self, program: &Path) -> Result<(String, String)> {
         let half = self.path.join(PROGRAMS).join("half");
         let written = File::create(&half).and_then(|mut copy| pour(program, &mut copy));

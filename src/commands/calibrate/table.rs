@@ -157,7 +157,6 @@ mod tests {
         let decode = shown.lines().find(|line| line.contains("decode") && line.contains("20")).unwrap();
         assert!(decode.contains(" %"), "{decode}");
         assert!(shown.contains("kept in `/data/x.json`") && !shown.contains("20 make it firm"), "{shown}");
-        // An engine is named once.
         assert_eq!(shown.matches("calm").count(), 1, "{shown}");
     }
 

@@ -151,7 +151,6 @@ impl Subject {
         self.lives_on()
     }
 
-    /// Expects `failed` of one of these kinds.
     pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Result<Failed, Not> {
         let answer = loop {
             match self.receive_within(deadline)? {

@@ -108,8 +108,7 @@ fn refuses_what_it_cannot_do(subject: &mut Subject) -> Result<(), Not> {
     Ok(())
 }
 
-/// Requests for features that hello does not claim. `use_cache: false` is always allowed: an engine without a cache obeys
-/// it.
+/// Requests for features that hello does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
 fn unclaimed(can: &Capabilities) -> Vec<Value> {
     let asked = [
         (can.stream, json!({ "max_new_tokens": 2, "stream": true })),

@@ -1,5 +1,4 @@
-//! The engine under check. It is started when a check needs it, and again after a check lost it. A check talks to nothing
-//! else.
+//! The engine under check. It is started when a check needs it, and again after a check lost it. A check talks to nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -295,7 +294,6 @@ impl Subject {
         self.send(&bytes).map(|()| sent)
     }
 
-    /// Sends these bytes without a change.
     pub fn send(&mut self, line: &[u8]) -> Result<(), Not> {
         self.start()?;
         let deadline = self.deadlines.answer;
@@ -325,7 +323,6 @@ impl Subject {
         self.start()
     }
 
-    /// Closes the engine's stdin.
     pub fn close_stdin(&mut self) {
         if let Some(wire) = &mut self.wire {
             wire.close_stdin();

@@ -38,7 +38,6 @@ impl Wire {
         })
     }
 
-    /// Sends these bytes without a change.
     pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Result<(), Not> {
         self.sent = line.to_vec();
         self.received.clear();

@@ -48,8 +48,7 @@ pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     written(bar, made)
 }
 
-/// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new one must support the
-/// dtype.
+/// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new one must support the dtype.
 fn unasked_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
     let own = model_files::own_dtype(model)?;
     let other = match to {

@@ -75,8 +75,7 @@ fn what(opened: Result<ModelFolder>, folder: &Path) -> Result<What, String> {
     Ok(What { format: model.format.as_str(), parameters: model.parameters(), architecture })
 }
 
-/// The error without its hint, which is for a user who names the model, and without the path, which the row's name stands
-/// for.
+/// The error without its hint, which is for a user who names the model, and without the path, which the row's name stands for.
 fn reason(error: &anyhow::Error, folder: &Path) -> String {
     let (text, folder) = (format!("{error:#}"), folder.display().to_string());
     let text = text.replace(&format!("model `{folder}`: "), "").replace(&format!("{folder}/"), "");

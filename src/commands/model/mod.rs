@@ -49,13 +49,11 @@ pub fn model(command: &ModelCommand) -> Result<u8> {
     }
 }
 
-/// A format by its name on the command line.
 fn format(name: &str) -> Result<Format> {
     let unknown = || Usage(format!("no format `{name}`\nhint: there are `safetensors` and `gguf`"));
     Ok(Format::named(name).ok_or_else(unknown)?)
 }
 
-/// A dtype by its name on the command line.
 fn dtype(name: &str) -> Result<Dtype> {
     let unknown = || Usage(format!("no dtype `{name}`\nhint: there are {WRITTEN}"));
     Ok(Dtype::named(name).ok_or_else(unknown)?)

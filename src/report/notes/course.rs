@@ -101,8 +101,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     unsteady.collect()
 }
 
-/// Notes about values far from the others of their launch, which stay in every figure. A slow first request has its own
-/// note.
+/// Notes about values far from the others of their launch, which stay in every figure. A slow first request has its own note.
 pub fn outliers(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
     let more = more_blocks(seen.record);
@@ -174,8 +173,7 @@ const MOST_LEVELS: usize = 200;
 /// "Estimates of the Regression Coefficient Based on Kendall's Tau", Journal of the American Statistical Association 63
 /// (1968)) over the length of the run.
 fn drift(levels: &[f64]) -> Option<f64> {
-    // The number of slopes grows with the square of the levels. Every second or third of many levels gives the same
-    // slope.
+    // The number of slopes grows with the square of the levels. Every second or third of many levels gives the same slope.
     let step = levels.len().div_ceil(MOST_LEVELS).max(1);
     let levels: Vec<f64> = levels.iter().copied().step_by(step).collect();
     let (mut slopes, mut signs) = (Vec::new(), 0.0);

@@ -24,8 +24,7 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
             let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
             if metric.id == MetricId::INTER_TOKEN {
-                // A request has many inter-token gaps. The table uses all of them, a comparison uses the median of each
-                // request.
+                // A request has many inter-token gaps. The table uses all of them, a comparison uses the median of each request.
                 assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
             } else {
                 assert_eq!(figure.summary, summary, "{} of case {index}", metric.name());

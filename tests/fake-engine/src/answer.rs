@@ -205,8 +205,7 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     logprobs
 }
 
-/// The model of every fake engine: a number from all ids so far. The next id follows from it, so any two fake engines
-/// agree.
+/// The model of every fake engine: a number from all ids so far. The next id follows from it, so any two fake engines agree.
 fn read_all(salt: u64, ids: &[u64]) -> u64 {
     ids.iter().fold(mix(salt), |read, &id| mix(read ^ id))
 }

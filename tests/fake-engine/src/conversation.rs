@@ -263,8 +263,7 @@ fn live_through_load(mut script: Script, zero: Instant) -> Script {
     script
 }
 
-/// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with the cancelled
-/// request.
+/// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with the cancelled request.
 fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &Open) {
     let mut stdin = std::io::stdin().lock();
     let mut line = Vec::new();

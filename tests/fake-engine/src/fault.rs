@@ -83,7 +83,6 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("grandchild_holds_stdout", "as `leaves_grandchild`, and it holds stdout and stderr open"),
 ];
 
-/// Whether the script has this fault.
 pub fn has(script: &Script, name: &str) -> bool {
     debug_assert!(FAULTS.iter().any(|(known, _)| *known == name), "{name}");
     script.faults().any(|fault| fault == name)

@@ -24,8 +24,7 @@ impl Graph<'_> {
             .collect()
     }
 
-    /// The paths of other crates; empty for a path that stays in this crate. There are several where globs leave a
-    /// choice.
+    /// The paths of other crates; empty for a path that stays in this crate. There are several where globs leave a choice.
     fn outside(&self, from: &Module, path: &[String], pending: &mut Vec<(Module, String)>) -> Vec<Path> {
         let (mut base, mut rest) = (from.clone(), path);
         while let Some((first, after)) = rest.split_first() {
