@@ -29,8 +29,8 @@ fn main() {
     std::fs::write(Path::new(&out).join("manifests.rs"), table).expect("cargo's own folder can be written");
 }
 
-/// The files that a manifest names: what its environment is made from. A manifest that says more than it may is refused when it
-/// is read; one that is no TOML is refused here.
+/// The files that a manifest names for its environment. Invalid TOML is refused here; an unknown key is refused when the
+/// manifest is read.
 fn named_files(manifest: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("`{}`: {error}", manifest.display()));

@@ -1,23 +1,23 @@
-//! EXIT_CODES: what this program's exit status means. `orchestrate --help` prints the table.
+//! EXIT_CODES: the meaning of this program's exit status. `orchestrate --help` prints the table.
 
 use crate::analysis::compare::judgement::Standing;
 use crate::shell::Usage;
 
-/// Everything that was asked for was measured. Under `--all`, engines that cannot run here are rows and no failure.
+/// Everything that was requested was measured. With `--all`, an engine that cannot run here is a row and no failure.
 pub const DONE: u8 = 0;
-/// A comparison with what was: a metric that gates is certainly worse, by as much as `--fail-on` says.
+/// A comparison: a gating metric is certainly worse, by as much as `--fail-on` says.
 pub const WORSE: u8 = 1;
-/// The command line makes no sense.
+/// The command line is invalid.
 pub const USAGE: u8 = 2;
-/// A comparison with what was: nothing that gates is that much worse, and of something that gates it could not be told.
-/// Or: the machine was not steady enough for a baseline.
+/// A comparison: no gating metric is that much worse, and one is inconclusive. Or the machine was not steady enough for a
+/// baseline.
 pub const NOT_MEASURABLE: u8 = 3;
-/// Something could not be measured, or its output is wrong; the record says what and why, and holds everything else. Of
-/// `check`: a breach.
+/// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
+/// a breach of the protocol.
 pub const FAILED_CASES: u8 = 4;
-/// This program could not do its own work.
+/// This program failed.
 pub const ERROR: u8 = 5;
-/// Ended by Ctrl-C; what was measured is saved.
+/// Ended by Ctrl-C; the results so far are saved.
 pub const INTERRUPTED: u8 = 130;
 
 pub const EXIT_CODES: &str = "\
@@ -34,12 +34,12 @@ Exit codes:
   130  interrupted; what was measured is saved
 Where several hold, the first of 130, 5, 1, 2, 4, 3 is given.";
 
-/// Of a command that did not end as it should: the user's error, or this program's.
+/// The exit status of an error: the user's, or this program's.
 pub fn of_error(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<Usage>()) { USAGE } else { ERROR }
 }
 
-/// Of a comparison.
+/// The exit status of a comparison.
 pub fn of_standing(standing: Standing) -> u8 {
     match standing {
         Standing::Worse => WORSE,
@@ -48,9 +48,8 @@ pub fn of_standing(standing: Standing) -> u8 {
     }
 }
 
-/// The one exit status of a run of which several things are to be said. That something is certainly worse is said before
-/// that something else failed, for whoever gates on 1 alone must not miss it; and a case that failed before that one could
-/// not be told, for that is not repaired by measuring longer.
+/// The most severe exit status of a run. A certain worsening comes first, because a check for status 1 alone must not
+/// miss it. A failed case comes before an inconclusive one, because more measurement does not repair it.
 pub fn gravest<const N: usize>(codes: [u8; N]) -> u8 {
     const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, NOT_MEASURABLE];
     RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)

@@ -1,4 +1,4 @@
-//! How long an experiment goes on, what it is held against, and what may pass.
+//! Options for the length of an experiment, its baseline, and its thresholds.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Default for JudgeArgs {
 }
 
 impl JudgeArgs {
-    /// What may pass, as the command line has it.
+    /// The thresholds of the command line.
     pub fn thresholds(&self) -> Result<Thresholds, Usage> {
         let Self { warning, critical, .. } = self;
         let thresholds = Thresholds::new(warning.0, critical.0);
@@ -90,7 +90,7 @@ impl JudgeArgs {
     }
 }
 
-/// 0.02 is 2 %.
+/// A share: 0.02 is 2 %.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Share(pub f64);
 
@@ -133,7 +133,7 @@ impl ValueEnum for Order {
     }
 }
 
-/// The classes that `--fail-on` takes.
+/// The classes that `--fail-on` accepts.
 fn failing_class() -> impl TypedValueParser<Value = Class> {
     PossibleValuesParser::new(["critical", "warning"]).map(|name| match name.as_str() {
         "warning" => Class::Warning,
@@ -141,7 +141,7 @@ fn failing_class() -> impl TypedValueParser<Value = Class> {
     })
 }
 
-/// Bare numbers below it may be meant as shares.
+/// A bare number below it may be meant as a share.
 const DOUBTFUL: f64 = 0.1;
 
 /// `2%`, `2 %` or `2`.

@@ -1,4 +1,4 @@
-//! How a report is printed, and what of it.
+//! Options for the format and the parts of a report.
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -24,7 +24,7 @@ pub struct ViewArgs {
 }
 
 impl ViewArgs {
-    /// Refuses what its format could not show, before anything is measured.
+    /// Refuses parts that the format cannot show, before anything is measured.
     pub fn check(&self) -> Result<(), Usage> {
         if self.pairs && self.format.has_lines() {
             let why =
@@ -41,7 +41,7 @@ pub fn formats() -> impl TypedValueParser<Value = &'static Format> {
     formats_where(|_| true)
 }
 
-/// Those that a command can give.
+/// A parser of the formats that a command supports.
 pub fn formats_where(given: fn(&Format) -> bool) -> impl TypedValueParser<Value = &'static Format> {
     let given = report::FORMATS.iter().filter(|format| given(format));
     let values = given.map(|format| PossibleValue::new(format.name).help(format.about));

@@ -1,4 +1,4 @@
-//! `orchestrate compare BASE NEW`: what changed from one record or baseline to another.
+//! `orchestrate compare BASE NEW`: the changes from one record or baseline to another.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }
 
-/// A file where there is one; else what a baseline of that name holds, with what is to be known of that.
+/// Opens a file, or else the baseline of that name, with notes about it.
 fn opened(name: &str) -> Result<(RunRecord, Vec<String>)> {
     let path = Path::new(name);
     if path.is_file() || name.contains('/') || name.ends_with(".jsonl") {

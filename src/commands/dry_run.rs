@@ -1,4 +1,4 @@
-//! What a run would measure, and about how long that takes: from what earlier runs on this machine took. Measures nothing.
+//! The plan of a run, and an estimate of its time from earlier runs on this machine. Measures nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::text;
 use anyhow::Result;
 use stats::{FIRM, LOOKS, median};
 
-/// So many of the newest records are asked.
+/// The number of records that are read, the newest first.
 const RECORDS: usize = 30;
-/// A warm-up is at least three windows of three; in later launches usually one.
+/// The requests of a usual warm-up: one window of three. A first launch needs at least three windows.
 const WARM_UP: f64 = 3.0;
 
-/// Prints the steps that a run of this plan would take.
+/// Prints the steps of a run of this plan.
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
     output::print(describe(plan, &history(results)).as_bytes())?;
     Ok(DONE)
 }
 
-/// The newest records of a folder, oldest first. One that cannot be read says nothing.
+/// The newest records of a folder, oldest first. An unreadable one is ignored.
 fn history(results: &Path) -> Vec<RunRecord> {
     let entries = std::fs::read_dir(results).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -71,7 +71,7 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     text::narrow(&lines.join("\n"), WIDTH)
 }
 
-/// What comes before the first block. Launches are what is known of its time: what is asked in them depends on the model.
+/// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
 fn proof(plan: &Plan, known: &Known) -> Option<String> {
     let asked =
         |it: &&Configuration| it.unavailable.is_none() && !matches!(it.beside, Some(Beside::Twin { .. }));
@@ -150,15 +150,15 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
     lines
 }
 
-/// What the budget leaves of so many blocks, which would take so long each, and so long with one round of everything. What is
-/// not known takes no time here, so that too much is never said to fit where it is known not to.
+/// The line about the budget, from the time of a block, and that of a block with one round. Unknown parts count as no
+/// time, so a plan is only called too long when that is certain.
 fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> String {
     let (ends, count) = (format!("the budget of {} ends it", rough(budget_ns)), blocks as f64);
     let s = |count: usize| if count == 1 { "" } else { "s" };
     if block_ns * count <= budget_ns {
         return format!("{ends}, with fewer rounds or blocks where they do not fit");
     }
-    // Blocks of the engine's launches and one round: less cannot be measured.
+    // A block cannot be shorter than its launches and one round.
     if least_block_ns * count <= budget_ns {
         return format!(
             "{ends} and is less than {blocks} block{} would take: fewer rounds are made in each, and where even those do \
@@ -179,19 +179,19 @@ fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> 
         true => format!(", and there may be no verdicts, for they need {FIRM}"),
         false => String::new(),
     };
-    // Rounded up to what a person would write.
+    // Rounded up to a round number.
     let enough = rough((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
     format!("{ends}: {said}{verdicts}\nhint: --budget {enough}")
 }
 
-/// What launches and requests took, by what they were.
+/// The times of earlier launches and requests.
 struct Known {
     launches: BTreeMap<String, f64>,
     requests: BTreeMap<(String, String), f64>,
 }
 
 impl Known {
-    /// Later records replace what earlier ones say.
+    /// Later records replace earlier ones.
     fn of(history: &[RunRecord]) -> Self {
         let mut known = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
         for record in history {
@@ -217,12 +217,12 @@ impl Known {
         known
     }
 
-    /// Launch, warm-up and rounds, at most so many, of one configuration in one block; `None` where a part is not known.
+    /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
     fn block_ns(&self, plan: &Plan, configuration: &Configuration, most_rounds: u32) -> Option<f64> {
         let key = key(configuration);
         let mut ns = *self.launches.get(&key)?;
         let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
-        // The request before each one that counts is shorter or the same.
+        // The unmeasured request before each measured one is shorter or equal.
         let turns = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
         for case in plan.cases_of(index) {
             let workload = &plan.cases[case].workload;
@@ -234,7 +234,7 @@ impl Known {
     }
 }
 
-/// What takes equally long: everything of a configuration but what stands beside it.
+/// The key of configurations with equal times: everything but their role.
 fn key(it: &Configuration) -> String {
     let options = serde_json::Value::Object(it.options.clone());
     let model = &it.model.path;
@@ -245,7 +245,7 @@ fn shape(workload: &Workload) -> String {
     format!("{} {:?} {}", workload.label, workload.prompt, workload.max_new_tokens)
 }
 
-/// In what a person would say.
+/// A time in rounded words.
 fn rough(ns: f64) -> String {
     let seconds = ns / 1e9;
     if seconds < 1.0 {
@@ -265,7 +265,7 @@ mod tests {
     use crate::plan::Asked;
     use crate::record::specimen::{BASELINE, BEACON, asked, measured, planned, unavailable};
 
-    /// Wherever its lines end.
+    /// The text without its line breaks.
     fn unbroken(said: &str) -> String {
         said.split_whitespace().collect::<Vec<_>>().join(" ")
     }

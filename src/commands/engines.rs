@@ -1,4 +1,4 @@
-//! `orchestrate engines`: which engines are known here, and whether they can run.
+//! `orchestrate engines`: the known engines, and whether they can run.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ pub fn engines() -> Result<u8> {
         let manifest = &engine.manifest;
         let (word, hint) = standing(&registry, engine.own_program());
         let reference = if manifest.reference { " (the reference)" } else { "" };
-        // What is broken goes on further in than what stands below it.
+        // Wrapped lines of the heading are indented further than the lines below it.
         let head = format!("{}{reference}: {word}", manifest.name);
         text::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
         writeln!(text, "    {}", manifest.about)?;
@@ -34,7 +34,7 @@ pub fn engines() -> Result<u8> {
         for family in manifest.devices.keys() {
             let (word, more) = standing(&registry, engine.on_family(family));
             writeln!(text, "    on {family}: {word}")?;
-            // The same command helps on every device that is served by the same program.
+            // One command may help on several devices, where they share a program.
             let more: Vec<Hint> = more.into_iter().filter(|hint| !hints.contains(hint)).collect();
             hints.extend(more);
         }
@@ -50,10 +50,10 @@ pub fn engines() -> Result<u8> {
     Ok(DONE)
 }
 
-/// A way out, and whether it is a command: one is pasted, so it is never folded.
+/// A hint, and whether it is a command: a command is pasted, so it is never wrapped.
 type Hint = (String, bool);
 
-/// Where a program stands, and what changes that. That a machine has no such device asks for nothing.
+/// The status of a program, with hints. A device that the machine lacks needs none.
 fn standing(registry: &Registry, program: Program) -> (String, Vec<Hint>) {
     match registry.state(program) {
         State::Ready(_) => ("ready".into(), Vec::new()),

@@ -1,4 +1,5 @@
-//! An experiment from the command line to its record, for every command that measures. Each step takes the former's result:
+//! An experiment from the command line to its record, for every command that measures. Each step uses the result of the
+//! one before:
 //!
 //! ```text
 //! RunArgs --resolve--> Resolving --make_ready--> Ready (the command makes a Plan of it) --run--> Measured
@@ -30,24 +31,24 @@ use crate::run::process::{Deadlines, Keeper};
 use crate::run::{self, Run, Settings};
 use crate::shell::Usage;
 
-/// What is being built goes on from where it stands next time; an environment that is half made is made anew. The keeper
-/// ends every process that set-up had started.
+/// An interrupted build continues next time; a half-made environment is made anew. The keeper ends every process that the
+/// set-up started.
 pub const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
 
-/// After an interrupt a conversion of a model may still remove what it had written.
+/// The time that an interrupted format conversion has to remove its files.
 const LAST_OF_THREADS: Duration = Duration::from_secs(3);
 
-/// A command line whose names were found. Nothing is built or started yet.
+/// A command line with its names resolved. Nothing is built or started yet.
 pub struct Resolving<'a> {
     registry: &'a Registry,
     arguments: &'a RunArgs,
     resolved: Resolved<'a>,
-    /// Where the record goes.
+    /// The folder of the record.
     pub results: PathBuf,
     id: String,
 }
 
-/// Engines that are built and set up, models whose weights have a name.
+/// Engines that are built and set up, and models with the hash of their weights.
 pub struct Ready<'a> {
     pub asked: Asked,
     /// For the record.
@@ -61,13 +62,13 @@ pub struct Ready<'a> {
     progress: Progress,
 }
 
-/// A record that is written, and how its run ended: `Ok(None)` by a second Ctrl-C.
+/// A written record, and the end of its run: `Ok(None)` after a second Ctrl-C.
 pub struct Measured {
     pub recorder: Recorder,
     pub end: Result<Option<End>>,
 }
 
-/// Finds what the command line names, and refuses what cannot be kept.
+/// Resolves the names of the command line, and refuses a run that cannot be saved.
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Resolving<'a>> {
     let resolved = selection::resolve(registry, &arguments.selection())?;
     let results = arguments.results.clone().map_or_else(results_dir, Ok)?;
@@ -78,15 +79,15 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
 }
 
 impl<'a> Resolving<'a> {
-    /// Without building anything: what is not ready is a candidate with its reason.
+    /// The selection without a build: an engine that is not ready is a candidate with a reason.
     pub fn as_it_stands(&self) -> Result<Asked> {
         self.resolved.as_it_stands()
     }
 
-    /// Builds engines and sets them up as far as that is allowed, and names the models' weights. An engine that cannot run is a
-    /// candidate with its reason.
+    /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
+    /// candidate with a reason.
     pub fn make_ready(self) -> Result<Ready<'a>> {
-        // From here on nothing that this run starts outlives it.
+        // From here on no process of this run outlives it.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
         let mut progress = Progress::new(display(self.arguments));
@@ -148,14 +149,14 @@ impl Ready<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = Run::new(&mut recorder, &mut listener, settings(arguments));
         let end = runtime.block_on(until_interrupted(run, &interrupts));
-        // A thread that still blocks is left alone after that: it holds nothing that this program needs.
+        // A thread that still blocks is abandoned then: its result is not needed.
         runtime.shutdown_timeout(LAST_OF_THREADS);
         drop(keeper);
         Ok(Measured { recorder, end })
     }
 }
 
-/// The first Ctrl-C ends the run and keeps what is there; a second one ends the program where it stands.
+/// Runs until the end. The first Ctrl-C ends the run and keeps its results; a second one stops at once.
 async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Option<End>> {
     let mut again = interrupts.heard.clone();
     tokio::select! {
@@ -164,7 +165,7 @@ async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Opti
     }
 }
 
-/// A run that cannot be kept is refused before anything is built for it.
+/// Refuses a run that could not be saved, before anything is built.
 fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     record::check_writable(results)?;
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
@@ -178,7 +179,7 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// With what is known of this machine's noise, and what is wrong with that.
+/// The header of the record with the known noise floors, and the error of reading them.
 fn header(id: String, plan: Plan) -> (Header, Option<String>) {
     let machine = Machine::probe();
     let (floors, unreadable) = known_floors::of_plan(&plan, &machine);
@@ -200,7 +201,7 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
 fn settings(arguments: &RunArgs) -> Settings {
     let mut deadlines = Deadlines::with_timeout(arguments.timeout);
     if arguments.timeout.is_none() {
-        // A higher cap is a longer wait.
+        // A higher cap needs a longer deadline.
         deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
     }
     Settings { deadlines, debug: arguments.debug }
@@ -214,8 +215,8 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, selection: &Selection) ->
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
-    // What nobody named is a row where it cannot run here: of `--all` an engine, of `--presets` or a suite a preset that asks
-    // for what this device does not have.
+    // An engine or preset that the user did not name is a row where it cannot run: an engine of `--all`, or a preset of
+    // `--presets` or a suite that this device does not support.
     let excused = |failure: &Failure| {
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;
@@ -228,7 +229,7 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, selection: &Selection) ->
         }
     };
     let failed = record.failures.iter().any(|it| !excused(it));
-    // An engine whose output is wrong was not measured either.
+    // An engine with wrong output was not measured either.
     let rows = agreement::wrong(record).into_iter().zip(&record.header.plan.configurations);
     let wrong = rows.filter(|(_, it)| it.beside.is_none()).any(|(wrong, _)| wrong);
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }

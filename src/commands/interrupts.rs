@@ -1,4 +1,4 @@
-//! Ctrl-C, and its cousin SIGTERM: heard from the first moment to the last, also while something else blocks.
+//! Ctrl-C and SIGTERM. They are noticed during the whole run, also while other code blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,14 @@ use tokio::sync::watch;
 
 use crate::cli::exit_code::INTERRUPTED;
 
-/// Counts what was heard.
+/// Counts interrupts.
 pub struct Interrupts {
     pub heard: watch::Receiver<u32>,
     nothing_to_keep: Arc<AtomicBool>,
 }
 
 impl Interrupts {
-    /// Listens on a thread of its own. Until `keep` there is nothing worth keeping, and the first one ends the program with
-    /// these last words.
+    /// Listens on a thread of its own. Until `keep`, an interrupt ends the program with this message.
     pub fn listen(last_words: &'static str) -> Result<Self> {
         let (count, heard) = watch::channel(0);
         let nothing_to_keep = Arc::new(AtomicBool::new(true));
@@ -27,7 +26,7 @@ impl Interrupts {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(listen(count, &nothing, &listening, last_words)),
-                // Whoever waits is told; when nobody does, the program is over.
+                // Without a waiting receiver the program is already ending.
                 Err(error) => drop(listening.send(Err(error))),
             }
         });
@@ -38,7 +37,7 @@ impl Interrupts {
         Ok(Self { heard, nothing_to_keep })
     }
 
-    /// From now on there is a record: what hears of an interrupt must end in its own time.
+    /// Ends the early phase: from now on there is a record, and the receiver of an interrupt must end in its own time.
     pub fn keep(&self) {
         self.nothing_to_keep.store(false, Ordering::SeqCst);
     }
@@ -56,7 +55,7 @@ async fn listen(
         Ok(signals) => signals,
         Err(error) => return drop(listening.send(Err(error))),
     };
-    // The other side waits for exactly this.
+    // The other side waits for this message.
     drop(listening.send(Ok(())));
     loop {
         tokio::select! {

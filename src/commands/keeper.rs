@@ -1,4 +1,4 @@
-//! `orchestrate keeper`, hidden: ends what a run leaves behind. The run itself starts it.
+//! `orchestrate keeper`, hidden: ends the remaining processes of a run. The run itself starts it.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,5 +1,5 @@
-//! Where floors are kept: one file for each machine, by its fingerprint, in the data directory. A file that cannot be read
-//! is a warning and holds nothing; an entry that cannot be read stays where it is, for whoever wrote it.
+//! The stored noise floors: one file for each machine, by its fingerprint, in the data directory. An unreadable file
+//! gives a warning and no floors. An unreadable entry stays: another version may have written it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ use crate::record::KnownFloor;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
-    /// For people: the file's name says it already.
+    /// For people; the file's name identifies the machine too.
     #[serde(default)]
     machine: Value,
     floors: Vec<Value>,
 }
 
-/// What is known, and what is wrong with the file.
+/// The known floors, and the error of reading the file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Stored {
     pub known: Vec<Known>,
@@ -50,10 +50,10 @@ fn unreadable(what: &str, file: &Path) -> String {
     )
 }
 
-/// Puts these floors in place of older ones of the same key, atomically: whoever reads meanwhile sees the old ones.
+/// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old file.
 pub fn keep(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
     let write = || -> Result<()> {
-        // What was no calibration at all makes room.
+        // A file that is no calibration is replaced.
         let mut kept = kept(file).unwrap_or_default();
         let replaced = |entry: &Value| {
             serde_json::from_value::<Key>(entry.clone())
@@ -77,7 +77,7 @@ pub fn keep(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
     write().with_context(|| format!("cannot keep the floors in `{}`", file.display()))
 }
 
-/// No file is nothing known; every other trouble is one.
+/// The stored file. A missing file is empty; any other error is reported.
 fn kept(file: &Path) -> Result<Kept> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
@@ -90,9 +90,9 @@ fn known(entry: &Value) -> Option<Known> {
     serde_json::from_value(entry.clone()).ok()
 }
 
-/// What this machine's calibration knows about a plan, and what is wrong with it.
+/// The noise floors of this machine for a plan, and the error of reading them.
 pub fn of_plan(plan: &Plan, machine: &Machine) -> (Vec<KnownFloor>, Option<String>) {
-    // Without a place for data nothing was ever kept.
+    // Without a data directory nothing was ever stored.
     let Ok(file) = file_of(machine) else { return (Vec::new(), None) };
     let stored = read(&file);
     (known_for(plan, &stored.known), stored.warning)
@@ -161,7 +161,7 @@ mod tests {
         keep(&folder.file(), &machine, &[floor("a", 0.3)]).unwrap();
         let stored = read(&folder.file());
         assert_eq!((stored.known, stored.warning), (vec![floor("b", 0.2), floor("a", 0.3)], None));
-        // Nothing half written is left.
+        // No half-written file is left.
         assert_eq!(std::fs::read_dir(folder.file().parent().unwrap()).unwrap().count(), 1);
     }
 

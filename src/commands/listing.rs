@@ -1,18 +1,18 @@
-//! The parts that listings share. They are plain text, for a person.
+//! Parts that listings share: plain text, for people.
 
 use places::OwnPython;
 
 use crate::text;
 
-/// Columns of what lists engines, and of what is said while they are set up.
+/// The width of listings of engines and of set-up messages.
 pub const WIDTH: usize = 80;
 
-/// Prose below a name: a hint, or what something is about.
+/// A paragraph below a name: a hint or a description.
 pub fn folded(said: &str) -> String {
     text::wrap(said, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
 }
 
-/// A Python of the user's own: whether an engine runs in it, the engine says when it is started.
+/// The text about a user's own Python. Only the engine can check it, when it starts.
 pub fn unseen(own: &OwnPython) -> String {
     format!("`{}` ({}; not looked into)", own.interpreter.display(), own.variable)
 }

@@ -1,5 +1,4 @@
-//! `orchestrate machine`: what every record says of the machine, what its counters and its tools say besides, what it can do
-//! at most, and what speaks against measuring on it now.
+//! `orchestrate machine`: the machine's facts, counters and tools, its limits, and reasons not to measure on it now.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
 use crate::report::machine_page::Page;
 use crate::report::{FORMATS, Format};
 
-/// Of probing: plateaus of the machine last for seconds.
+/// The time of a probe: a machine holds one speed for seconds.
 const PROBE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
@@ -36,7 +35,7 @@ pub fn machine(arguments: &MachineArgs) -> Result<u8> {
 }
 
 fn gather(arguments: &MachineArgs) -> Page {
-    // Before anything that makes the machine busy.
+    // The machine is examined before a probe makes it busy.
     let machine = Machine::probe();
     let mut warnings = Quiet::probe(&[]).before(&[]);
     warnings.extend(gpu::before(&machine.gpus));
@@ -53,7 +52,7 @@ fn gather(arguments: &MachineArgs) -> Page {
     }
 }
 
-/// With one thread, and with as many as this process may use.
+/// Probes with one thread, and with all threads that this process may use.
 fn probe(machine: &Machine) -> Option<Limits> {
     let all = all_threads();
     let cache = last_level_cache_bytes(&machine.cpu, all);
@@ -66,7 +65,7 @@ fn probe(machine: &Machine) -> Option<Limits> {
     Some(Limits { gpus: asked.gpus, absent, ..probed })
 }
 
-/// Why there is no table of it.
+/// The reason why there is no table of memory rates.
 fn without_memory(buffer_bytes: u64) -> String {
     match buffer_bytes {
         0 => "memory: too little of it is available for a buffer that the caches do not hold".into(),

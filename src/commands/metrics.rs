@@ -1,4 +1,4 @@
-//! `orchestrate metrics`: the meaning of each figure.
+//! `orchestrate metrics`: the meaning of each metric.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! The subcommands. To add one, write its file, with its arguments and a function that is a straight pipeline over the rooms
-//! below; name the file here, and give it an entry in `commands!`.
+//! The subcommands. To add one, write its file, with its arguments and a function that is a straight pipeline over the
+//! modules below. Name the file here, and give it an entry in `commands!`.
 
 mod baseline;
 mod calibrate;
@@ -20,7 +20,7 @@ mod scenarios;
 mod schema;
 mod setup;
 
-// Shared by several of them.
+// Shared by several subcommands.
 mod dry_run;
 mod experiment;
 mod interrupts;
@@ -35,7 +35,7 @@ use clap::{Parser, Subcommand};
 use crate::cli::RunArgs;
 use crate::cli::exit_code::EXIT_CODES;
 
-/// Each entry is a variant of `Command`, with its help, its arguments and the call that it stands for.
+/// Each entry is a variant of `Command`, with its help, its arguments and its call.
 macro_rules! commands {
     ($($(#[$help:meta])* $variant:ident $(($arguments:ident: $type:ty))? => $call:expr,)+) => {
         #[derive(Debug, Subcommand)]
@@ -114,7 +114,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Gives the exit status.
+    /// Runs the command, and returns the exit status.
     pub fn dispatch(self) -> Result<u8> {
         match self.command {
             None => run::run(&self.run),

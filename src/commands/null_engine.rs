@@ -1,7 +1,7 @@
-//! An engine that computes nothing: what it takes to ask it is what it takes to ask. Written on the protocol crate alone,
-//! so that no kit is measured with it. Its stamps are true.
+//! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no
+//! kit is measured with it. Its time stamps are true.
 //!
-//! `load` takes one option, `ms_per_token`: the time that it sleeps for each token, in place of work.
+//! `load` has one option, `ms_per_token`: the time that it sleeps for each token, in place of computing.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ impl NullEngine {
             Request::Score(_) => {
                 return refused(FailureKind::Unsupported, "the null engine computes nothing".into());
             }
-            // Whatever it names has been answered.
+            // Every request before it has been answered.
             Request::Cancel(_) => return Ok(None),
         }))
     }
@@ -97,7 +97,7 @@ impl NullEngine {
         let mut token_ns = Vec::with_capacity(asked.max_new_tokens as usize);
         for index in 0..asked.max_new_tokens {
             self.work_for_a_token();
-            // A clock that has not moved since would put the first token at its start.
+            // With a coarse clock, the first token would have the time of its start.
             let ns = since(zero).max(start_ns + 1);
             token_ns.push(ns);
             for sequence in 0..prompts.len() as u32 * u32::from(asked.stream) {
@@ -121,10 +121,10 @@ impl NullEngine {
 }
 
 impl NullEngine {
-    /// The processor is left alone for as long as the work would take.
+    /// Sleeps for the time of a token, so that the processor is free.
     fn work_for_a_token(&self) {
         let began = Instant::now();
-        // Parking may end early.
+        // A park may end early.
         while let Some(left) = self.work.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
             std::thread::park_timeout(left);
         }

@@ -1,4 +1,4 @@
-//! What a person or a pipe asked for, on stdout; what went wrong, on stderr. Nothing else writes a report.
+//! The output of this program: results on stdout, errors on stderr. No other code writes a report.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 use crate::cli::ViewArgs;
 use crate::report::{Content, Format, Report, View, Viewed};
 
-/// Writes to stdout. A reader that has gone away, as `head` does, is no error.
+/// Writes to stdout. A closed pipe, as after `head`, is no error.
 pub fn print(bytes: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -19,19 +19,19 @@ pub fn print(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// The error chain, and what to do about it on a line of its own.
+/// Prints the error chain, and its hints on lines of their own.
 #[expect(clippy::print_stderr, reason = "the last word of a program that failed")]
 pub fn complain(error: &anyhow::Error) {
     let text = format!("{error:#}");
     // A hint deep in the chain still comes last.
     let (hints, said): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
     let said = said.join("\n");
-    // What a tool said of its own failure may begin so already.
+    // A tool's own error message may begin with this word.
     eprintln!("error: {}", said.strip_prefix("error: ").unwrap_or(&said));
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
-/// For a terminal of its width or for a file.
+/// The content in a format, for a terminal of its width or for a file.
 pub fn rendered(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
     let bytes = format.render(content, width());
     bytes.with_context(|| format!("cannot show this as `{}`", format.name))
@@ -41,13 +41,13 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
     print(&rendered(content, format)?)
 }
 
-/// A report, and what of it the command line names.
+/// A report with the parts that the command line selects.
 pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
     Viewed { report, view: View { pairs, wall_time, resources }, judged: None }
 }
 
-/// To a file; `-` is stdout.
+/// Writes a file; `-` is stdout.
 pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
     if path == Path::new("-") {
         return print(bytes);
@@ -55,19 +55,18 @@ pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// To a file, all of it or nothing: whoever reads it meanwhile reads what it was or what it is.
+/// Writes a file as a whole or not at all: a reader meanwhile sees the old file or the new one.
 pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
     let half = path.with_extension(format!("{}.half", std::process::id()));
     let written = std::fs::write(&half, bytes).and_then(|()| std::fs::rename(&half, path));
     if written.is_err() {
-        // Best effort: the error that matters is the one already in hand.
+        // Best effort: the first error matters more.
         let _ = std::fs::remove_file(&half);
     }
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// How many columns the reader has, where stdout is a terminal that says so. One that does not know its height still knows
-/// its width.
+/// The width of the terminal on stdout, where it is known. A terminal may know its width and not its height.
 pub fn width() -> Option<usize> {
     width_of(std::io::stdout())
 }

@@ -1,4 +1,4 @@
-//! `orchestrate overhead`: what this program itself costs.
+//! `orchestrate overhead`: the cost of this program itself.
 
 use anyhow::Result;
 use clap::Args;
@@ -20,7 +20,7 @@ pub struct OverheadArgs {
     pub format: &'static Format,
 }
 
-/// Of a spreadsheet.
+/// The columns of a spreadsheet.
 const COLUMNS: [&str; 6] = ["cost", "unit", "n", "median", "p95", "about"];
 
 pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {

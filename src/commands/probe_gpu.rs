@@ -1,5 +1,4 @@
-//! `orchestrate probe-gpu`, hidden: what GPUs can do at most, as JSON. A run asks it, so that no context of its own stays on a
-//! GPU.
+//! `orchestrate probe-gpu`, hidden: the limits of GPUs, as JSON. A run starts it, so that no context of its own stays on a GPU.
 
 use anyhow::Result;
 use clap::Args;

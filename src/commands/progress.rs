@@ -1,6 +1,6 @@
-//! Events become what a person sees on stderr while they wait: a live bar on a terminal, else one plain line for each step.
+//! The progress of a run on stderr, from its events: a live bar on a terminal, otherwise one plain line for each step.
 //!
-//! It draws when something happens and at no other time: no thread ticks, so nothing runs while an engine measures.
+//! It draws only when an event comes: no thread ticks, so nothing runs while an engine measures.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Display {
-    /// A bar that is drawn over; for a terminal.
+    /// A bar that is redrawn, for a terminal.
     Live,
-    /// Lines that stay; for a log.
+    /// Lines that stay, for a log.
     Plain,
     Silent,
 }
@@ -32,13 +32,13 @@ pub struct Progress {
     drawn: Option<Instant>,
 }
 
-/// Samples may come thousands a second: more redraws than this serve nobody.
+/// The least time between redraws: thousands of samples a second may come.
 const REDRAW: Duration = Duration::from_millis(100);
 const DRAWS_PER_SECOND: u8 = 10;
-/// In a log: a line of a builder's at most so often.
+/// The least time between lines of a build in a log.
 const SET_UP_LINE: Duration = Duration::from_secs(5);
 const BAR: usize = 20;
-/// Before so many requests are done nothing is said of the time left.
+/// The number of requests before a time left is shown.
 const ENOUGH_FOR_TIME_LEFT: u64 = 4;
 
 impl Progress {
@@ -52,7 +52,7 @@ impl Progress {
         Self { display, story: Story::default(), bar, run_started: None, drawn: None }
     }
 
-    /// Of set-up, before there is a record.
+    /// Takes an event of set-up, before there is a record.
     pub fn event(&mut self, event: Event) {
         if self.display != Display::Silent {
             self.show(event, None);
@@ -75,7 +75,7 @@ impl Progress {
         let lines = self.story.take(&event, estimate.as_deref());
         let Some(bar) = &self.bar else {
             lines.iter().for_each(|line| say(&line.text));
-            // A long build says now and then where it is.
+            // A long build reports its progress now and then.
             if let Event::SetUp(SetUpEvent::Output { .. }) = event {
                 let due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= SET_UP_LINE);
                 if due && !self.story.status.ends_with(": ") {
@@ -102,30 +102,30 @@ impl Progress {
     }
 }
 
-/// The headline of a case over its launch's samples so far, as the table would print it.
+/// The headline of a case over its launch's samples so far, as the table prints it.
 fn estimate(event: &Event, record: &RunRecord) -> Option<String> {
     let Event::Sampled { launch, case, .. } = *event else { return None };
     headline_so_far(record, launch, case).map(|(metric, value)| metric.unit.show(value))
 }
 
-/// One line, cut at the terminal's width. A template that indicatif does not take is no reason to end a run.
+/// One line, cut at the terminal's width. A template that indicatif refuses does not end a run.
 fn style() -> ProgressStyle {
     ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-/// A reader of stderr that has gone away does not end a run either.
+/// Prints a line. A closed stderr does not end a run.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// What has happened so far, without a clock and without a terminal.
+/// The events so far, without a clock and without a terminal.
 #[derive(Debug, Default)]
 struct Story {
     requests: u64,
     done: u64,
     block: String,
     status: String,
-    /// The workload that is being measured, and the latest estimate of each configuration.
+    /// The workload under measurement, and the latest estimate of each configuration.
     workload: Option<(String, Vec<(String, String)>)>,
 }
 
@@ -133,12 +133,12 @@ struct Story {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     text: String,
-    /// It stays above a live bar too.
+    /// Whether it is printed above a live bar too.
     lasting: bool,
 }
 
 impl Line {
-    /// Without control characters, and with its indent.
+    /// The line without control characters, with its indent.
     fn safe(self) -> Self {
         let indent = self.text.len() - self.text.trim_start().len();
         let text = format!("{}{}", &"  "[..indent.min(2)], text::line(&self.text));
@@ -147,7 +147,7 @@ impl Line {
 }
 
 impl Story {
-    /// `estimate` is that of a sample.
+    /// Takes an event. `estimate` is that of a sample.
     fn take(&mut self, event: &Event, estimate: Option<&str>) -> Vec<Line> {
         let mut lines: Vec<_> = self.end_of_rounds(event).into_iter().collect();
         match event {
@@ -202,12 +202,12 @@ impl Story {
             }
             Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),
         }
-        // Engines, builders and paths have their say in these texts.
+        // These texts contain words of engines, builders and paths.
         self.status = text::line(&self.status);
         lines.into_iter().map(Line::safe).collect()
     }
 
-    /// The estimates of the workload whose rounds this event ends: any event but those that come between its samples.
+    /// The estimates of a workload when its rounds end: at any event that cannot come between its samples.
     fn end_of_rounds(&mut self, event: &Event) -> Option<Line> {
         let goes_on = match event {
             Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
@@ -258,7 +258,8 @@ impl Story {
         }
     }
 
-    /// `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`; before the run, what is set up.
+    /// The text of the live bar: `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`. Before the run, the
+    /// current set-up.
     fn live(&self, elapsed: Option<Duration>) -> String {
         let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
         let full = (BAR as u64 * self.done / self.requests).min(BAR as u64) as usize;
@@ -267,7 +268,7 @@ impl Story {
         format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
     }
 
-    /// Every block has the same requests in it, so what is left will take as long for each as what is done took.
+    /// The time left. All blocks have the same requests, so the average time of those so far applies to the rest.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let left = self.requests.saturating_sub(self.done);
         (left > 0 && self.done >= ENOUGH_FOR_TIME_LEFT)
@@ -291,7 +292,7 @@ fn fault(failure: &Failure) -> String {
     }
 }
 
-/// `42 s`, `3 min`, `1 h 20 min`: no more than an estimate can bear.
+/// `42 s`, `3 min`, `1 h 20 min`: rounded, because it is an estimate.
 fn rough(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

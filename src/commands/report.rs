@@ -1,4 +1,4 @@
-//! `orchestrate report RECORD`: the report of a run record, made again.
+//! `orchestrate report RECORD`: makes the report of a run record again.
 
 use std::path::PathBuf;
 

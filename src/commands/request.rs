@@ -48,13 +48,13 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// hello, load, one measured request of each case, shutdown. As text: the requests alone, as an engine without `hello` gets
-/// them.
+/// The lines: hello, load, one measured request of each case, shutdown. With `text`, only the requests, for an engine
+/// without `hello`.
 fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
     let plan = Plan::new(asked);
     let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
     let prompts = Prompts::of_model(&configuration.model.path)?;
-    // What the engine can do is not asked; the lines are the ones that an engine of the whole protocol gets.
+    // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.
     let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
     let hello = protocol::Hello { protocol: protocol::version::CURRENT };
     let mut requests =

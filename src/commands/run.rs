@@ -1,4 +1,4 @@
-//! `orchestrate`, `orchestrate run`: engines are found, made ready, planned, measured, shown.
+//! `orchestrate`, `orchestrate run`: finds engines, makes them ready, plans, measures and reports.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
-        // Whether the weights are the same is only known when they have been read, so that nothing is refused here.
+        // Equal weights are only known after reading them, so nothing is refused here.
         let judge = JudgeArgs { force: true, ..JudgeArgs::default() };
         let (plan, _) = planned(&resolved.as_it_stands()?, against.as_ref(), &judge)?;
         return dry_run::show(&plan, &resolved.results);
@@ -30,17 +30,17 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let (plan, notices) = planned(&ready.asked, against.as_ref(), &arguments.judge)?;
     ready.warnings.extend(notices);
     let measured = ready.run(plan)?;
-    // What was interrupted is not judged.
+    // An interrupted run is not judged.
     let finished = matches!(measured.end, Ok(Some(End::Finished)));
     let judged = against.as_ref().filter(|_| finished);
     let judged = judged.map(|against| against.judge(&measured.recorder.record, &arguments.judge));
-    // What was measured is shown also when the record could not take it any more.
+    // The results are shown even when the record could not be written.
     show(&measured.recorder, judged.as_ref(), arguments)?;
     let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.selection());
     baseline::conclude(arguments, judged, &measured.recorder, code)
 }
 
-/// The plan, with the programs of a baseline that are measured again, and what a reader of the record should know.
+/// The plan with the programs of a baseline that are measured again, and warnings for the record.
 fn planned(asked: &Asked, against: Option<&Against>, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
     let plan = Plan::new(asked);
     match against {

@@ -1,11 +1,11 @@
-//! Tables of what cases need or take beside their figures.
+//! Tables of the resources and the wall time of each case.
 
 use super::document::{Column, Line, Room, Table};
 use super::labels::{Labels, name_of};
 use super::{Report, Row};
 use crate::text::shorten;
 
-/// Each case with the name of its engine, and cells of its own.
+/// The table of these rows: the case, the name of the engine, then the cells of `cells`.
 pub fn table<T>(
     report: &Report,
     room: Room,
@@ -13,7 +13,7 @@ pub fn table<T>(
     figures: Vec<Column>,
     cells: impl Fn(&T) -> Vec<String>,
 ) -> Table {
-    // Labels tell rows apart that differ in a factor alone.
+    // Two rows may differ in a factor alone: their labels tell them apart, their names do not.
     let room = Room { factors: false, ..room };
     let labels = Labels::of(report, room);
     let line = |(row, of): &(&Row, &T)| {

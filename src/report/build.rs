@@ -1,5 +1,5 @@
-//! A run record becomes a report: raw samples become figures, failures become rows, facts in effect stand in place of what
-//! was asked for, and ratios are those of the comparison.
+//! Builds a report from a run record. Raw samples become results and failures become rows. A row shows the facts that the
+//! engine stated, not the options that were requested.
 
 use std::collections::BTreeMap;
 
@@ -63,13 +63,13 @@ impl Report {
     }
 }
 
-/// What an engine states is anything.
+/// Cleans the text of an engine's claims: an engine may send anything.
 fn safe(doubt: Doubt) -> Doubt {
     let (label, stated, seen) = (line(&doubt.label), word(&doubt.stated), word(&doubt.seen));
     Doubt { label, stated, seen, message: sentence(&doubt.message), ..doubt }
 }
 
-/// Rows' workloads in the order in which the plan first names them, configurations within.
+/// The cases in the table's order: workloads as the plan first names them, configurations within.
 fn cases_in_order(plan: &Plan) -> impl Iterator<Item = usize> {
     let mut places = BTreeMap::new();
     for case in &plan.cases {

@@ -1,4 +1,4 @@
-//! What is said once for all rows: what ran, how often, where.
+//! The caption: facts that are the same for all rows.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::record::{Overhead, WarmUpEnd};
 use crate::text::shorten;
 use stats::StoppedBy;
 
-/// A longer model, version or device is shortened here; CSV and JSON have it whole.
+/// A longer model, version or device is shortened here. CSV and JSON have the whole text.
 const LONGEST_MODEL: usize = 40;
 const LONGEST_WORD: usize = 24;
 
-/// First what ran, then how often, then where.
+/// The lines of the caption: what ran, how often, where.
 pub fn caption(report: &Report, room: Room) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(first) = report.rows.first() {
@@ -61,7 +61,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
     lines
 }
 
-/// Whatever is as small as this is not the engine's alone.
+/// The orchestrator's own cost. Results as small as this are not the engine's alone.
 fn own_cost(overhead: &Overhead) -> String {
     let time = |ns: u64| Unit::Nanoseconds.show(ns as f64);
     let (request, token) = (time(overhead.request_ns), time(overhead.streamed_token_ns));
@@ -70,7 +70,7 @@ fn own_cost(overhead: &Overhead) -> String {
 
 fn how_often(report: &Report) -> String {
     let rounds = by_scenario(report, |row| row.case.rounds.to_string());
-    // Where less came, a column says how much.
+    // Where some rows have fewer samples, a column says how many.
     let planned = if falls_short(report) { "planned: " } else { "" };
     let mode = if report.mode == Mode::OneShot { "one-shot, a process for each request: " } else { "" };
     let order = match report.order {
@@ -112,7 +112,7 @@ fn blocks(report: &Report) -> String {
     format!("{}{said}", counted(u64::from(most), "block"))
 }
 
-/// `load, ttft 16, decode`; a scenario of which all workloads are meant is named once.
+/// `load, ttft 16, decode`: the selected workloads. A scenario is named once when all its workloads are selected.
 fn workloads(report: &Report, which: impl Fn(&Extent) -> bool) -> String {
     let mut names: Vec<&str> = Vec::new();
     for extent in report.extents.iter().filter(|extent| which(extent)) {
@@ -125,7 +125,7 @@ fn workloads(report: &Report, which: impl Fn(&Extent) -> bool) -> String {
     names.join(", ")
 }
 
-/// As they went; where none is on record, as they were asked for.
+/// The warm-ups that took place; those that the plan requested where none is on record.
 fn warm_ups(report: &Report) -> Option<String> {
     let done = || report.rows.iter().flat_map(|row| &row.warm_ups);
     let asked = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::Asked);
@@ -140,12 +140,12 @@ fn warm_ups(report: &Report) -> Option<String> {
     }
 }
 
-/// What headlines the ratios are taken by.
+/// The headline metrics, which the ratios are computed from.
 pub fn headlines(report: &Report) -> String {
     by_scenario(report, |row| row.case.headline.map_or("n/a", |metric| metric.title).to_string())
 }
 
-/// `10 (ttft, decode), 1 (load)`: a value that all rows share stands alone.
+/// `10 (ttft, decode), 1 (load)`: the value of each scenario. A value that all rows share stands alone.
 fn by_scenario(report: &Report, of: impl Fn(&Row) -> String) -> String {
     let mut values: Vec<(String, Vec<&str>)> = Vec::new();
     for row in &report.rows {
@@ -171,7 +171,7 @@ fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| counted(u64::from(cores), "core")));
-    // Where nothing computed on one it explains nothing.
+    // Without a row on a GPU these facts explain nothing.
     let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
     let gpus = (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), LONGEST_MODEL));
     let parts = parts.chain(gpus);
@@ -183,12 +183,12 @@ fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Some row without a failure of its own has fewer samples than were planned.
+/// Whether some row without a failure has fewer samples than the plan has.
 pub fn falls_short(report: &Report) -> bool {
     report.rows.iter().any(|row| row.fault.is_none() && !is_complete(report, row))
 }
 
-/// Every block gave every sample that the plan asked for.
+/// Whether every block gave every sample of the plan.
 fn is_complete(report: &Report, row: &Row) -> bool {
     let extent = report.extents.iter().find(|extent| extent.workload == row.case.label);
     let blocks = extent.map_or(0, |extent| extent.blocks);

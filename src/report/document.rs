@@ -1,33 +1,33 @@
-//! What a format renders, in three shapes: a document for people, lines for a spreadsheet, JSON for programs. Whoever has
-//! something to show makes these and knows no format; a format knows nothing of what it renders.
+//! The three shapes that a format renders: a document for people, lines for a spreadsheet, JSON for programs. Content
+//! does not know the format, and a format does not know the content.
 
 use serde::Serialize;
 
 use super::Fault;
 
-/// Something that can be shown in every format.
+/// Content that every format can show.
 pub trait Content {
-    /// Each of its tables that depends on how much room there is, in the room that the format chose for it.
+    /// The document, with each table in the layout that the format chose for it.
     fn document(&self, rooms: &Rooms) -> Document;
 
-    /// One of them, in some room; without columns where the content has no such table.
+    /// The table of this sheet in this layout. It has no columns where the content has no such table.
     fn table(&self, _: Sheet, _: Room) -> Table {
         Table::default()
     }
 
-    /// `None` for what is no list of values: its command refuses formats that need lines.
+    /// `None` where the content is no list of values: its command refuses formats that need lines.
     fn lines(&self) -> Option<Lines>;
 
-    /// As `json_bytes` writes it. The names in it are stable: add, never rename.
+    /// The JSON, from `json_bytes`. The names in it are stable: add, never rename.
     fn json(&self) -> Vec<u8>;
 
-    /// How wide it is on a terminal, where `reader` has so many columns. Longer lines are hard to read.
+    /// The width in columns on a terminal with `reader` columns. Longer lines are hard to read.
     fn width(&self, reader: Option<usize>) -> usize {
         reader.unwrap_or(80).clamp(40, 120)
     }
 }
 
-/// A table that can be drawn in more room or less.
+/// A table with a wide and a narrow layout.
 #[derive(Debug, Clone, Copy)]
 pub enum Sheet {
     Figures,
@@ -35,7 +35,7 @@ pub enum Sheet {
     Resources,
 }
 
-/// The room of each sheet. A format chooses it from `Content::table` before it asks for the document.
+/// The layout of each sheet. A format chooses it from `Content::table` before it requests the document.
 #[derive(Debug, Clone, Copy)]
 pub struct Rooms {
     pub figures: Room,
@@ -53,40 +53,39 @@ impl Rooms {
     }
 }
 
-/// What a narrow terminal has no room for.
+/// The layout of a table for a terminal's width.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Where versions vary they are a column, else a line of the caption.
+    /// Varying versions are a column; otherwise they are a line of the caption.
     pub versions: bool,
-    /// A longer name is shortened, and stands whole under the table.
+    /// The limit of a name. A longer one is shortened, and its whole text is below the table.
     pub label: usize,
-    /// What the plan varied has columns of its own, else it is part of the engine's name.
+    /// The options that vary have columns of their own; otherwise they are part of the engine's name.
     pub factors: bool,
-    /// A longer case, version, device or dtype is shortened.
+    /// The limit of a case, version, device or dtype. A longer one is shortened.
     pub word: usize,
-    /// Blanks between two columns.
     pub gap: usize,
 }
 
-/// Parts in the order in which they are read.
+/// Parts in the order in which they are printed.
 #[derive(Debug, Default)]
 pub struct Document {
     pub parts: Vec<Part>,
-    /// The one line that says it all. Whoever reads a terminal looks at its end, whoever reads Markdown at its beginning.
+    /// The one-line summary. A terminal shows it last, Markdown shows it first.
     pub summary: Option<String>,
 }
 
 #[derive(Debug)]
 pub enum Part {
-    /// To be known before anything else.
+    /// A warning before anything else.
     Notice(String),
-    /// What was done, how and where.
+    /// The description of the run: engines, number of requests, machine.
     Caption(Vec<String>),
-    /// Each with its label; one without belongs to the one before.
+    /// Facts with their labels. An entry without a label continues the one before.
     Facts(Vec<(String, String)>),
-    /// Introduces what follows.
+    /// A heading for the next part.
     Heading(String),
-    /// Stands in place of a table.
+    /// The text in place of a table.
     NoTable(&'static str),
     Table(Table),
     List(List),
@@ -100,13 +99,13 @@ pub struct List {
 
 #[derive(Debug)]
 pub enum Item {
-    /// Of several of one kind.
+    /// An entry of a list, with a list mark.
     Listed(String),
     Plain(String),
     Explained(Explained),
 }
 
-/// What failed, whole, with what to do about it.
+/// A failure in full, with its remedy.
 #[derive(Debug)]
 pub struct Explained {
     pub names: Vec<String>,
@@ -116,24 +115,23 @@ pub struct Explained {
 /// Columns, and lines that have a cell for each of them.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// Whose table it is, where there are several alike.
+    /// The configuration that the table is about, where there are several tables.
     pub title: Option<String>,
     pub columns: Vec<Column>,
     pub lines: Vec<Line>,
-    /// What explains it, directly below.
+    /// The explanations directly below the table.
     pub notes: Vec<String>,
-    /// Blanks between two columns.
     pub gap: usize,
 }
 
 #[derive(Debug)]
 pub struct Column {
     pub title: String,
-    /// Columns of one group stand together under its title.
+    /// The title above several columns.
     pub group: Option<&'static str>,
     pub unit: &'static str,
     pub place: Place,
-    /// Words stand at the left, numbers at the right.
+    /// Text is aligned left, numbers are aligned right.
     pub text: bool,
     pub long: Long,
 }
@@ -141,28 +139,28 @@ pub struct Column {
 /// The purpose of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Says which row it is: repeated where a wide table is broken up.
+    /// Identifies the row. A wide table that is split repeats it.
     Name,
-    /// Says what is in effect in the row.
+    /// A fact in effect in the row.
     Fact,
     Figure,
 }
 
-/// What becomes of a cell for which a terminal is too narrow.
+/// The handling of a cell that is too wide for the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Long {
     Whole,
     Shortened,
-    /// Only in a last column.
+    /// Only in the last column.
     Wrapped,
 }
 
 #[derive(Debug, Default)]
 pub struct Line {
-    /// One for each column; those of figures are empty where `fault` stands in their place.
+    /// One for each column. The cells of values are empty where `fault` takes their place.
     pub cells: Vec<String>,
     pub fault: Option<String>,
-    /// A configuration that failed as a whole: its fault covers everything right of the name.
+    /// Whether the whole configuration failed: its fault covers all columns right of the name.
     pub whole: bool,
 }
 
@@ -189,7 +187,7 @@ impl List {
     }
 }
 
-/// Tidy lines: values with their columns. A line has nothing in a column that it does not name.
+/// Values with their columns, one observation for each line. A column without a value in a line is empty.
 #[derive(Debug)]
 pub struct Lines {
     pub columns: &'static [&'static str],
@@ -211,7 +209,7 @@ macro_rules! column {
 }
 pub(crate) use column;
 
-/// Panics on a name that is not there; in a constant, the compiler reports that.
+/// The index of this name. Panics on an unknown name; in a constant the compiler reports that.
 pub const fn column_index(columns: &[&str], name: &str) -> ColumnIndex {
     let mut index = 0;
     while index < columns.len() {
@@ -223,7 +221,7 @@ pub const fn column_index(columns: &[&str], name: &str) -> ColumnIndex {
     panic!("no column has this name")
 }
 
-/// As `==`, which constants cannot use.
+/// Compares bytes, for constants: they cannot use `==`.
 const fn same(one: &[u8], other: &[u8]) -> bool {
     let mut index = 0;
     while index < one.len() && index < other.len() && one[index] == other[index] {
@@ -232,11 +230,11 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     index == one.len() && index == other.len()
 }
 
-/// A value as a spreadsheet takes it; empty where there is none.
+/// A cell of a spreadsheet; empty without a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Field(pub String);
 
-/// Text that a spreadsheet would run as a formula is made text by a leading apostrophe.
+/// A leading apostrophe keeps a spreadsheet from running the text as a formula.
 impl From<&str> for Field {
     fn from(text: &str) -> Self {
         let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
@@ -268,7 +266,7 @@ impl<T: Into<Field>> From<Option<T>> for Field {
     }
 }
 
-/// A document for programs. With string keys and finite numbers only, which is all that is written, it cannot fail.
+/// JSON for programs. It cannot fail: keys are strings and numbers are finite.
 pub fn json_bytes(document: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(document).unwrap_or_default();
     bytes.push(b'\n');

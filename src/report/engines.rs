@@ -1,4 +1,4 @@
-//! What an engine is called, and what it stated to be in effect.
+//! The names of engines, and the facts that they stated.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::plan::{Beside, Configuration, Plan};
 use crate::record::{Launch, RunRecord};
 use crate::text::{line, shorten};
 
-/// Words that an engine states: no more of them is kept in any format.
+/// The longest word of an engine that any format keeps.
 const LONGEST_WORD: usize = 200;
-/// Of a word inside a sentence.
+/// The longest word of an engine within a sentence.
 const SHOWN_WORD: usize = 24;
 
-/// One for each configuration of the plan.
+/// The engines, one for each configuration of the plan.
 pub fn engines(record: &RunRecord) -> Vec<Engine> {
     let plan = &record.header.plan;
     let named = plan.configurations.iter().zip(names(plan)).enumerate();
@@ -24,11 +24,11 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     engines.collect()
 }
 
-/// Where the configuration in effect is not the one that was asked for, or not the same in every launch.
+/// Warnings about configurations that ran otherwise than requested, or not alike in every launch.
 pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     let mut mismatches = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
-        // A twin repeats what is said of its original.
+        // A twin would repeat the warnings of its original.
         if matches!(configuration.beside, Some(Beside::Twin { .. })) {
             continue;
         }
@@ -70,7 +70,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     mismatches
 }
 
-/// The engine and its preset, with a number where nothing that has a column tells two configurations apart.
+/// The engine and its preset. A number follows where no column tells two configurations apart.
 fn names(plan: &Plan) -> Vec<String> {
     let base = |it: &Configuration| {
         let preset = it.preset.iter().map(|preset| format!(":{preset}"));
@@ -91,14 +91,14 @@ fn names(plan: &Plan) -> Vec<String> {
     named.collect()
 }
 
-/// The facts of the first launch that stated each; the caller knows the name.
+/// The facts that the launches stated, each from the first launch that has it.
 fn in_effect<'a>(
     configuration: &Configuration,
     launches: impl Iterator<Item = &'a Launch> + Clone,
 ) -> Engine {
     let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
     let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
-    // An engine that was never asked for a `hello` may still say what it is made of.
+    // An engine without an answer to `hello` may still have stated its libraries.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
     let of_word = |name: &str| Device::from(word(name).as_str());
     let asked = Asked {

@@ -24,7 +24,7 @@ pub fn json(report: &Report) -> Vec<u8> {
     json_bytes(&document(report))
 }
 
-/// The report, and what the run is judged to be against its baseline, in one document.
+/// The report and the judgement against its baseline in one document.
 pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
     struct Judged<'a, J> {
@@ -50,37 +50,37 @@ struct Document<'a> {
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
     failed: Vec<FailedEntry<'a>>,
-    /// What was found of each configuration's output.
+    /// The status of each configuration's output.
     outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
-    /// Every two configurations. A difference must hold among all that are compared, so a small one may be found above and
-    /// not here.
+    /// Every two configurations. The correction for many comparisons is stronger here, so a small difference above may be
+    /// absent.
     pairs: Vec<ComparisonEntry<'a>>,
-    /// Each configuration against the program of its baseline, where that was measured in turn with it.
+    /// Each configuration against the program of its baseline, where both were measured in turn.
     against_baseline: Vec<ComparisonEntry<'a>>,
-    /// What presets of one engine change, in the words of its manifest.
+    /// The effects of an engine's presets, in the words of its manifest.
     derived: Vec<DerivedEntry<'a>>,
     geometric_means: &'a [Mean],
     noise: Vec<NoiseEntry<'a>>,
     /// When this machine was calibrated.
     calibrated: Option<&'a str>,
-    /// For which of these engines it was not.
+    /// The engines without a calibration on this machine.
     uncalibrated: &'a [Lacking],
     warnings: &'a [String],
-    /// Of the warnings: those of engines that state what was not seen.
+    /// The warnings about claims of engines that differ from the observation.
     doubts: Vec<DoubtEntry<'a>>,
     notes: &'a [String],
-    /// Machines that figures can be compared across have the same.
+    /// Equal for machines with comparable results.
     fingerprint: String,
     machine: &'a Machine,
-    /// What asking costs by itself: null where it was not measured.
+    /// The orchestrator's own cost: null where it was not measured.
     overhead: Option<Overhead>,
-    /// What the machine can do: empty where nothing was probed.
+    /// The limits of the machine: empty where nothing was probed.
     limits: Vec<LimitEntry<'a>>,
 }
 
-/// Of memory or of one unit, for one number of threads, or of a GPU, which has none.
+/// A limit of memory or of one arithmetic unit, for one number of threads. A GPU has no number of threads.
 #[derive(Serialize)]
 struct LimitEntry<'a> {
     device: &'a str,
@@ -88,7 +88,7 @@ struct LimitEntry<'a> {
     limit: String,
     unit: &'static str,
     best: f64,
-    /// What each probe of the run found.
+    /// The value of each probe of the run.
     probes: &'a [f64],
 }
 
@@ -105,14 +105,14 @@ struct CaseEntry<'a> {
     /// How many times as good as the reference, by the headline.
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
-    /// What the engine's output is.
+    /// The status of the engine's output.
     output: Option<Standing>,
-    /// Among the doubts is one for which it is not ranked first.
+    /// Whether a claim of the engine keeps it from the first rank.
     doubted: bool,
     failure: Option<&'a Fault>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<WallTimeEntry<'a>>,
-    /// What is not known is null.
+    /// An unknown value is null.
     resources: Option<&'a Resources>,
     metrics: Vec<MetricEntry<'a>>,
 }
@@ -147,7 +147,7 @@ struct WallTimeEntry<'a> {
     phases: Vec<PhaseEntry<'a>>,
     launches: usize,
     requests: usize,
-    /// So often the engine's own times added up to more than had passed.
+    /// How often the engine's own times added up to more than had passed.
     shortened: usize,
 }
 
@@ -163,7 +163,7 @@ struct DoubtEntry<'a> {
     about: About,
     stated: &'a str,
     seen: &'a str,
-    /// Its figures may be better than it is.
+    /// Whether the engine may look better than it is, so that it is not ranked first.
     unseats: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How far each workload was measured: blocks, and what ended them.
+//! How far each workload was measured: the blocks, and the reason for the end.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,21 @@ use crate::record::RunRecord;
 use crate::text::line;
 use stats::{LOOKS, StoppedBy};
 
-/// JSON has it as it stands: add, never rename.
+/// The blocks of a workload. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Extent {
     /// The workload's label.
     pub workload: String,
     pub scenario: String,
     pub blocks: u32,
-    /// `None` where the run ended before anything else did.
+    /// `None` where the run ended before the workload was complete.
     pub stopped_by: Option<StoppedBy>,
 }
 
-/// One for each workload, in the order in which the plan first names them.
+/// The extents, one for each workload, in the order in which the plan first names them.
 pub fn extents(record: &RunRecord) -> Vec<Extent> {
     let plan = &record.header.plan;
-    // Where a run was cut off, what it was to be; where that was left open, how far it came.
+    // An interrupted run shows the planned number of blocks. Without a plan it shows the blocks that began.
     let begun = begun(record);
     let unended = plan.extent.blocks.unwrap_or(begun);
     let mut known = BTreeSet::new();
@@ -39,13 +39,13 @@ pub fn extents(record: &RunRecord) -> Vec<Extent> {
     extents.collect()
 }
 
-/// Blocks that at least one engine was launched in. What is launched for proof belongs to none.
+/// The number of blocks in which at least one engine was launched. Launches for output checks count for none.
 fn begun(record: &RunRecord) -> u32 {
     let launches = record.launches.iter().filter(|launch| !launch.proves);
     launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
 }
 
-/// So many as would say more than those that there were, for a remedy: as many as a run of its own accord goes on to.
+/// A larger number of blocks for a remedy: the next interim analysis of a run without `--blocks`.
 pub fn more_blocks(record: &RunRecord) -> usize {
     let were =
         (begun(record) as usize).max(record.header.plan.extent.blocks.map_or(0, |blocks| blocks as usize));

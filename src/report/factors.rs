@@ -1,6 +1,5 @@
-//! What rows may differ in beside their engine. What the plan varied is a column that names the row, and says what was
-//! asked for where nothing was stated; what engines state differently on their own is a column too; the rest is said once,
-//! in the caption.
+//! Factors: the options and facts that may differ between rows, apart from the engine. A factor that the plan varied is a
+//! column and part of the row's name. A fact that engines state differently is a column too. The caption has the others.
 
 use super::{Dtype, Engine, Report, Row};
 use crate::machine::Device;
@@ -9,11 +8,11 @@ use crate::text::shorten;
 pub struct Factor {
     pub id: FactorId,
     pub title: &'static str,
-    /// As the engine stated it.
+    /// The value that the engine stated.
     pub stated: fn(&Engine) -> Option<String>,
-    /// As the plan asked for it; `None` where it left that to the engine.
+    /// The value that the plan requested; `None` where the engine chose.
     asked: fn(&Engine) -> Option<String>,
-    /// Whether the engine states what was asked for.
+    /// Whether the engine states the requested value.
     same: fn(&str, &Engine) -> bool,
 }
 
@@ -68,25 +67,25 @@ pub const FACTORS: [Factor; 5] = [
 ];
 
 impl Factor {
-    /// The plan asked for several values of it, also where none of the rows of one was measured.
+    /// Whether the plan requested several values, including values that no row was measured with.
     pub fn is_swept(&self, report: &Report) -> bool {
         let rows = report.rows.iter().map(|row| &row.engine);
         let mut all = rows.chain(report.failed.iter().map(|failed| &failed.engine)).map(self.asked);
         all.next().is_some_and(|first| all.any(|other| other != first))
     }
 
-    /// The rows differ in what was stated.
+    /// Whether the stated values differ.
     pub fn differs(&self, report: &Report) -> bool {
         varies(&report.rows, |row| (self.stated)(&row.engine))
     }
 
-    /// The one value of all rows.
+    /// The value that all rows share.
     pub fn common(&self, report: &Report) -> Option<String> {
         let first = report.rows.first()?;
         (self.stated)(&first.engine).filter(|_| !self.is_swept(report) && !self.differs(report))
     }
 
-    /// What a row that was measured says.
+    /// The cell of a measured row.
     pub fn measured(&self, engine: &Engine, longest: usize) -> String {
         let short = |value: String| shorten(&value, longest);
         match ((self.stated)(engine), (self.asked)(engine)) {
@@ -99,7 +98,7 @@ impl Factor {
         }
     }
 
-    /// What a row that failed says.
+    /// The cell of a failed row.
     pub fn failed(&self, engine: &Engine, longest: usize) -> String {
         match (self.stated)(engine) {
             Some(_) => self.measured(engine, longest),

@@ -1,5 +1,5 @@
-//! A report as columns and cells of text, for every format that people read. What does not vary over the rows is said once
-//! in the caption, what is empty everywhere is left out.
+//! A report as columns and cells of text, for every format that people read. Facts that are the same in all rows move to
+//! the caption, and empty columns are left out.
 
 use std::collections::BTreeSet;
 
@@ -16,21 +16,19 @@ use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 use crate::text::shorten;
 
-/// Below so many values the 99th percentile rests on one or two of them.
+/// With fewer values, the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
-/// The title of the column of ratios.
 const RATIOS: &str = "x ref";
-/// The title of the column of shares.
 const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
 
-/// The table of a report, and the marks that its cells carry.
+/// The table of a report, and the marks that its cells have.
 pub struct Grid {
     pub table: Table,
     marks: BTreeSet<Mark>,
 }
 
-/// The reason for which the legend explains a cell.
+/// The reason why the legend explains a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     /// Too few values for the percentile: `~`.
@@ -62,7 +60,7 @@ impl Grid {
         let table = &mut grid.table;
         let figures = table.columns.iter().any(|column| column.place == Place::Figure);
         if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
-            // Faults need a place to stand.
+            // Failures need a column.
             table.columns.push(Column { place: Place::Figure, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
         }
@@ -138,7 +136,7 @@ impl Grid {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
                 Shown::Estimate | Shown::Percentiles => true,
-                // They have a column together.
+                // All shares are in one column.
                 Shown::OfLimit(_) => false,
             };
             let figure = |row: &Row| row.figure(metric.id).filter(|_| row.fault.is_none()).cloned();
@@ -156,14 +154,13 @@ impl Grid {
             });
         }
         self.limit_column(report);
-        // Where only the reference itself was measured there is nothing to compare.
         if has_ratios(report) {
             let cell = |row: &Row| said::cell(report, row, view.pairs);
             self.column(report, RATIOS, Place::Figure, cell, |_| String::new());
         }
     }
 
-    /// How much of what the machine can do a row's headline is.
+    /// The column of shares: a row's headline against the limit of the machine.
     fn limit_column(&mut self, report: &Report) {
         let share_of = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
@@ -210,7 +207,7 @@ impl Grid {
         scale: Scale,
         write: impl Fn(&Figure) -> C,
     ) {
-        // In a case that is not about this metric the cell stays empty; where others have it, it is `n/a`.
+        // A case without this metric has an empty cell. A missing value of others is `n/a`.
         let with_it: Vec<&str> = report
             .rows
             .iter()
@@ -285,7 +282,7 @@ impl Grid {
     }
 }
 
-/// Where only the reference itself was measured there is nothing to compare.
+/// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
     let judged = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
     judged.filter_map(Judged::times).count() > 0
@@ -309,7 +306,7 @@ fn why_no_ratios(report: &Report) -> String {
     }
 }
 
-/// Where it failed in some cases, others have no ratio there.
+/// The explanation of `n/a` in the cases in which the reference failed.
 fn failed_reference(report: &Report) -> Option<String> {
     let failed = report.rows.iter().find(|row| row.is_reference() && row.fault.is_some())?;
     let mut beside = report.rows.iter().filter(|row| row.case.label == failed.case.label);
@@ -323,7 +320,7 @@ fn is_wrong(report: &Report, row: &Row) -> bool {
     report.output_of(row).is_some_and(|it| it.agreement.is_wrong())
 }
 
-/// Of several references one may be wrong.
+/// The explanation of `n/a` where the output of one of several references is wrong.
 fn wrong_reference(report: &Report) -> Option<String> {
     let wrong = report.rows.iter().find(|row| row.is_reference() && is_wrong(report, row))?;
     let label = &wrong.engine.label;
@@ -331,7 +328,7 @@ fn wrong_reference(report: &Report) -> Option<String> {
     Some(format!("n/a: the output of the reference `{label}` is wrong{other}"))
 }
 
-/// A row's label, as a shell takes it, of an engine that failed nowhere, is not wrong, and that others can be held against.
+/// A better reference, quoted for a shell: it failed nowhere, is not wrong, and another row can be compared with it.
 fn other_reference(report: &Report) -> Option<String> {
     let fails = |engine: &str| {
         let mut rows = report.rows.iter().filter(|row| row.engine.label == engine);
@@ -339,7 +336,7 @@ fn other_reference(report: &Report) -> Option<String> {
             || report.failed.iter().any(|failed| failed.engine.label == engine)
     };
     let sound = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label))?;
-    // Where there is nobody else, it would be held against nothing.
+    // A reference without another sound row would be compared with nothing.
     let others = report
         .rows
         .iter()
@@ -347,21 +344,21 @@ fn other_reference(report: &Report) -> Option<String> {
     others.then(|| pasteable(std::slice::from_ref(&sound.engine.label)))
 }
 
-/// Rounds for each block that would give every row enough values for a 99th percentile.
+/// The rounds for each block with which every row has enough values for a 99th percentile.
 fn more_rounds(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {
             let n = row.figure(metric.id)?.summary.n;
             let enough = n >= ENOUGH_FOR_P99 || row.fault.is_some();
-            // As many times as many as there are.
+            // The number of values grows with the number of rounds.
             (!enough && n > 0).then(|| (row.case.rounds as usize * ENOUGH_FOR_P99).div_ceil(n))
         })
     });
     needed.max()
 }
 
-/// The lines without their cells.
+/// The lines before their cells are filled.
 fn blank_lines(report: &Report) -> Vec<Line> {
     let of_row = |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
     let of_failed =
@@ -369,7 +366,7 @@ fn blank_lines(report: &Report) -> Vec<Line> {
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()
 }
 
-/// Faults that say the same stand once, with the names of all that they befell.
+/// The failures below the table. Equal failures are listed once, with the names of all their rows.
 pub fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
     let of_rows = report.rows.iter().filter_map(|row| {
         let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);

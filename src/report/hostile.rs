@@ -1,11 +1,11 @@
-//! Tests of reports about engines that state too much.
+//! Tests of reports about engines that send too much text.
 
 use super::tests::{rendered, seen};
 use super::*;
 use crate::record::specimen::*;
 use crate::record::{Entry, RunRecord};
 
-/// Every word that an engine may choose is as long as it likes.
+/// A record in which every text of an engine is very long.
 fn stretched() -> RunRecord {
     let mut asked = asked(&["patient-original", "beacon", "reed"]);
     asked.dtypes = vec![Some("f32".into()), Some("bf16".into())];

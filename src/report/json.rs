@@ -1,4 +1,4 @@
-//! JSON for programs: everything, in the metric's own unit.
+//! JSON for programs: the complete content, in the metric's own unit.
 
 use super::{Format, Shape};
 

@@ -1,22 +1,22 @@
-//! Long names of engines and models, paths most of all, and what stands for them in a table.
+//! Short forms of long names in a table. The names of engines and models are long when they are paths.
 
 use super::document::Room;
 use super::{Engine, Report};
 use crate::text::{shorten_start, width};
 
-/// However much room there is, a label in a sentence is no longer.
+/// The longest label within a sentence, in any layout.
 const LONGEST: usize = 40;
 
-/// Long names and what stands for them: different for different names.
+/// Long names with their short forms. Different names have different short forms.
 pub struct Labels(pub Vec<(String, String)>);
 
-/// The name of an engine in a table: different for different rows of a case, together with the factors' columns.
+/// The name of an engine in a table. Together with the columns of factors it identifies a row of a case.
 pub fn name_of(engine: &Engine, room: Room) -> String {
     if room.factors { engine.name.clone() } else { engine.label.clone() }
 }
 
 impl Labels {
-    /// As the room asks for them: a model is a name where it is in a column of its own.
+    /// The short forms for this layout. A model needs one where it has a column of its own.
     pub fn of(report: &Report, room: Room) -> Self {
         let longest = room.label;
         let engines = || {
@@ -42,23 +42,22 @@ impl Labels {
         Self(labels)
     }
 
-    /// What stands for a name.
     pub fn short(&self, name: &str) -> String {
         let found = self.0.iter().find(|(whole, _)| whole == name);
         found.map_or_else(|| name.to_string(), |(_, short)| short.clone())
     }
 
-    /// What stands for a label, which is a name and perhaps factors.
+    /// The short form of a label, which is a name and perhaps factors.
     pub fn label(&self, label: &str) -> String {
         shorten_start(&self.begun(label, ""), LONGEST)
     }
 
-    /// A sentence that begins with a label, perhaps after a backtick.
+    /// Shortens the label at the beginning of a sentence, after an optional backtick.
     pub fn sentence(&self, text: &str) -> String {
         self.begun(text, text.strip_prefix('`').map_or("", |_| "`"))
     }
 
-    /// A sentence that names labels somewhere, between backticks.
+    /// Shortens the labels between backticks anywhere in a sentence.
     pub fn within(&self, text: &str) -> String {
         let parts = text.split('`').enumerate();
         let each =
@@ -66,7 +65,7 @@ impl Labels {
         each.collect::<Vec<_>>().join("`")
     }
 
-    /// With the longest name that it begins with made short.
+    /// Replaces the longest known name at the beginning by its short form.
     fn begun(&self, text: &str, mark: &str) -> String {
         let rest = &text[mark.len()..];
         let ends = |rest: &str| rest.is_empty() || rest.starts_with([' ', ':', '`']);

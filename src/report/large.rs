@@ -1,5 +1,4 @@
-//! A record with a million token times is read and reported, and every one of them counts. `scripts/large-record` says how
-//! fast.
+//! Test: a record with a million token times is read and reported, and all of them count. `scripts/large-record` says how fast.
 
 use super::*;
 use crate::plan::{Asked, Extent as Planned};
@@ -20,7 +19,7 @@ fn large() -> RunRecord {
     };
     let mut record = measured(&asked, &[BASELINE, BEACON, REED, Invented { name: "motor", ..REED }]);
     for sample in &mut record.samples {
-        // As large as such numbers are: a launch that lives for hours, ids of a large vocabulary.
+        // Numbers of a realistic size: a launch of several hours, token ids of a large vocabulary.
         (sample.sent_ns, sample.answered_ns) =
             (sample.sent_ns + 9_000_000_000_000, sample.answered_ns + 9_000_000_000_000);
         for ids in sample.iteration.sequences.iter_mut().filter_map(|sequence| sequence.output_ids.as_mut()) {
@@ -53,7 +52,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
     let row = report.rows.iter().find(|row| row.engine.label == "beacon").unwrap();
     let gaps = &row.figure(crate::analysis::metric::MetricId::INTER_TOKEN).unwrap().summary;
     assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
-    // The same by a way that shares nothing with it but the record.
+    // The same value from the record alone, by independent code.
     let of_it = |sample: &&Sample| sample.case == 1 && sample.role == crate::record::Role::Measured;
     let samples = read.samples.iter().filter(of_it);
     let mut expected: Vec<u64> = samples

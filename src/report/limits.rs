@@ -1,5 +1,4 @@
-//! The machine's limits that shares are of: what a table says of them, and what speaks against holding one run's shares
-//! against another's.
+//! The machine's limits in a report: the legend of shares, and notes about limits that changed.
 
 use machine_limits::names;
 
@@ -10,8 +9,8 @@ use crate::analysis::metric::{Scale, Unit};
 use crate::text::line;
 use crate::text::three_digits;
 
-/// One line for each device and number of threads: the best of each limit that some row's share is of, and the range of its
-/// memory over the probes.
+/// One line for each device and number of threads: the best value of each limit in use, and the range of its memory over
+/// the probes.
 pub fn legend(report: &Report) -> Vec<String> {
     let used = used(&report.limits, report.rows.iter());
     let mut places: Vec<(&str, Option<u32>)> = used.iter().map(|it| place(&it.key)).collect();
@@ -33,7 +32,7 @@ fn of_place(of: (&str, Option<u32>), used: &[&Limit]) -> String {
     if let Some(first) = parts.first_mut() {
         first.push_str(&on);
     }
-    // Memory stands first where a row has a share of it.
+    // Memory comes first where a row has a share of it.
     let probes = here().next().map_or_else(String::new, |it| probes(it));
     format!("limits: {}{probes}", parts.join(", "))
 }
@@ -66,7 +65,7 @@ fn probes(limit: &Limit) -> String {
     format!(" ({count}, {})", range(limit))
 }
 
-/// `36.0 to 37.5 GB/s`, and no unit twice.
+/// `36.0 to 37.5 GB/s`: the unit is printed once.
 fn range(limit: &Limit) -> String {
     match limit.key.of {
         Of::Memory => {
@@ -79,7 +78,7 @@ fn range(limit: &Limit) -> String {
     }
 }
 
-/// Of limits that moved while the run went on.
+/// Notes about limits that changed during the run.
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
     let moved = used(limits, rows).into_iter().filter(|it| it.moved());
     let note = moved.map(|it| {
@@ -98,13 +97,13 @@ pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<S
     note.collect()
 }
 
-/// Those that some row's share is of.
+/// The limits that some row's share refers to.
 fn used<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>) -> Vec<&'a Limit> {
     let keys: Vec<&Key> = rows.filter_map(|row| row.limit.as_ref().ok()?.as_ref()).collect();
     limits.iter().filter(|limit| keys.contains(&&limit.key)).collect()
 }
 
-/// Why rows have none, one line for each reason.
+/// The reasons why rows have no share, one line for each reason.
 pub fn reasons(report: &Report) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none());
     let mut said: Vec<String> = rows.filter_map(|row| row.limit.as_ref().err()).map(reason).collect();

@@ -74,7 +74,7 @@ pub fn lines(report: &Report) -> Lines {
             ]);
             push(fields);
         }
-        // What nobody knows has no line.
+        // An unknown value has no line.
         for (name, unit, known) in row.resources.iter().flat_map(facts::lines) {
             let Some(known) = known else { continue };
             let mut fields = value(&format!("resources.{name}"), unit, row.samples);
@@ -109,7 +109,7 @@ fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Na
     ]
 }
 
-/// What a line is of, and how many values that rests on.
+/// The metric of a line, and the number of values that it rests on.
 fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
     vec![(column!("metric"), metric.into()), (column!("unit"), unit.into()), (column!("n"), n.into())]
 }
@@ -133,8 +133,8 @@ fn numbers(figure: &Figure) -> Vec<Named> {
     fields
 }
 
-/// Times above 1 are better, whichever way the metric points, and `epsilon` is the share from which on something counts as a
-/// difference.
+/// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `epsilon` is the threshold
+/// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
     let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
@@ -167,8 +167,8 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     }
 }
 
-/// The standing of the row's engine, the figure and the tokens that it rests on, and the earliest token that the witness would
-/// not have given.
+/// The verification status of the row's engine: its deviation, the number of tokens, and the earliest token that the
+/// reference engine would not have given.
 fn output(report: &Report, row: &Row) -> Vec<Named> {
     let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };
     vec![
@@ -179,7 +179,7 @@ fn output(report: &Report, row: &Row) -> Vec<Named> {
     ]
 }
 
-/// What asking costs by itself, of no case and no engine.
+/// The lines of the orchestrator's own cost, without a case and an engine.
 fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
     let figures =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
@@ -192,7 +192,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
     figures.map(line).to_vec()
 }
 
-/// What the machine can do, of no case and no engine: the best of so many probes, and the range of them.
+/// The line of one limit of the machine, without a case and an engine: the best probe, and the range of all.
 fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
     let named = own_names(report, Some(limit.key.device.clone()), limit.key.threads);
     let name = format!("limit.{}", limit.key.name());
@@ -206,7 +206,7 @@ fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
     fields
 }
 
-/// Of what this program measured itself.
+/// The name columns of values that this program measured itself.
 fn own_names(report: &Report, device: Option<Device>, threads: Option<u32>) -> Vec<Named> {
     let version = Some(report.orchestrate_version.clone());
     let itself = Engine { label: "orchestrate".into(), version, device, threads, ..Engine::default() };
@@ -217,7 +217,7 @@ fn fault(fault: &Fault) -> Vec<Named> {
     vec![(column!("failure"), fault.kind.as_str().into()), (column!("message"), fault.line().as_str().into())]
 }
 
-/// As JSON names it.
+/// The word that JSON has for it.
 fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -1,4 +1,4 @@
-//! The machine on a page, to be shown in every format. Pure: it is given all that it says.
+//! The description of the machine, for every format. Pure: it reads nothing of the machine.
 
 mod limits;
 
@@ -14,18 +14,18 @@ use crate::machine::gpu::Unordered;
 use crate::machine::{Gpu, Machine};
 use crate::text::line;
 
-/// JSON has it as it stands: add, never rename.
+/// The machine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Page {
     pub orchestrate_version: String,
     pub commit: Option<String>,
-    /// Machines that figures can be compared across have the same.
+    /// Equal for machines with comparable results.
     pub fingerprint: String,
     pub machine: Machine,
     pub versions: BTreeMap<&'static str, String>,
-    /// Counters of energy.
+    /// Energy counters.
     pub energy: Vec<Listed>,
-    /// What it can do at most; absent where nothing was probed.
+    /// The limits of the machine; absent where nothing was probed.
     pub limits: Option<Limits>,
     pub warnings: Vec<String>,
 }
@@ -54,7 +54,7 @@ impl Content for Page {
 }
 
 impl Page {
-    /// What each line begins with, and what it says. What is not known is left out, but for what somebody would look for.
+    /// The facts with their labels. Unknown ones are left out, except those that a reader would look for.
     fn facts(&self) -> Vec<(String, String)> {
         let Machine { cpu, .. } = &self.machine;
         let said =
@@ -94,7 +94,7 @@ impl Page {
         facts.chain([("versions".to_string(), self.versions())]).collect()
     }
 
-    /// What `--device` calls it, where that is not plain.
+    /// The name for `--device`, where that is not obvious.
     fn named(&self, gpu: &Gpu) -> String {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
         let Some(visible) = cuda.visible(gpus) else { return String::new() };
@@ -108,7 +108,7 @@ impl Page {
         }
     }
 
-    /// Said once where nobody can say it of each: why not, and what would tell them.
+    /// The line for GPUs that cannot be named one by one: the reason, and the remedy.
     fn unnamed(&self) -> Option<(String, String)> {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
         let said = match cuda.unordered(gpus)? {
@@ -161,7 +161,7 @@ impl Page {
             None if memory_limit_unknown => "whether memory is limited is not known".into(),
             None => "none on memory".into(),
         };
-        // One word where nothing could be read.
+        // One word where neither limit could be read.
         if cpu_limit_unknown && memory_limit_unknown {
             return "limits not known".into();
         }
@@ -223,7 +223,7 @@ fn cache(cache: &Cache) -> String {
 }
 
 fn clock(cpu: &Cpu) -> String {
-    // A guest is told the rate of its time stamp counter, whatever the cores do.
+    // A virtual machine shows the rate of its time stamp counter, not that of its cores.
     let says = if cpu.hypervisor == Some(true) { "as the hypervisor says" } else { "now" };
     let now = cpu.mhz.map(|mhz| format!("{mhz} MHz {says}"));
     let most = cpu.max_mhz.map(|mhz| format!("{mhz} MHz at most"));

@@ -99,7 +99,7 @@ fn row(cells: impl IntoIterator<Item = String>, out: &mut String) {
     out.push_str(&format!("| {} |\n", cells.join(" | ")));
 }
 
-/// Everything that Markdown or HTML would take for its own is an ordinary character again.
+/// Escapes the characters that Markdown or HTML would interpret.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
@@ -111,7 +111,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// As code, to be copied: between more backticks than it has in a row itself.
+/// Text as code to be copied, between more backticks than it contains in a row.
 fn code(text: &str) -> String {
     let mut longest = 0;
     let mut run = 0;

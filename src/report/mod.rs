@@ -1,5 +1,5 @@
-//! A report: a table-shaped view of a run record, and FORMATS, the ways to render it. To add a format, add a file and its
-//! line in `FORMATS`.
+//! A report: the results of a run record as tables, and FORMATS, the ways to render them. To add a format, add a file and
+//! its line in `FORMATS`.
 //!
 //! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
@@ -54,38 +54,38 @@ pub use wall_time::WallTime;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
-/// One way to render whatever there is to show.
+/// A way to render any content.
 #[derive(Debug)]
 pub struct Format {
-    /// What `--format` takes; also how a file of it ends.
+    /// The value of `--format`, and the extension of a file in this format.
     pub name: &'static str,
     pub about: &'static str,
     pub shape: Shape,
 }
 
-/// What a format renders, and how. Commands decide by this, never by a format's name.
+/// The shape of content that a format renders. Commands decide by this, never by a format's name.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
-    /// For people. The second argument is the number of columns that the reader has, where that is known.
+    /// For people. The second argument is the width of the terminal in columns, where it is known.
     Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
-    /// For spreadsheets. Not all content has lines, and a line has no place for several comparisons.
+    /// For spreadsheets. Some content has no lines, and a line has no room for several comparisons.
     Lines(fn(&Lines) -> Vec<u8>),
-    /// For programs: everything that the content has, from its JSON.
+    /// For programs: the complete content, from its JSON.
     Json(fn(Vec<u8>) -> Vec<u8>),
 }
 
-/// What of a report its reader wants to see. Formats for programs have everything always.
+/// The optional parts of a report. Formats for programs always have all of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// Verdicts on every pair, not on each engine against its reference alone.
+    /// Verdicts on every pair, in place of each engine against its reference.
     pub pairs: bool,
-    /// Where the wall time went.
+    /// The account of the wall time.
     pub wall_time: bool,
-    /// What each case needed beside time.
+    /// The resources of each case: memory, cores, energy.
     pub resources: bool,
 }
 
-/// Launches that differ by more times than this say more about the machine than about the engine.
+/// Launches that differ by more than this factor say more about the machine than about the engine.
 const WIDE_SPREAD: f64 = 2.0;
 
 impl Format {
@@ -113,12 +113,11 @@ impl Default for &'static Format {
     }
 }
 
-/// The format of that name.
 pub fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-/// Every text in it is one safe line: no control character, no escape sequence.
+/// A report of one run. Every text in it is one safe line, without control characters and escape sequences.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub record: String,
@@ -127,33 +126,33 @@ pub struct Report {
     pub commit: Option<String>,
     pub command: Vec<String>,
     pub machine: Machine,
-    /// What asking costs by itself, where it was measured.
+    /// The orchestrator's own cost, where it was measured.
     pub overhead: Option<Overhead>,
-    /// What the machine can do, as each probe of the run found it.
+    /// The limits of the machine, with the value of each probe.
     pub limits: Vec<Limit>,
     pub mode: Mode,
     pub order: Order,
     /// How far each workload was measured, in the plan's order.
     pub extents: Vec<Extent>,
-    /// For the whole run, where it was given one.
+    /// The time budget of the whole run, where it has one.
     pub budget_ns: Option<u64>,
     pub seed: u64,
     /// The label or engine that ratios are taken against.
     pub reference: String,
-    /// To be said before anything else: the run did not end as planned.
+    /// Shown before anything else: the run did not end as planned.
     pub notices: Vec<String>,
     /// Grouped by case in the plan's order, engines within.
     pub rows: Vec<Row>,
-    /// Configurations that could not be measured at all, or not to the end.
+    /// Configurations that failed as a whole.
     pub failed: Vec<Failed>,
     pub verdicts: Verdicts,
-    /// What was found of the output of each row's engine, once for each; none where nobody was asked.
+    /// The output status of each row's engine, one for each; empty where no engine was checked.
     pub outputs: Vec<Output>,
     pub unasked: Option<Unasked>,
     pub warnings: Vec<String>,
-    /// Of these: what engines state that is not what was seen.
+    /// The warnings about claims of engines that differ from the observation.
     pub doubts: Vec<Doubt>,
-    /// What a figure must be read with; each begins with the label that it is about, between backticks.
+    /// Notes about the results; each begins with its label between backticks.
     pub notes: Vec<String>,
 }
 
@@ -162,24 +161,24 @@ pub struct Report {
 pub struct Row {
     pub case: Case,
     pub engine: Engine,
-    /// Launches and measured requests that it rests on.
+    /// Launches and measured requests of this case.
     pub launches: usize,
     pub samples: usize,
     pub figures: Vec<Figure>,
-    /// What its headline's share is of, or why it has none, where that is known.
+    /// The limit that the share of the headline refers to, or the reason why there is none.
     pub limit: Result<Option<Key>, Absent>,
-    /// What it is compared with: its own label where it is the reference.
+    /// The label of its reference; its own label where it is the reference.
     pub reference: Option<String>,
     /// One for each launch that had a warm-up.
     pub warm_ups: Vec<WarmUp>,
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
-    /// What its engine states gives reason to doubt that its figures are as good as they look: it is never ranked first.
+    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
     pub doubted: bool,
 }
 
-/// What was asked for.
+/// The planned case.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub label: String,
@@ -187,16 +186,16 @@ pub struct Case {
     pub headline: Option<&'static Metric>,
     /// Measured requests in each launch.
     pub rounds: u32,
-    /// As asked for; `None` where the warm-up went on until it was steady.
+    /// The planned warm-up requests; `None` where the warm-up went on until it was steady.
     pub warmup: Option<u32>,
 }
 
-/// A configuration, and the facts that it stated to be in effect. What it did not state is absent.
+/// A configuration with the facts that it stated. A fact that it did not state is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Engine {
-    /// Unique in the plan: what progress, notes and hints call it.
+    /// Unique in the plan: the name in progress, notes and hints.
     pub label: String,
-    /// What a table calls it beside the columns of what varies: the engine and its preset.
+    /// The name in a table with columns of factors: the engine and its preset.
     pub name: String,
     pub engine: String,
     pub model: String,
@@ -207,11 +206,11 @@ pub struct Engine {
     pub asked: Asked,
 }
 
-/// As it is written: that of the weights; `bf16/f32` where the engine computes in another.
+/// A dtype as text: that of the weights, or `bf16/f32` where the engine computes in another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dtype {
     pub weights: String,
-    /// Where it is another.
+    /// Present where it differs from the weights.
     pub compute: Option<String>,
 }
 
@@ -222,7 +221,7 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// What the plan asked a configuration for. What it left to the engine is absent.
+/// The options that the plan requested. An option that was left to the engine is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asked {
     pub device: Option<Device>,
@@ -242,16 +241,16 @@ pub struct Failed {
     pub fault: Fault,
 }
 
-/// Why something was not measured. JSON has it as it stands: add, never rename.
+/// Why something was not measured. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fault {
     pub kind: FailureKind,
     pub when: String,
     pub message: String,
-    /// A way out in each line; the first can be pasted.
+    /// A remedy in each line; the first can be pasted.
     pub hint: Option<String>,
     pub stderr: Vec<String>,
-    /// How often it happened: once in each launch, at most.
+    /// How often it happened, at most once in each launch.
     pub times: usize,
 }
 
@@ -260,7 +259,7 @@ impl Row {
         self.reference.as_ref() == Some(&self.engine.label)
     }
 
-    /// How many times as much one launch gave as another, by the headline, where that is more than noise.
+    /// The ratio of the best launch to the worst, by the headline, where that is more than noise.
     pub fn wide_spread(&self) -> Option<f64> {
         let figure = self.figure(self.case.headline?.id).filter(|_| self.fault.is_none())?;
         figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
@@ -272,9 +271,9 @@ impl Row {
 }
 
 impl Fault {
-    /// In one line: `exited at sample 17: killed by signal 9 (3 times)`.
+    /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
-        // That says it all: nothing broke.
+        // The message is complete: nothing broke.
         if self.kind == FailureKind::TooSlow {
             return self.message.clone();
         }
@@ -289,7 +288,7 @@ impl Fault {
     }
 }
 
-/// As a reader of so many columns sees it.
+/// The text that a reader with this terminal width sees.
 #[cfg(test)]
 pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
     String::from_utf8(named(format).unwrap().render(content, width).unwrap()).unwrap()

@@ -1,5 +1,5 @@
-//! What the figures of a row must be read with, and what to do about it: figures that moved while they were measured,
-//! prompts of another length than the others', an engine that does not say whether it ran as it was asked to.
+//! Notes about the results of a row, each with a remedy: results that drift, prompts of another length than the others',
+//! an engine that does not state its configuration.
 
 mod course;
 
@@ -17,10 +17,10 @@ use crate::record::{Launch, RunRecord, Sample};
 use crate::text::three_digits;
 use crate::text::{line, shorten};
 
-/// Of one kind; the others are counted.
+/// The limit of notes of one kind; the others are counted.
 const MOST: usize = 5;
 
-/// Each row with its case.
+/// All notes. `rows` has each row with its case.
 pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = seen.record;
     let drifting = course::drifting(seen, rows);
@@ -52,7 +52,7 @@ fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
     notes
 }
 
-/// Of a row that drifts it is known why.
+/// Notes about launches that differ widely. A drifting row is left out: its reason is known.
 fn spreads(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
     let others = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
     let more = more_blocks(seen.record);
@@ -64,7 +64,7 @@ fn spreads(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec
     wide.collect()
 }
 
-/// A twin has no row in which its failure could stand.
+/// Notes about twins that failed: a twin has no row.
 fn twins(seen: &Seen) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in seen.plan.configurations.iter().enumerate() {
@@ -86,7 +86,7 @@ fn refused(verdicts: &Verdicts) -> Vec<String> {
     refused.collect()
 }
 
-/// Where an engine counts other tokens than were planned, or than the first engine of the same case counts.
+/// Notes about engines that count other tokens than planned, or than the first engine of the same case.
 fn prompts(record: &RunRecord) -> Vec<String> {
     let plan = &record.header.plan;
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();
@@ -122,7 +122,7 @@ fn prompts(record: &RunRecord) -> Vec<String> {
     notes
 }
 
-/// From the fewest to the most tokens.
+/// The lowest and the highest number of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range(u32, u32);
 
@@ -142,7 +142,7 @@ impl Range {
     }
 }
 
-/// Where the plan asked for more than the ordinary and a measured engine is silent about it.
+/// Notes about requested options that a measured engine does not confirm.
 fn unstated(record: &RunRecord) -> Vec<String> {
     let plan = &record.header.plan;
     let mut notes = Vec::new();
@@ -170,7 +170,7 @@ fn unstated(record: &RunRecord) -> Vec<String> {
     notes
 }
 
-/// Where an engine reads another format than the model's.
+/// Notes about engines that read another format than the model's.
 fn converted(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {

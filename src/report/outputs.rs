@@ -1,4 +1,4 @@
-//! What engines put out, in the words of a report: a column where it varies, a line for what is not right, and nothing twice.
+//! The output status of engines in a report: a column where it varies, a line for each problem.
 
 use serde::Serialize;
 
@@ -8,12 +8,11 @@ use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, Standing, Unasked, unasked};
 use crate::text::line;
 
-/// The title of the column.
 pub const TITLE: &str = "output";
-/// Reasons that one line holds; JSON has all.
+/// The number of reasons in one line; JSON has all.
 const REASONS: usize = 2;
 
-/// What was found of the output of one row's engine. JSON has it as it stands: add, never rename.
+/// The output status of one row's engine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Serialize)]
 pub struct Output {
     /// The configuration's label.
@@ -22,7 +21,7 @@ pub struct Output {
     pub agreement: Agreement,
 }
 
-/// Of each configuration that has a row.
+/// The output status of each configuration that has a row.
 pub fn outputs(seen: &Seen) -> Vec<Output> {
     if unasked(seen.record).is_some() {
         return Vec::new();
@@ -45,7 +44,7 @@ impl Output {
         self.agreement.standing == Standing::Unverified
     }
 
-    /// In place of every verdict on it.
+    /// The text in place of a verdict.
     pub fn why_not_compared(&self) -> String {
         format!("`{}` is wrong{}; it is not compared", self.engine, self.reasons())
     }
@@ -62,26 +61,26 @@ impl Report {
         self.outputs.iter().find(|it| it.engine == row.engine.label)
     }
 
-    /// Where nobody is, nobody ranks behind anybody.
+    /// Whether some engine is verified. Without one, no engine ranks behind another for its status.
     pub fn some_are_verified(&self) -> bool {
         self.outputs.iter().any(|it| !it.is_unverified())
     }
 }
 
-/// Whether it needs a column: not where all rows have the same word and no figure.
+/// Whether a column is needed: statuses differ, or one has a deviation.
 pub fn vary(report: &Report) -> bool {
     let mut agreements = report.outputs.iter().map(|it| &it.agreement);
     let first = report.outputs.first().map(|it| it.agreement.standing);
     agreements.any(|it| Some(it.standing) != first || it.shown_rms().is_some())
 }
 
-/// The one word of all rows, for the caption.
+/// The status that all rows share, for the caption.
 pub fn common(report: &Report) -> Option<String> {
     let first = report.outputs.first().filter(|_| !vary(report))?;
     Some(format!("output {}", first.agreement.cell()))
 }
 
-/// What the column says; or why there is none.
+/// The explanation of the column, or the reason why there is none.
 pub fn legend(report: &Report) -> Option<String> {
     if report.rows.is_empty() {
         return None;
@@ -114,7 +113,7 @@ pub fn legend(report: &Report) -> Option<String> {
     ))
 }
 
-/// Why engines drift or are unverified. Those of whom the same is to be said share a line; what is wrong is said elsewhere.
+/// Notes about engines that drift or are unverified. Engines with the same reason share a line. Wrong output has its own text.
 pub fn notes(outputs: &[Output]) -> Vec<String> {
     let mut notes: Vec<(Standing, String, Vec<String>)> = Vec::new();
     let told =

@@ -1,4 +1,4 @@
-//! What a case needed beside time: memory in its parts, cores, energy, a GPU. What nobody knows is absent, never zero.
+//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. An unknown value is absent, never zero.
 
 pub mod facts;
 pub mod sheet;
@@ -13,42 +13,43 @@ use crate::record::RunRecord;
 use crate::text::line;
 use stats::median;
 
-/// JSON has it as it stands: add, never rename. Bytes, cores, joules, watts, per cent. Figures of the table of metrics are their estimates.
+/// The resources of a case. JSON has these names: add, never rename. Units are bytes, cores, joules, watts and per cent.
+/// The metrics among them are estimates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Resources {
     pub peak_bytes: Option<f64>,
     pub anonymous_bytes: Option<f64>,
     pub file_bytes: Option<f64>,
     pub device_bytes: Option<f64>,
-    /// Whose word that is.
+    /// The source of that value.
     pub device_bytes_from: Option<Known>,
     pub device_stated_bytes: Option<f64>,
     pub device_process_bytes: Option<f64>,
     pub device_growth_bytes: Option<f64>,
     pub device_whole_bytes: Option<f64>,
-    /// As the engine states them.
+    /// The size that the engine states.
     pub weights_bytes: Option<f64>,
     pub over_weights_bytes: Option<f64>,
-    /// CPU time of the process tree over the time of the measured requests.
+    /// CPU time of the process tree, divided by the time of the measured requests.
     pub cores_busy: Option<f64>,
     pub joules_per_token: Option<f64>,
     /// By the counters of its GPUs alone.
     pub gpu_joules_per_token: Option<f64>,
-    /// Of the whole machine, when nothing ran.
+    /// Power of the whole idle machine.
     pub idle_watts: Option<f64>,
-    /// NVML's indices of those that it computed on. All that follows is of them, and absent for an engine that computes on the CPU.
+    /// NVML's indices of the GPUs that the engine computed on. The fields below are about them, and absent for a CPU.
     pub gpus: Vec<u32>,
-    /// Of the GPU that was busiest.
+    /// Utilisation of the busiest GPU.
     pub gpu_percent: Option<f64>,
     pub gpu_memory_percent: Option<f64>,
     pub gpu_watts: Option<f64>,
-    /// The lowest and the highest.
+    /// The lowest and the highest clock.
     pub gpu_clock_mhz: Option<(u32, u32)>,
     pub gpu_memory_clock_mhz: Option<(u32, u32)>,
     pub gpu_celsius: Option<u32>,
-    /// Of the looks at it.
+    /// The share of samples in which the GPU was slowed down.
     pub gpu_slowed_share: Option<f64>,
-    /// In the driver's words.
+    /// The driver's reasons.
     pub gpu_slowed_by: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ impl Resources {
         let stated = on_device().filter_map(metric::stated_device_bytes);
         let known = on_device().filter_map(metric::device_memory_known);
         let known = known.reduce(|one, other| if other.0 > one.0 { other } else { one });
-        // One pass speaks for a case.
+        // One pass stands for the case.
         let gpus = on_device().find_map(OnGpus::of).unwrap_or_default();
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
         Self {

@@ -1,4 +1,4 @@
-//! A record, sorted by what it is about.
+//! A record, sorted by configuration and case.
 
 use super::engines::{engines, word};
 use super::resources::Resources;
@@ -14,9 +14,9 @@ use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
 
-/// What an engine says in sentences: no more of it is kept in any format.
+/// The longest sentence of an engine that any format keeps.
 const LONGEST_SENTENCE: usize = 2000;
-/// Of one failure.
+/// The most hints of one failure.
 const MOST_WAYS: usize = 3;
 
 pub struct Seen<'a> {
@@ -72,12 +72,12 @@ impl<'a> Seen<'a> {
         Some(Figure { metric, summary: self.values.of_metric(case, metric).summary()? })
     }
 
-    /// What the share of the case's headline is of.
+    /// The limit that the share of the case's headline refers to.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
         let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
         let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
             Some(MetricId::DECODE_RATE) => (share::bandwidth_limit, true),
-            // Operations have a limit wherever weights lie: without one, nothing was probed.
+            // Operations have a limit for weights in any memory: a missing one means that nothing was probed.
             Some(MetricId::PREFILL_RATE) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
@@ -90,17 +90,17 @@ impl<'a> Seen<'a> {
         self.engines[configuration].clone()
     }
 
-    /// What went wrong with a case: the first failure, and how many there were.
+    /// The failure of a case: the first one, and the number of all.
     pub fn fault(&self, case: usize) -> Option<Fault> {
         let failures = self.record.failures.iter();
         let own = fault_of(failures.clone().filter(|failure| failure.case == Some(case)));
-        // An engine that failed as a whole failed in what it had been measured in, too: it has no verdicts.
+        // A failure of the whole engine also applies to its measured cases: they have no verdicts.
         let (configuration, measured) = (self.plan.cases[case].configuration, self.values.is_measured(case));
         let whole = |it: &&Failure| it.case.is_none() && it.configuration == configuration;
         own.or_else(|| fault_of(failures.filter(whole)).filter(|_| measured))
     }
 
-    /// Each configuration that failed as a whole, once.
+    /// The configurations that failed as a whole, each once.
     pub fn failed(&self) -> Vec<Failed> {
         let configurations = self.plan.configurations.iter().enumerate();
         let rows = configurations.filter(|(_, configuration)| configuration.beside.is_none());
@@ -108,7 +108,7 @@ impl<'a> Seen<'a> {
             let failures = self.record.failures.iter();
             let whole = failures.filter(|failure| failure.configuration == index && failure.case.is_none());
             let said = fault_of(whole);
-            // A plan knows what cannot be started here, also where the run was cut off before it came to it.
+            // The plan has the reason for an unavailable engine, even when an interrupted run did not reach it.
             let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
                 kind: FailureKind::Unavailable,
                 message: line(&unavailable.reason),
@@ -154,12 +154,12 @@ impl<'a> Seen<'a> {
         notices
     }
 
-    /// Not one that is measured beside another for what it says about that one.
+    /// Whether the configuration has a row. A twin has none.
     fn is_row(&self, configuration: usize) -> bool {
         self.plan.configurations[configuration].beside.is_none()
     }
 
-    /// Cases without samples of which no failure says why.
+    /// Cases without samples and without a failure that explains it.
     fn missing(&self) -> impl Iterator<Item = &'a plan::Case> {
         let failed: Vec<usize> = (0..self.plan.configurations.len())
             .filter(|&index| {
@@ -179,7 +179,7 @@ impl<'a> Seen<'a> {
             .map(|(_, case)| case)
     }
 
-    /// What the record warns of, each once with how often, after these and what is doubted.
+    /// All warnings: `before`, then the claims, then those of the record, each once with its count.
     pub fn warnings(&self, before: Vec<String>, doubts: &[Doubt]) -> Vec<String> {
         let recorded = self.record.warnings.iter().filter(|warning| !effective::is_said(doubts, warning));
         let recorded = recorded.map(|warning: &Warning| {
@@ -216,7 +216,7 @@ pub fn sentence(text: &str) -> String {
     shorten(&line(text), LONGEST_SENTENCE)
 }
 
-/// One way out in each line, however many an engine would name.
+/// The hints, one in each line, limited in number.
 fn ways(hint: &str, clean: fn(&str) -> String) -> String {
     let ways = hint.lines().map(clean).filter(|way| !way.is_empty());
     ways.take(MOST_WAYS).collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! The column that says how much of what the machine can do a row is.
+//! Tests of the column of shares: a row against the limit of the machine.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
@@ -8,7 +8,7 @@ use crate::plan::Sizes;
 use crate::record::specimen::*;
 use crate::record::{self, RunRecord};
 
-/// A model of a hundred million weights, on a machine that reads 40 GB/s and does 200 Gop/s.
+/// A model of a hundred million weights, on a machine that reads 40 GB/s and computes 200 Gop/s.
 fn large() -> RunRecord {
     let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for configuration in &mut record.header.plan.configurations {
@@ -31,7 +31,7 @@ fn large() -> RunRecord {
     record
 }
 
-/// The last column but that of ratios, by case and engine.
+/// The share of this case and engine: the last column but one.
 fn of_limit(table: &str, case: &str, engine: &str) -> String {
     let header = table.lines().find(|line| line.contains("of limit")).unwrap();
     let place = header.split('|').position(|title| title.contains("of limit")).unwrap();
@@ -49,7 +49,7 @@ fn decode_rows_say_their_share_of_bandwidth_and_prefill_rows_theirs_of_arithmeti
     let share = |case, engine| of_limit(&table, case, engine).parse::<f64>().unwrap();
     let decode = share("decode", "patient-original");
     assert!((40.0..52.0).contains(&decode), "{table}");
-    // 2 * 100 million for each token, in 0.41 ms, of 200 Gop/s: more than the machine does, and shown as what it is.
+    // 2 * 100 million for each token, in 0.41 ms, of 200 Gop/s: more than the limit, and shown as it is.
     let prefill = share("prefill", "patient-original");
     assert!((200.0..270.0).contains(&prefill), "{table}");
     assert_eq!(of_limit(&table, "load", "patient-original"), "");
@@ -71,21 +71,21 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
     assert!(!compared.is_empty() && compared.iter().all(|it| !it.metric.is_share()));
 }
 
-/// As large, where every probe of memory found so many GB/s.
+/// The same record, with these memory rates in GB/s as probes.
 fn probed(gigabytes: &[f64]) -> RunRecord {
     let mut record = large();
     let one = record.limits.remove(0).probed;
     for (block, rate) in gigabytes.iter().enumerate() {
         let mut probed = one.clone();
         probed.reads[0].bytes = (rate * 1e9) as u64;
-        // One stream finds less, and is not what a probe's best is.
+        // One stream reads less; the best of a probe ignores it.
         probed.reads.push(Reads { streams: 1, bytes: 20_000_000_000, ..probed.reads[0] });
         record.limits.push(record::Limits { block: block as u32, probed });
     }
     record
 }
 
-/// One whose weights the cache of 32 MiB could keep some of, and of which nothing was probed.
+/// A model that the cache of 32 MiB could hold in part, without probes.
 fn small() -> RunRecord {
     let mut record = RunRecord { limits: Vec::new(), ..large() };
     for configuration in &mut record.header.plan.configurations {
@@ -94,7 +94,7 @@ fn small() -> RunRecord {
     record
 }
 
-/// As one line, whatever was wrapped.
+/// The text as one line, without its line breaks.
 fn unwrapped(text: &str) -> String {
     text.replace("\n  ", " ")
 }

@@ -7,12 +7,12 @@ use crate::plan::{Asked, Model};
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
 
-/// Decoding alone: one case for each configuration.
+/// The selection of decoding alone: one case for each configuration.
 fn decoding(names: &[&str]) -> Asked {
     Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
 }
 
-/// As if every engine ran with what it was asked for, or with what `state` makes of that.
+/// Every engine states the requested options, changed by `state`.
 fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
     for launch in &mut record.launches {
         let configuration = &record.header.plan.configurations[launch.configuration];
@@ -24,7 +24,7 @@ fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
     record
 }
 
-/// What stands under a title, a line for each row.
+/// The cells below a title, one for each row.
 fn column(text: &str, title: &str) -> Vec<String> {
     let mut rows = text.lines().filter(|line| line.starts_with('|'));
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>();

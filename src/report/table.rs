@@ -1,5 +1,5 @@
-//! The table for a terminal. It is as wide as its reader allows: first it moves together, then versions move to the
-//! caption, and at last it is broken into tables under each other that repeat what names a row.
+//! The table for a terminal. A table that is too wide loses space between columns first, then its versions move to the
+//! caption. At last it is split into several tables, and each repeats the names of the rows.
 
 use std::ops::Range;
 
@@ -19,15 +19,15 @@ pub const FORMAT: Format = Format {
     shape: Shape::Document(|content, reader| render(content, content.width(reader))),
 };
 
-/// Lines of stderr that are shown under the table; the record has more.
+/// Lines of stderr below the table; the record has more.
 const STDERR_LINES: usize = 4;
-/// However narrow the terminal, a fault says at least so much, and so does a cell that is shortened or wrapped.
+/// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const LEAST: usize = 12;
 /// A longer version, device, dtype or case is shortened.
 const WORD: usize = 24;
-/// Title over two lines, then the unit.
+/// The lines of the header: two for the title, one for the unit.
 const HEADER: usize = 3;
-/// What the labels of facts take.
+/// The width of the labels of facts.
 const LABEL: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
@@ -83,7 +83,7 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
     out
 }
 
-/// With long cells shortened or wrapped.
+/// The table with its long cells shortened or wrapped.
 fn fitted(mut table: Table, limit: usize) -> Table {
     let widest = |table: &Table, index: usize| {
         let cells = table.lines.iter().map(|line| width(&line.cells[index]));
@@ -106,7 +106,7 @@ fn fitted(mut table: Table, limit: usize) -> Table {
     table
 }
 
-/// The first room in which it fits; the last one always does, as far as anything can.
+/// The first layout in which the table fits, or else the last one.
 fn room(limit: usize, table: impl Fn(Room) -> Table) -> Room {
     let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     let mut whole = whole
@@ -133,7 +133,7 @@ fn room(limit: usize, table: impl Fn(Room) -> Table) -> Room {
 struct Layout {
     gap: usize,
     widths: Vec<usize>,
-    /// Ranges of the columns that follow the names; one range where nothing is broken up.
+    /// Ranges of the columns after the names; one range where the table is not split.
     blocks: Vec<Range<usize>>,
     names: usize,
 }
@@ -153,7 +153,7 @@ impl Layout {
                 written.chain(titles).max().unwrap_or(0)
             })
             .collect();
-        // The title of a group stands over all its columns: the last of them makes room for it.
+        // A group's title spans all its columns: the last column gets the missing width.
         for group in groups(table, 0..table.columns.len()) {
             let title = table.columns[group.start].group.map_or(0, width);
             let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
@@ -163,7 +163,7 @@ impl Layout {
         Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
     }
 
-    /// Broken up where it is wider than that. A column that is wrapped has taken what room there is.
+    /// The layout for this limit, split where the table is wider. A wrapped column already has the remaining width.
     fn within(table: &Table, limit: usize) -> Self {
         let mut layout = Self::of(table);
         if table.columns.iter().all(|column| column.long != Long::Wrapped) {
@@ -176,7 +176,7 @@ impl Layout {
         self.widths[columns.clone()].iter().sum::<usize>() + self.gap * columns.len().saturating_sub(1)
     }
 
-    /// Of the blocks, each with the names before it; a line that failed as a whole has to say why beside them.
+    /// The width of the widest block, with the names before it and the least width of a failure.
     fn widest(&self, table: &Table) -> usize {
         let names = self.width(0..self.names) + self.gap;
         let whole = table.lines.iter().any(|line| line.fault.is_some());
@@ -184,7 +184,7 @@ impl Layout {
         names + blocks.chain(whole.then_some(LEAST)).max().unwrap_or(0)
     }
 
-    /// As many columns in each block as fit beside the names; a group is not torn apart.
+    /// Splits the columns into blocks that fit beside the names. A group stays together.
     fn break_up(&mut self, table: &Table, limit: usize) {
         let names = self.width(0..self.names);
         let mut blocks = Vec::new();
@@ -208,7 +208,7 @@ impl Layout {
     ) -> Vec<String> {
         let first = block.start == self.names;
         let columns: Vec<usize> = (0..self.names).chain(block.clone()).collect();
-        // Faults stand in the first block; a line that would be empty in another block is left out of it.
+        // Failures are in the first block. A line that would be empty in another block is left out of it.
         let shown = |line: &&Line| match &line.fault {
             Some(_) => first,
             None => first || block.clone().any(|column| !line.cells[column].is_empty()),
@@ -218,7 +218,7 @@ impl Layout {
         let whole =
             faults.iter().filter_map(|fault| lines[fault.row].fault.as_ref().filter(|it| **it != fault.text));
         shortened.extend(whole.cloned());
-        // What faults need beyond the figures is taken by an empty last column.
+        // An empty last column gives failures the width that the value columns lack.
         let own_width = self.start_of(&columns, columns.len()).saturating_sub(self.gap);
         let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
@@ -253,7 +253,7 @@ impl Layout {
         text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(String::from).collect()
     }
 
-    /// The header's lines and the cells, a case named on its first line only.
+    /// The header's lines and the cells. A case is named on its first line only.
     fn records(&self, table: &Table, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
         let header = (0..HEADER).map(|title| {
             columns.iter().map(|&column| titles(&table.columns[column])[title].clone()).collect()
@@ -271,15 +271,15 @@ impl Layout {
         records
     }
 
-    /// Where faults stand and what there is room for.
+    /// The position and the text of each failure.
     fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
         let is_figure = |column: &usize| table.columns[*column].place == Place::Figure;
-        // Without a figure in any row the last column gives way.
+        // Without a value column, failures take the last column.
         let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
             let least = self.names.min(columns.len() - 1);
             let room = |at: usize| limit.saturating_sub(self.start_of(columns, at));
-            // Where it has no room beside the facts it stands in their place.
+            // A failure without enough room after the facts takes their columns too.
             let figures = (least..=figures_at).rev().find(|&at| room(at) >= LEAST);
             let at = figures.filter(|_| !line.whole).unwrap_or(least);
             let room = room(at).max(LEAST);
@@ -288,20 +288,20 @@ impl Layout {
         placed.collect()
     }
 
-    /// How far from the left the column at this place begins.
+    /// The distance of this column from the left edge.
     fn start_of(&self, columns: &[usize], place: usize) -> usize {
         columns[..place].iter().map(|&column| self.widths[column] + self.gap).sum()
     }
 }
 
-/// A fault in the table: its line, its first column, and as much of it as there is room for.
+/// A failure in the table: its line, its first column, and the text that fits.
 struct Placed {
     row: usize,
     at: usize,
     text: String,
 }
 
-/// A header in three lines, set at the bottom: `cold`, `start`, `ms`.
+/// A header in three lines, aligned at the bottom: `cold`, `start`, `ms`.
 fn titles(column: &Column) -> [String; HEADER] {
     let unit = column.unit.to_string();
     let below = |title: &str| [String::new(), title.to_string(), unit.clone()];
@@ -314,14 +314,14 @@ fn titles(column: &Column) -> [String; HEADER] {
     }
 }
 
-/// The ranges of columns, within these, that stand under one title.
+/// The ranges of columns, within these, that share a title.
 fn groups(table: &Table, columns: Range<usize>) -> Vec<Range<usize>> {
     let in_group = |range: &Range<usize>| table.columns[range.start].group.is_some();
     let units = units(table, columns.start).into_iter();
     units.filter(in_group).filter(|range| range.end <= columns.end).collect()
 }
 
-/// Columns that stay together, from `start` on: a group, or one alone.
+/// The ranges of columns that stay together, from `start` on: a group, or a single column.
 fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
     let mut units: Vec<Range<usize>> = Vec::new();
     for index in start..table.columns.len() {
@@ -334,7 +334,7 @@ fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
     units
 }
 
-/// The name, the whole message where the table had no room for it, what the engine said last, and what to do.
+/// The explanation of a failure: its names, the full message where the table shortened it, the last lines of stderr, the hints.
 fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<String> {
     let Explained { names, fault } = explained;
     let mut out = Vec::new();
@@ -343,7 +343,7 @@ fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<Str
     }
     let skipped = fault.stderr.len().saturating_sub(STDERR_LINES);
     out.extend(fault.stderr.iter().skip(skipped).map(|said| shorten(&format!("| {said}"), limit - 2)));
-    // The first is pasted; what follows is advice.
+    // The first hint is a command to be pasted; the others are advice.
     for (place, hint) in fault.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
         let hint = format!("hint: {hint}");
         out.extend(if place == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });

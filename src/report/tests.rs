@@ -1,4 +1,4 @@
-//! Reports of invented records, as the table shows them. What holds in every format: `formats`.
+//! Reports of invented records, as the table shows them. `formats` tests every format.
 
 mod formats;
 
@@ -88,7 +88,7 @@ fn worst() -> RunRecord {
     record
 }
 
-/// Where a text has no line of its own that may be wider: a command, a path or what stands between backticks.
+/// Whether a line may be wider: it has a command, a path or code in backticks.
 fn may_be_wide(line: &str) -> bool {
     line.trim_start().starts_with("hint: ") || line.contains('/') || line.contains('`')
 }

@@ -1,4 +1,4 @@
-//! What differs, by how much, how sure that is: the comparison's findings under the names that a reader knows.
+//! Differences between rows, with their size and certainty, under the names that a reader knows.
 
 mod calibration;
 pub mod said;
@@ -22,12 +22,11 @@ use stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geome
 pub struct Verdicts {
     /// Each row against its reference, by every metric that both have.
     pub against_reference: Vec<Judged>,
-    /// Every two rows. A difference must hold among all that are asked for, so a small one may be found above and not
-    /// here.
+    /// Every two rows. The correction for many comparisons is stronger here, so a small difference above may be absent.
     pub all_pairs: Vec<Judged>,
-    /// Each row against the program of its baseline, where that was measured in turn with it.
+    /// Each row against the program of its baseline, where both were measured in turn.
     pub against_baseline: Vec<Judged>,
-    /// What presets change, in the words of their manifests.
+    /// The effects of presets, in the words of their manifests.
     pub derived: Vec<Derived>,
     pub means: Vec<Mean>,
     pub noise: Vec<Noise>,
@@ -41,7 +40,6 @@ pub struct Derived {
     pub judged: Vec<Judged>,
 }
 
-/// One comparison.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// The workload's label.
@@ -55,40 +53,40 @@ pub struct Judged {
     pub sentence: String,
 }
 
-/// The geometric mean of an engine's headline ratios over all workloads. JSON has it as it stands: add, never rename.
+/// The geometric mean of an engine's headline ratios over all workloads. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     pub engine: String,
     pub against: String,
     pub times: f64,
     pub workloads: usize,
-    /// Each of its ratios is measurable.
+    /// Whether none of its ratios is inconclusive.
     pub is_sure: bool,
-    /// Somebody has seen that what it computes is right.
+    /// Whether the engine's output is verified.
     pub is_verified: bool,
-    /// What it states of itself is not what was seen, in a way that could flatter it.
+    /// Whether a claim of the engine does not fit the observation and could flatter it.
     pub is_doubted: bool,
 }
 
-/// How far a configuration and its twin lay apart: its own floor in this run, by each workload's headline.
+/// The difference between a configuration and its twin: the noise floor of this run, by each workload's headline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noise {
     pub engine: String,
     pub floors: Vec<(String, Floor)>,
 }
 
-/// What may be believed of a ratio.
+/// The certainty of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sureness {
     Differs,
     Same,
     NotMeasurable,
-    /// Too few blocks, or not measured in turn.
+    /// Too few blocks, or engines that were measured one after the other.
     NoVerdict,
 }
 
 impl Verdicts {
-    /// What is wrong is held against nothing, and nothing against it.
+    /// All verdicts. A configuration with wrong output is in no comparison.
     pub fn of(seen: &Seen, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
         let (record, plan) = (seen.record, seen.plan);
         let measured = Measured::from(&seen.values);
@@ -102,7 +100,7 @@ impl Verdicts {
         };
         let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
         let against_reference = judged(&references);
-        // With one engine beside the reference they are the same.
+        // With one engine beside the reference, both lists are the same.
         let all_pairs = if all == references { against_reference.clone() } else { judged(&all) };
         Self {
             means: means(rows, &against_reference, outputs),
@@ -115,7 +113,7 @@ impl Verdicts {
         }
     }
 
-    /// The comparisons that a reader asked for.
+    /// The comparisons for the view: all pairs, or each row against its reference.
     pub fn asked(&self, pairs: bool) -> &[Judged] {
         if pairs { &self.all_pairs } else { &self.against_reference }
     }
@@ -150,12 +148,12 @@ impl Judged {
         }
     }
 
-    /// How many times as good: above 1 is better, whichever way the metric points.
+    /// How many times as good: above 1 is better, for every metric.
     pub fn times(&self) -> Option<f64> {
         Some(self.result.as_ref().ok()?.evidence.estimate().exp()).filter(|times| times.is_finite())
     }
 
-    /// Of the interval; of one or two blocks the lowest and the highest round.
+    /// The ends of the interval; with one or two blocks, the lowest and the highest round.
     pub fn bounds(&self) -> Option<(f64, f64)> {
         let (low, high) = match self.result.as_ref().ok()?.evidence {
             Evidence::WithinLaunch { low, high, .. } => (low, high),
@@ -175,7 +173,7 @@ impl Judged {
 }
 
 impl Report {
-    /// Why no comparison has a verdict, and what would give them one.
+    /// The reason why no comparison has a verdict, with the remedy.
     pub fn why_no_verdicts(&self) -> Option<String> {
         let all = || self.verdicts.against_reference.iter().chain(&self.verdicts.against_baseline);
         let found = || all().filter(|judged| judged.result.is_ok());
@@ -186,7 +184,7 @@ impl Report {
             let why = "engines were measured one after the other, and what drifts meanwhile passes for a difference";
             return Some(format!("no verdicts: {why}; leave out `--order sequential`"));
         }
-        // More blocks do not mend what fails.
+        // More blocks do not help an engine that fails.
         let lasting = || found().filter(|judged| !self.has_failed(judged));
         let Some(blocks) = lasting().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks)).max()
         else {
@@ -216,8 +214,8 @@ impl Report {
         })
     }
 
-    /// What a comparison comes to in time: of a rate for each token, of a time by itself; below zero where it is less. Taken
-    /// of the ratio, which was paired round by round, and of the figure that it is held against.
+    /// The difference in time: of a rate, for each token. It is negative where the engine takes less. It is the paired
+    /// ratio, applied to the result of the other side.
     pub fn difference_ns(&self, judged: &Judged) -> Option<f64> {
         let times = judged.times()?;
         let mut sides = self.sides(judged);
@@ -231,7 +229,7 @@ impl Report {
         Some(base_ns * (1.0 / times - 1.0)).filter(|it| it.is_finite())
     }
 
-    /// A case that failed at some time has no figures, so that no ratio of it is shown either.
+    /// Whether one side failed. A failed case has no results, so its ratios are not shown either.
     pub fn has_failed(&self, judged: &Judged) -> bool {
         self.sides(judged).any(|row| row.fault.is_some())
     }
@@ -242,7 +240,6 @@ impl Report {
         self.rows.iter().filter(side).filter(|row| row.case.label == judged.case)
     }
 
-    /// The labels of the rows that failed.
     fn failed_among<'a>(&'a self, judged: impl Iterator<Item = &'a Judged>) -> String {
         let failed = judged.flat_map(|judged| self.sides(judged)).filter(|row| row.fault.is_some());
         let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
@@ -250,7 +247,7 @@ impl Report {
     }
 }
 
-/// About as much as would have been enough, and a quarter more because blocks differ: in whole tens of seconds, or minutes.
+/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or minutes.
 fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
     match seconds {
@@ -259,7 +256,7 @@ fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     }
 }
 
-/// What a comparison rests on, in a word.
+/// The kind of evidence, as one word.
 pub fn evidence(evidence: &Evidence) -> &'static str {
     match evidence {
         Evidence::WithinLaunch { .. } => "within_launch",
@@ -268,7 +265,7 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
-/// A preset that changes nothing but a dtype, on a device where both come to the same, changes nothing.
+/// The effects of presets. A preset that changes only a dtype has none on a device where both dtypes are the same.
 fn derived(
     plan: &Plan,
     rows: &[(usize, Row)],
@@ -288,9 +285,8 @@ fn derived(
         .collect()
 }
 
-/// Of every row's engine but the references', the best first; after them those of whom something is doubted that could flatter them,
-/// and last those whose output nobody has verified. One
-/// that failed in a workload has none, and neither has one that is wrong.
+/// The means of all engines but the references. Verified engines come first, then those with a claim that does not hold,
+/// then unverified ones; within each, the best first. An engine that failed in a workload or is wrong has no mean.
 fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Mean> {
     let mut cases: Vec<&str> = Vec::new();
     let mut engines: Vec<(&str, &str)> = Vec::new();
@@ -310,7 +306,7 @@ fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Me
     let of_case = |engine: &str, against: &str, case: &str| {
         let mut of_it = judged.iter().filter(|it| it.is_headline && it.case == case);
         let found = of_it.find(|it| (it.engine.as_str(), it.against.as_str()) == (engine, against));
-        // What no verdict stands behind is in no mean either.
+        // A ratio without a verdict is in no mean.
         let found = found.filter(|it| it.sureness().is_some_and(|sure| sure != Sureness::NoVerdict));
         found.filter(|_| !failed(engine, case))
     };

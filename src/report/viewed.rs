@@ -1,4 +1,4 @@
-//! A report as its reader asked for it: a document of all that people read, and what programs get of it.
+//! A report in a selected view: the document for people, and the content for programs.
 
 use anyhow::Result;
 
@@ -12,11 +12,11 @@ use super::wall_time::account::Account;
 use super::{Report, View, compare, entries, lines};
 use crate::analysis::compare::Judgement;
 
-/// A report, and what of it is shown.
+/// A report with the selection of its optional parts.
 pub struct Viewed<'a> {
     pub report: &'a Report,
     pub view: View,
-    /// Of a run that is held against a baseline: its judgement, or why there is none. Only JSON has room for it.
+    /// The judgement of a run with a baseline, or the reason why there is none. Only JSON has room for it.
     pub judged: Option<&'a Result<Judgement>>,
 }
 

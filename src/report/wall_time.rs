@@ -1,6 +1,6 @@
-//! Where the wall time of a case went: what a user waits who starts the engine, asks once and gets the whole answer, in
-//! parts that add up to it exactly. What the orchestrator's own clock saw is the whole; what the engine states is taken
-//! for parts of it; what nobody claims is shown as such.
+//! The account of a case's wall time: the time from the start of the engine to one complete answer, in parts that add up
+//! to it exactly. The orchestrator's clock gives the total, the engine's statements give the parts, and the remainder is
+//! shown as such.
 
 pub mod account;
 
@@ -10,7 +10,7 @@ use crate::analysis::metric::Observation;
 use crate::plan::{Mode, Plan};
 use crate::record::{Launch, Sample};
 
-/// In the order in which they pass.
+/// The parts, in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// From the start of the process until it answered `hello`.
@@ -18,7 +18,7 @@ pub enum Part {
     Import,
     Weights,
     Compile,
-    /// Phases of the load by any other name.
+    /// Load phases with any other name.
     Other,
     /// From just before tokenising until the first token.
     FirstToken,
@@ -40,22 +40,22 @@ pub const PARTS: [Part; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WallTime {
     pub total_ns: u64,
-    /// As `PARTS` names them; `None` where no launch and no request said anything of it.
+    /// In the order of `PARTS`; `None` where no launch and no request stated it.
     pub parts: [Option<u64>; PARTS.len()],
-    /// What is left of the total: never negative.
+    /// The remainder of the total: never negative.
     pub unattributed_ns: u64,
-    /// The phases of the load as the engine called them.
+    /// The load phases with the engine's own names.
     pub phases: Vec<(String, u64)>,
-    /// So many times the engine claimed more time than had passed, and each claim was shortened alike.
+    /// How often the engine claimed more time than had passed. All its claims were then shortened in proportion.
     pub shortened: usize,
     pub launches: usize,
     pub requests: usize,
 }
 
-/// A launch with what was asked of it.
+/// A launch with its requests.
 pub struct Lived<'a> {
     pub launch: &'a Launch,
-    /// Its first request, of whatever case and role.
+    /// Its first request, of any case and role.
     pub first: &'a Sample,
     /// The measured requests of the case.
     pub measured: &'a [&'a Sample],
@@ -74,12 +74,12 @@ impl Part {
         }
     }
 
-    /// Of the request, else of the launch.
+    /// Whether it is a part of a request; otherwise it is a part of a launch.
     fn is_of_request(self) -> bool {
         matches!(self, Self::FirstToken | Self::SteadyState)
     }
 
-    /// Of a phase of a load, by its name.
+    /// The part of a load phase, by its name.
     fn of_phase(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -93,7 +93,7 @@ impl Part {
 }
 
 impl WallTime {
-    /// `None` where no launch has a measured request.
+    /// The account; `None` where no launch has a measured request.
     pub fn of(plan: &Plan, launches: &[Lived]) -> Option<Self> {
         let mut sums = Sums::default();
         for lived in launches.iter().filter(|lived| !lived.measured.is_empty()) {
@@ -105,7 +105,7 @@ impl WallTime {
         sums.means()
     }
 
-    /// What is stated for programs: every part, the rest and the total by name, each with how many values it is the mean of.
+    /// The account for programs: every part, the remainder and the total by name, each with the number of values of its mean.
     pub fn lines(&self) -> impl Iterator<Item = (&'static str, Option<u64>, usize)> {
         let parts = PARTS.into_iter().zip(self.parts).map(|(part, ns)| {
             (part.name(), ns, if part.is_of_request() { self.requests } else { self.launches })
@@ -131,8 +131,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// What passed from the start of the process until it could be asked. An engine that is driven with `generate` alone
-    /// loads within its first request: what that one took beyond its own count of it is the launch's.
+    /// The time from the start of the process until it was ready. An engine that knows `generate` alone loads within its
+    /// first request: the time of that request beyond its own count belongs to the launch.
     fn add_launch(&mut self, lived: &Lived) -> u64 {
         let Lived { launch, first, .. } = lived;
         let launch_ns = launch.loaded_ns.unwrap_or_else(|| {
@@ -157,7 +157,7 @@ impl Sums {
     }
 
     fn add_request(&mut self, plan: &Plan, lived: &Lived, sample: &Sample, launch_ns: u64) {
-        // A request that was sent before the engine was ready waited for the launch, which is counted already.
+        // A request that was sent before the engine was ready waited for the launch, and that time is counted already.
         let waited = plan.mode == Mode::OneShot
             || (lived.launch.loaded_ns.is_none() && std::ptr::eq(sample, lived.first));
         let from_ns = if waited { launch_ns } else { sample.sent_ns };
@@ -181,7 +181,7 @@ impl Sums {
         }
     }
 
-    /// Each mean is rounded down to a nanosecond, and what that leaves is unattributed, so that all add up.
+    /// Each mean is rounded down to a nanosecond. The remainder is unattributed, so that all parts add up.
     fn means(self) -> Option<WallTime> {
         let (launches, requests) = (u128::from(self.launches), u128::from(self.requests));
         let mean = |sum: u128, count: u128| u64::try_from(sum / count.max(1)).unwrap_or(u64::MAX);
@@ -203,7 +203,7 @@ impl Sums {
     }
 }
 
-/// Claims that exceed what there was are shortened in proportion; says whether they were.
+/// Shortens claims in proportion where they exceed the available time. Returns whether it did.
 fn shorten(claims: &mut [u64], available: u64) -> bool {
     let sum: u128 = claims.iter().map(|&ns| u128::from(ns)).sum();
     if sum <= u128::from(available) {

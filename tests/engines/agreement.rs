@@ -1,7 +1,7 @@
-//! Whether a run knows right from wrong: real engines, on models that they read rightly and on ones with a mistake in them.
+//! Output checks on real engines: models that they read correctly, and models with a mistake.
 //!
 //! Needs the engines built in release and set up, which `scripts/check --full` does first; so this is behind the feature
-//! `full`. `scripts/agreement/calibrate` prints the distances that these standings rest on.
+//! `full`. `scripts/agreement/calibrate` prints the distances behind the bounds of each status.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::support::{Outcome, Scratch, finish, root};
 const ENGINE: &str = "candle";
 const WITNESS: &str = "pytorch-baseline";
 
-/// What a run says of an engine's output, and its exit status.
+/// The output status of an engine in a run, and the exit status.
 struct Said {
     output: Value,
     code: Option<i32>,
@@ -30,7 +30,7 @@ impl Said {
     #[track_caller]
     fn assert_right(&self, what: &str) {
         assert!(["exact", "agrees"].contains(&self.standing()), "{what}: {}", self.output);
-        // Not by its tokens alone: the text was long enough for errors that grow with the position.
+        // The status rests on more than the tokens: the text is long enough for errors that grow with the position.
         assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{what}: {}", self.output);
         assert_eq!(self.code, Some(0), "{what}: {}", self.output);
     }
@@ -44,7 +44,7 @@ impl Said {
     }
 }
 
-/// Measures one engine, given by its name or path, beside the witness.
+/// Measures one engine, by name or path, with the reference engine.
 fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) -> Said {
     assert_is_ready(ENGINE);
     let (outcome, report) = ran(scratch, &[engine], model, dtype);
@@ -53,7 +53,7 @@ fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) 
     Said { output, code: outcome.code, report }
 }
 
-/// A run of these rows, beside the witness, and what it reports.
+/// A run of these rows with the reference engine, and its report.
 fn ran(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
     assert_is_ready(WITNESS);
     let mut command = at_home(scratch.orchestrate());

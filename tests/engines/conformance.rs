@@ -1,4 +1,4 @@
-//! The real engines, side by side: they agree, they keep the protocol, they can all be measured in one table.
+//! The real engines together: they agree, they follow the protocol, and one table can have all of them.
 //!
 //! Needs them built in release and set up, which `scripts/check --full` does first; so this is behind the feature `full`.
 
@@ -15,10 +15,10 @@ use crate::support::{Outcome, Scratch, finish, root};
 
 const CANDLE: &str = "candle";
 const PYTORCH: &str = "pytorch-baseline";
-/// What engines in f32 may differ by in a log-probability (natural logarithm).
+/// The largest difference of log-probabilities (natural logarithm) between engines in f32.
 const TOLERANCE: f64 = 1e-3;
 
-// They agree.
+// Agreement.
 
 #[test]
 fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_and_reads_its_text() {
@@ -27,7 +27,7 @@ fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_
     let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
     let passage = heldout(20_000, 300);
     let mut engines = on_processors().into_iter().map(|name| {
-        // One at a time: each has the memory to itself.
+        // One at a time: each has the whole memory.
         let mut engine = Engine::start(&name);
         let loaded = engine.load(&embedded::folder().unwrap(), Some("f32"));
         let facts = loaded.unwrap_or_else(|failed| panic!("{name}: {failed:?}")).facts;
@@ -36,13 +36,13 @@ fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_
         let read = texts.map(|text| {
             engine.tokens(Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() })
         });
-        // Some keep keys and values in fewer bits than they compute in.
+        // Some engines store keys and values in fewer bits than they compute in.
         let bounds = of_floats(least_precise(&facts));
         (name, chosen, read, engine.score(&passage), bounds)
     });
     let (_, expected, expected_read, expected_scores, _) = engines.next().unwrap();
     assert!(expected.iter().all(|ids| ids.len() == 48) && expected_scores.len() == passage.len() - 1);
-    // Agreement on nonsense would be no agreement: the model has learned this kind of text.
+    // The model has learned this kind of text. Agreement on nonsense would prove little.
     let mean = expected_scores.iter().flatten().sum::<f64>() / expected_scores.len() as f64;
     assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
     for (name, chosen, read, scores, bounds) in engines {
@@ -66,7 +66,7 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
         command.env_remove("ORCHESTRATE_WITNESS");
     });
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // It was made for these weights and this text, or it would not be here.
+    // It is valid for these weights and this text, or it would not be used.
     let [kept] = record.entries("kept")[..] else {
         panic!("cargo run --release -- model witness embedded --force")
     };
@@ -89,7 +89,7 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
     assert!(record.entries("opinion").iter().all(|it| it["own"] == it["theirs"]), "{record:?}");
 }
 
-// From a shell.
+// Use from a shell.
 
 #[test]
 fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summary() {
@@ -147,7 +147,7 @@ fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
     }
 }
 
-// They keep the protocol.
+// The protocol.
 
 #[test]
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
@@ -176,7 +176,7 @@ fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
     }
 }
 
-// They are measured together.
+// Measurement together.
 
 #[test]
 fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
@@ -222,7 +222,7 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
         measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
             nowhere(command, &empty);
             let cache = root().join("target/tmp/no-such-cache");
-            // Whatever uv or pip could reach, and whatever they have kept.
+            // No network, and no cache of uv or pip.
             command
                 .env("UV_OFFLINE", "1")
                 .env("UV_CACHE_DIR", cache)
@@ -232,7 +232,7 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
         });
     assert_explained(&outcome, &record);
     let message = record.failures_of(PYTORCH)[0]["message"].as_str().unwrap();
-    // The cause, and not whatever the tool said first. A disk without room is said before anything is asked of a network.
+    // The cause of the failure, not the tool's first line. A full disk is reported before any network access.
     let causes = [
         " are needed",
         "Could not find a version",
@@ -276,7 +276,7 @@ fn on_processors() -> Vec<String> {
 fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let mut command = at_home(scratch.orchestrate());
-    // A second thread of PyTorch's waits for the first in a loop, which on a busy machine takes for ever.
+    // A second thread of PyTorch waits for the first in a loop. On a busy machine that hardly ends.
     command
         .args(arguments)
         .args(["--threads", "1"])
@@ -290,7 +290,7 @@ fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, R
     (outcome, record)
 }
 
-/// A data directory with nothing in it.
+/// An empty data directory.
 fn nowhere(command: &mut Command, scratch: &Scratch) {
     command.env("ORCHESTRATE_HOME", scratch.join("empty-home"));
 }
@@ -315,7 +315,7 @@ fn assert_narrow(table: &str) {
     }
 }
 
-/// Ids of so many tokens of the text that the model was not trained on, from a place in it.
+/// This number of token ids from the held-out text, from a position on.
 fn heldout(start: usize, tokens: usize) -> Vec<u32> {
     let folder = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let tokenizer = folder.tokenizer().unwrap();

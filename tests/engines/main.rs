@@ -1,4 +1,4 @@
-//! The real engines, each built and set up: `scripts/check --full`.
+//! Tests of the real engines, built and set up: `scripts/check --full`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -1,8 +1,8 @@
-//! Every engine in the tree before a small model of every architecture, in every form that it reads: it loads what it
-//! claims, and computes what the others compute.
+//! Tests of every engine in the tree with a small model of every architecture, in every format that it reads. It loads
+//! the models that it claims, and computes the same as the others.
 //!
-//! Engines are the folders with a manifest, what they claim is in their `hello`, shapes and architectures are tables of
-//! `model-files`: a new one of either is held to all of this, and none is named here.
+//! Engines are the folders with a manifest, their claims are in their `hello`, and shapes and architectures are tables of
+//! `model-files`. A new engine or shape gets all these tests, and none is named here.
 //!
 //! Needs the engines built in release and set up, which `scripts/check --full` does first; so this is behind the feature
 //! `full`.
@@ -18,7 +18,7 @@ use crate::support::forms::{Forms, architecture_of, tiny};
 use crate::support::record::Record;
 use crate::support::{Scratch, finish, root};
 
-// They compute the same.
+// The same computation.
 
 #[test]
 fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
@@ -80,7 +80,7 @@ fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
     let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
-    // One that does not tell which architectures it computes is held to its own library by its own tests.
+    // An engine without a list of architectures is tested against its own library.
     let tells = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
     engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.speaks_ids() && tells(it));
     let mut computed = vec![0; engines.len()];
@@ -110,17 +110,17 @@ fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
                 let bounds = if is_float { of_floats(least_precise(&loaded.facts)) } else { QUANTISED };
                 let found = engine.score(&ids);
                 if loaded.says_that_it_drifts() {
-                    // Where it does not, the engine's note is one to take away.
+                    // If the results agreed, the engine's note would be wrong.
                     let difference = Difference::of(&expected, &found);
                     assert!(!is_float || !difference.is_within(bounds), "{who}: {difference:?}");
                     continue;
                 }
                 assert_agree(&expected, &found, bounds, &who);
-                // The ids of a prompt go through other kernels together than one by one.
+                // Other kernels compute a whole prompt than single tokens.
                 for prompt in [&ids[..20], &ids[..100], &ids] {
                     let [best, chosen] = [&mut reference, &mut *engine].map(|engine| engine.next(prompt));
                     let lead = reference.lead(prompt, best, chosen);
-                    // Each of the two may be off by what is allowed.
+                    // Each of the two may differ by the bound.
                     assert!(lead <= 2.0 * bounds.most, "{who}, {} ids: {lead} less likely", prompt.len());
                 }
                 *computed += 1;
@@ -160,7 +160,7 @@ fn an_engine_in_narrower_floats_scores_nearly_as_it_does_in_f32() {
     }
 }
 
-// They read the same text.
+// The same text.
 
 #[test]
 fn a_text_is_the_same_tokens_to_every_engine_from_either_format() {
@@ -205,7 +205,7 @@ const TEXTS: [&str; 7] = [
     "日本語 und Ωmega, e\u{301} 🙂",
 ];
 
-// They are measured on one model.
+// Measurement on one model.
 
 #[test]
 fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_record_says_so() {
@@ -239,7 +239,7 @@ fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_re
                 None => assert!(reads, "{who}: {launch}"),
                 Some(converted) => {
                     assert!(!reads, "{who}: {launch}");
-                    // No number of the model is another one for it.
+                    // The conversion changes no number of the model.
                     assert_eq!(converted["dtype"], "bf16", "{who}");
                     let path = Path::new(converted["path"].as_str().unwrap());
                     assert!(path.starts_with(&home), "{who}: {}", path.display());
@@ -251,7 +251,7 @@ fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_re
     assert!(seen.contains(&true) && seen.contains(&false), "nothing was to be converted: {seen:?}");
 }
 
-/// The model that most engines load, from a GGUF or from safetensors, and those engines.
+/// The model that most engines load, from GGUF or safetensors, and those engines.
 fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Engine>) {
     let mut engines = Engine::all();
     let loads = |engine: &mut Engine, shape: &Shape, model: &Forms| {
@@ -270,7 +270,7 @@ fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Eng
     (model, engines)
 }
 
-/// What set-up has made, and nothing that runs have left.
+/// A data directory with the set-up, without the files of runs.
 fn home_without_conversions(scratch: &Scratch) -> PathBuf {
     let home = scratch.join("own-home");
     std::fs::create_dir_all(&home).unwrap();
@@ -282,8 +282,7 @@ fn home_without_conversions(scratch: &Scratch) -> PathBuf {
     home
 }
 
-/// An engine may lack a part of what its lists, which have no room for it, seem to claim; then it has to say so in words
-/// that help.
+/// The lists of an engine are coarse, so it may lack a part of what they claim. Then its error must help.
 #[track_caller]
 fn assert_says_what_it_lacks(refused: &Failed, architecture: &str, who: &str) {
     assert_eq!(refused.kind, FailureKind::Unsupported, "{who}: {refused:?}");
@@ -291,7 +290,7 @@ fn assert_says_what_it_lacks(refused: &Failed, architecture: &str, who: &str) {
     assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("load")), "{who}: {refused:?}");
 }
 
-/// An engine that answers the same token whatever it is asked would agree with itself.
+/// An engine that always answers the same token would agree with itself.
 #[track_caller]
 fn assert_varied(ids: &[u32], shape: &Shape) {
     let mut distinct = ids.to_vec();

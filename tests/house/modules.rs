@@ -1,6 +1,6 @@
-//! The module graph of a crate, from its source files: which module needs which other one. The graph resolves each path as the
-//! compiler does, through `use`, renames, globs and re-exports. A call names no module:
-//! methods of an `impl` beside its type count as a need of those modules around it that call one of that name.
+//! The module graph of a crate, from its source files: the modules that each module needs. Each path is resolved as the
+//! compiler does, through `use`, renames, globs and re-exports. A call of a method names no module. So a method of an
+//! `impl` outside its type's module counts for the modules around it that call that name.
 
 mod foreign;
 mod reader;
@@ -16,7 +16,7 @@ use reader::Reader;
 
 /// The names from the crate's root to the module.
 pub type Module = Vec<String>;
-/// A path as it is written; one with a colon in front begins with an empty name.
+/// A path as it is written; one with leading colons begins with an empty name.
 type Path = Vec<String>;
 pub type Edges = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -59,7 +59,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// The innermost module that both are in.
+    /// The innermost module that contains both.
     fn common(&self) -> &[String] {
         let same = self.at.iter().zip(&self.home).take_while(|(one, other)| one == other).count();
         &self.home[..same]
@@ -74,14 +74,14 @@ impl Apart {
     }
 }
 
-/// The end of a path.
+/// The target of a path.
 enum Found {
     Module(Module),
     ItemOf(Module),
 }
 
 impl<'a> Graph<'a> {
-    /// `read` gives the text of a file below the crate's root folder, or `None` where there is none.
+    /// Reads a crate. `read` returns the text of a file below the crate's root folder, or `None` where there is none.
     pub fn new(scope: Scope, read: &'a dyn Fn(&str) -> Option<String>) -> Self {
         let mut graph = Self { read, scope, modules: BTreeMap::new() };
         graph.add(Vec::new(), "main.rs");
@@ -117,13 +117,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// For each module: the other modules that it needs.
+    /// The other modules that each module needs.
     pub fn edges(&self) -> Edges {
         let apart = self.apart();
         self.modules.keys().map(|module| (module.clone(), self.needed(module, &apart))).collect()
     }
 
-    /// Each inherent `impl` outside its type's module: the modules of both, and its functions.
+    /// Each inherent `impl` outside its type's module: both modules, and its functions.
     pub fn apart(&self) -> Vec<Apart> {
         let all =
             self.modules.iter().flat_map(|(at, contents)| contents.impls.iter().map(move |it| (at, it)));
@@ -142,8 +142,8 @@ impl<'a> Graph<'a> {
         each.collect()
     }
 
-    /// Functions and constants of a module that uses the module that uses them, which is inside it: the parent, the name and the
-    /// user. Types are left out: nearly every parent declares those that its children share.
+    /// Functions and constants of a parent that one of its children uses, where the parent uses that child: the parent,
+    /// the name and the child. Types are left out: nearly every parent declares types for its children.
     pub fn calls_from_inside(&self) -> BTreeSet<(Module, String, Module)> {
         let edges = self.edges();
         let each = self.modules.iter().flat_map(|(module, contents)| {
@@ -175,7 +175,7 @@ impl<'a> Graph<'a> {
             needed.extend(walk.find(module, path).into_iter().filter(is_item).map(Found::home));
         }
         needed.extend(walk.through);
-        // Values have no known type here: where the type is not named, a method of such a name is another one.
+        // The types of values are not known here. Where a module does not name the type, a method of that name is another one.
         let paths = || contents.paths.iter().chain(contents.imports.iter().map(|(_, path)| path));
         let called = |it: &&Apart| {
             let is_path = |path: &Path| matches!(path.as_slice(), [.., of, name] if *of == it.of && it.functions.contains(name));
@@ -189,7 +189,7 @@ impl<'a> Graph<'a> {
         needed
     }
 
-    /// For each module: which of its children need which others of them. A child stands for all that is inside it.
+    /// For each module: the needs between its children. A child stands for all modules inside it.
     pub fn side_by_side(&self) -> BTreeMap<Module, Edges> {
         let mut levels: BTreeMap<Module, Edges> = BTreeMap::new();
         for (module, needed) in self.edges() {
@@ -220,12 +220,12 @@ impl Found {
 struct Walk<'a> {
     graph: &'a Graph<'a>,
     through: BTreeSet<Module>,
-    /// The lookups in progress: `use time::time` would ask for itself.
+    /// The lookups in progress, because `use time::time` would look up itself.
     pending: Vec<(Module, String)>,
 }
 
 impl Walk<'_> {
-    /// Nothing for a path of another crate. Several where a name is both a module and an item.
+    /// The targets of a path; empty for a path of another crate. There are several where a name is both a module and an item.
     fn find(&mut self, from: &Module, path: &[String]) -> Vec<Found> {
         let (mut base, mut rest) = (from.clone(), path);
         while let Some((first, after)) = rest.split_first() {
@@ -271,7 +271,7 @@ impl Walk<'_> {
             found.push(Found::ItemOf(module.clone()));
         }
         let imports: Vec<_> = contents.imports.iter().filter(|(known_as, _)| known_as == name).collect();
-        // A name that the module itself has hides that of a glob.
+        // A module's own name hides that of a glob.
         let is_named = !found.is_empty() || !imports.is_empty();
         let own = found.len();
         for (_, path) in imports {
@@ -292,7 +292,7 @@ impl Walk<'_> {
     }
 }
 
-/// Sets of modules in which each needs, by way of others, every other one.
+/// Sets of modules in which each needs every other one, directly or not.
 pub fn circles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
     let reached = |from: &Module| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);

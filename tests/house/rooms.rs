@@ -1,26 +1,26 @@
-//! The rooms of `src`, by the module graph of `modules.rs`. A room uses those below it and none above. Modules
-//! that stand side by side never need each other in a circle. A module and those inside it are one subject: children may use the
-//! types of a parent that uses them, as nearly all do, and its functions and constants where SHARED_BY_CHILDREN says why. Circles
-//! by methods of the parent's types are not judged.
+//! The modules directly under `src`, by the graph of `modules.rs`. Such a module may use those below it in ROOMS, and
+//! none above. Modules with one parent never need each other in a circle. A module and its children are one subject:
+//! children may use the types of a parent that uses them, as nearly all do. They may use its functions and constants
+//! where SHARED_BY_CHILDREN has the reason. Circles by methods of the parent's types are allowed.
 
 use std::collections::BTreeSet;
 
 use crate::modules::{Graph, Module, Scope, circles};
 use crate::support::tree::{text, tracked};
 
-/// From the top to the bottom. `src/README.md` says what each is for.
+/// From the top to the bottom. `src/README.md` describes each.
 const ROOMS: &[&str] = &[
     "commands", "cli", "report", "run", "analysis", "record", "plan", "engines", "machine", "shell", "text",
 ];
 
-/// Files of `run` that use `analysis`, with the reason. What is measured must not depend on what it is taken for.
+/// Files of `run` that use `analysis`, with the reason. A measurement must not depend on its analysis.
 const RUN_USES_ANALYSIS: &[(&str, &str)] =
     &[("run/schedule.rs", "interim analyses say whether a workload has blocks enough")];
 
-/// Modules side by side that need each other, with the reason.
+/// Modules with one parent that need each other, with the reason.
 const CIRCLES: &[(&[&str], &str)] = &[];
 
-/// Inherent `impl`s whose type a module beside theirs declares, with the reason. A parent and its own child are one subject.
+/// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one subject.
 const APART: &[(&str, &str, &str)] = &[
     (
         "commands::check::asking",
@@ -32,7 +32,7 @@ const APART: &[(&str, &str, &str)] = &[
     ("run::question", "Launched", "the requests of output checks alone; measured ones have no part in them"),
 ];
 
-/// Modules whose functions or constants are used by modules inside them, which they use in turn, with the reason.
+/// Modules with functions or constants that their children use, where they also use these children, with the reason.
 const SHARED_BY_CHILDREN: &[(&str, &str)] = &[
     ("analysis::agreement", "whether a record has proof at all, which the whole room asks"),
     ("analysis::effective", "words and times that each claim's file writes with; they call none of them"),

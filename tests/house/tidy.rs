@@ -1,5 +1,5 @@
-//! The boundaries that no compiler holds: who may depend on whom, what each room may touch, how files are kept.
-//! Each message says what to do; `src/README.md` says why.
+//! Rules that no compiler checks: allowed dependencies, allowed side effects of each module, the form of files. Each
+//! message has the remedy; `src/README.md` has the reasons.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::support::tree::{
 };
 use crate::support::workspace::Workspace;
 
-/// Beginnings of the names of crates that compute with tensors.
+/// Prefixes of the names of crates that compute with tensors.
 const TENSOR_FRAMEWORKS: &[&str] = &[
     "candle-",
     "burn",
@@ -26,7 +26,7 @@ const TENSOR_FRAMEWORKS: &[&str] = &[
 ];
 const LINES: usize = 500;
 
-// Who depends on whom.
+// Dependencies.
 
 #[test]
 fn the_protocol_is_types_and_framing_and_depends_on_serde_alone() {
@@ -104,12 +104,12 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
     }
 }
 
-// What each room may touch.
+// Side effects.
 
-/// Rooms, and modules of other rooms, that compute: what they need is passed in.
+/// Modules that only compute: their inputs are passed in.
 const PURE: &[&str] =
     &["analysis", "plan", "record", "report", "machine/gpu/looks", "machine/gpu/trouble", "machine/gpu/used"];
-/// Files of these rooms that read or write; `plan/mod.rs` and `record/mod.rs` say what.
+/// Files of these modules that read or write; `plan/mod.rs` and `record/mod.rs` have the reasons.
 const READERS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"];
 /// Paths that lead to a clock, a process, a thread or a file.
 const IMPURE: &[&str] = &[
@@ -128,7 +128,7 @@ const IMPURE: &[&str] = &[
     "places",
     "machine_limits",
 ];
-/// Types of these crates.
+/// Pure types of these crates.
 const PURE_ALL_THE_SAME: &[&str] = &[
     "machine_limits::Copies",
     "machine_limits::GpuLimits",
@@ -137,7 +137,7 @@ const PURE_ALL_THE_SAME: &[&str] = &[
     "machine_limits::Reads",
     "machine_limits::names",
 ];
-/// Methods of a path that ask the disk.
+/// Methods of a path that access the disk.
 const ASKING_THE_DISK: &[&str] = &[
     "is_file",
     "is_dir",
@@ -173,7 +173,7 @@ fn files_that_are_excused_from_purity_are_there_and_need_it() {
     }
 }
 
-/// The files of the crate in a folder that `is_pure` picks.
+/// Checks the files of the crate in a folder that `is_pure` selects.
 fn assert_pure(folder: &str, is_pure: impl Fn(&str) -> bool) {
     let root = if folder == "src" { "main.rs" } else { "lib.rs" };
     let path = |file: &str| format!("{folder}/{}", if file == "main.rs" { root } else { file });
@@ -296,7 +296,7 @@ fn no_engine_is_named_in_the_orchestrator() {
     };
     let names: BTreeSet<String> = manifests().flat_map(programs).collect();
     assert!(!names.is_empty());
-    // Tests too: theirs are invented names.
+    // Tests too: their names are invented.
     for path in tracked().iter().filter(|path| path.starts_with("src/") && path.ends_with(".rs")) {
         let whole = text(path).unwrap();
         for (number, line) in whole.lines().enumerate() {
@@ -324,7 +324,7 @@ fn the_code_map_knows_every_room() {
     }
 }
 
-// How engines and files are kept.
+// The form of engines and files.
 
 #[test]
 fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_its_decisions() {
@@ -383,7 +383,7 @@ fn no_file_is_too_long_to_be_read() {
 #[test]
 fn no_test_is_switched_off() {
     for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
-        // Put together, so that this line is none.
+        // In two parts, so that this line does not match.
         let switched_off = ["#[", "ignore"].concat();
         let found = text(path).unwrap().contains(&switched_off);
         assert!(!found, "`{path}` switches a test off: make it pass, put it behind a feature, or delete it");
@@ -394,7 +394,7 @@ fn no_test_is_switched_off() {
 fn no_file_knows_the_machine_that_it_was_written_on() {
     let folders = ["work", "root"].map(|name| format!("/{name}/"));
     for path in tracked() {
-        // What is no text has no paths to speak of.
+        // A file that is no text has no paths.
         let Some(text) = text(&path) else { continue };
         for (number, line) in text.lines().enumerate() {
             let found = folders.iter().find(|folder| has_path(line, folder));

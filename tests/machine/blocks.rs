@@ -1,5 +1,5 @@
-//! How a run is laid out in time: blocks that launch every engine, rounds in which they take turns, one awake and the others
-//! stopped; and what ends it.
+//! The schedule of a run: blocks that launch every engine, rounds in which one engine runs and the others are paused, and
+//! the end of a run.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::record::Record;
 use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
 
-/// The fake engine under a name of its own, with settings.
+/// The fake engine under another name, with settings.
 fn engine(scratch: &Scratch, name: &str, settings: &str) -> PathBuf {
     scratch.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
 }
@@ -36,7 +36,7 @@ fn two(scratch: &Scratch) -> Vec<PathBuf> {
     vec![engine(scratch, "one", ""), engine(scratch, "other", "")]
 }
 
-/// Of each sample in the record's order: configuration, role, round.
+/// The configuration, role and round of each sample, in the record's order.
 fn told(record: &Record) -> Vec<(u64, &str, u64)> {
     let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
     let configuration =
@@ -50,13 +50,13 @@ fn told(record: &Record) -> Vec<(u64, &str, u64)> {
 #[test]
 fn engines_take_turns_round_by_round_and_each_turn_begins_with_a_request_that_does_not_count() {
     let scratch = Scratch::new();
-    // Three, so that not even a busy machine makes most of them so long that a rest would not show.
+    // Three requests, so that even on a busy machine most of them are too short to hide a pause.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let (outcome, record) = run(&scratch, &two(&scratch), &options);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let told = told(&record);
     let roles = |from: usize| -> Vec<&str> { told[from..from + 10].iter().map(|it| it.1).collect() };
-    // The first turn after the warm-ups: the engine that warmed up last is awake, if the turn is its own.
+    // In the first round, the engine that warmed up last runs already if it is the first.
     let block = roles(0);
     assert_eq!(block[..2], ["warmup", "warmup"], "{told:?}");
     let measured: Vec<_> = told.iter().filter(|it| it.1 == "measured").collect();
@@ -71,7 +71,7 @@ fn engines_take_turns_round_by_round_and_each_turn_begins_with_a_request_that_do
         assert!(before.1 == "discarded" || also_awake, "{told:?}");
     }
     let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].0).collect();
-    // Neither by round nor by block is one engine always first.
+    // The first engine changes from round to round and from block to block.
     assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {told:?}");
 }
 
@@ -90,13 +90,13 @@ fn without_warm_up_a_request_is_thrown_away_only_where_one_before_it_was_short()
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let (outcome, record) = run(&scratch, &two(&scratch), &options);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // Nobody knew what the first ones take, and they may take minutes.
+    // The duration of the first requests was unknown, and could have been minutes.
     let roles: Vec<_> = told(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
     assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
     assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
 }
 
-/// The processes of a run at the moment at which `other` hangs in a request, while `one` rests.
+/// The processes of a run when `other` hangs in a request and `one` is paused.
 fn while_one_rests(scratch: &Scratch) -> (Running, Record) {
     let engines = [engine(scratch, "one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
@@ -105,7 +105,7 @@ fn while_one_rests(scratch: &Scratch) -> (Running, Record) {
     (running, Record::only_one_in(&scratch.results()))
 }
 
-/// `T` is stopped, `S` asleep, `R` running.
+/// The state of an engine's process: `T` is paused, `S` is asleep, `R` is running.
 fn state(record: &Record, label: &str) -> char {
     let pid = record.launches_of(label)[0]["pid"].as_u64().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -116,7 +116,7 @@ fn state(record: &Record, label: &str) -> char {
 fn while_one_engine_is_measured_the_processes_of_the_other_are_stopped() {
     let scratch = Scratch::new();
     let (running, record) = while_one_rests(&scratch);
-    // It was told to stop long ago; on a busy machine it has to get a core for that.
+    // The signal was sent long ago, but on a busy machine the process needs a core to obey it.
     let begun = Instant::now();
     while state(&record, "one") != 'T' {
         assert!(begun.elapsed() < BOUND, "it goes on beside the other one");
@@ -140,7 +140,7 @@ fn processes_that_are_stopped_end_with_an_orchestrator_that_is_killed() {
 #[test]
 fn a_warm_up_goes_on_until_three_windows_agree_and_later_launches_need_no_more_than_the_first_did() {
     let scratch = Scratch::new();
-    // Long enough that what a busy machine adds to a request is little of it.
+    // Requests are long, so that a busy machine adds a small share to them.
     let steady = [engine(&scratch, "steady", "--per-token-ns 1000000")];
     let (outcome, record) = run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -180,7 +180,7 @@ fn every_measured_prompt_is_another_one_and_all_engines_get_the_same() {
 #[test]
 fn a_case_of_which_a_request_takes_too_long_is_a_row_and_the_others_are_measured() {
     let scratch = Scratch::new();
-    // For a machine to take so long over the other one's it would have to stand still.
+    // The other engine reaches this cap only on a machine that stands still.
     let engines = [engine(&scratch, "one", ""), engine(&scratch, "slow", "--per-token-ns 500000000")];
     let (outcome, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s"]);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
@@ -196,9 +196,9 @@ fn a_cap_is_kept_however_high_it_is_and_however_an_engine_loads() {
     let scratch = Scratch::new();
     let slow = |name: &str, more: &str| engine(&scratch, name, &format!("--per-token-ns 500000000 {more}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
-    // Not less, or a busy machine may not have said `hello` by then.
+    // With a shorter deadline, a busy machine may not answer `hello` in time.
     let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
-    // The first request of an engine without `load` has the time of a load.
+    // The first request of an engine without `load` has the deadline of a load.
     for (label, kind) in [("minimal", "timeout"), ("whole", "too_slow")] {
         assert_eq!(record.failures_of(label)[0]["kind"], kind, "{record:?}");
     }
@@ -217,7 +217,7 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_says_that_the_time_did() {
     ];
     let options = ["--budget", "3s", "--iterations", "1000", "--target", "0.001%"];
     let (outcome, record) = run(&scratch, &engines, &options);
-    // A busy machine may use it up before anything is measured, and then a row says that.
+    // A busy machine may spend the budget before anything is measured. Then a row says so.
     let failures = record.entries("failure");
     assert!(failures.iter().all(|it| it["kind"] == "no_time"), "{failures:?}");
     assert_eq!(outcome.code, Some(if failures.is_empty() { 0 } else { 4 }), "{outcome:?}");
@@ -229,8 +229,8 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_says_that_the_time_did() {
 #[test]
 fn a_block_has_no_more_rounds_than_a_budget_has_room_for_in_five() {
     let scratch = Scratch::new();
-    // Two engines and a twin, whose requests take 70 ms: ten rounds of a block would take more than a fifth of the budget, and
-    // on a busy machine they take longer.
+    // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget, and on a busy machine
+    // even more.
     let engines = [
         engine(&scratch, "one", "--per-token-ns 1000000"),
         engine(&scratch, "other", "--per-token-ns 1000000"),

@@ -1,4 +1,5 @@
-//! What a GPU can do at most, asked as a run asks it: of a driver and a cuBLAS that are stand-ins. Nothing here has seen a GPU.
+//! The limits of a GPU, probed as in a run: with a stand-in for the driver and one for cuBLAS. These tests have never run
+//! on a GPU.
 
 #![cfg(target_os = "linux")]
 
@@ -19,7 +20,7 @@ struct Pretence {
 }
 
 impl Pretence {
-    /// A driver where the loader looks, and a cuBLAS in a folder where it may not.
+    /// A driver in the loader's path, and a cuBLAS in a folder that may be outside it.
     fn new(cublas: Option<&str>) -> Self {
         let it = Self { scratch: Scratch::new() };
         compile("stand-in-cuda.c", &it.driver().join("libcuda.so.1"));
@@ -46,7 +47,7 @@ impl Pretence {
         serde_json::from_str(&outcome.stdout).unwrap()
     }
 
-    /// What was asked of the driver, one run after the other.
+    /// The calls of the driver, for all runs in order.
     fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.scratch.join("log")).unwrap();
         text.lines().map(String::from).collect()
@@ -150,7 +151,7 @@ fn a_gpu_with_little_free_memory_has_smaller_buffers_and_one_with_none_is_absent
     let pretence = Pretence::whole();
     let some = pretence.asked(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
-    // Three matrices of 8192 numbers squared are 384 MiB of bf16 and 768 MiB of f32, of a half of what is free.
+    // Three square matrices of side 8192 take 384 MiB of bf16 and 768 MiB of f32, and half of the free memory is used.
     let sides = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
     let of = |side: u64| 2 * side.pow(3);
     assert_eq!(sides, [of(8192), of(8192), of(4096), of(4096)]);
@@ -218,7 +219,7 @@ fn what_a_driver_refuses_is_absent_with_its_word_and_what_was_taken_is_given_bac
         let copies = limits.gpus.first().is_some_and(|gpu| gpu.copies.is_some());
         assert_eq!(copies, ["cublas", "cuMemcpyHtoD"].iter().any(|it| refused.starts_with(it)), "{refused}");
     }
-    // One kind of number that a GPU does not know leaves the others.
+    // A number format that the GPU lacks does not affect the others.
     let limits = pretence.asked(&[], &[("STAND_IN_REFUSES", "cublasGemmEx:14:68=15")]);
     assert_eq!(units(&limits.gpus[0]), UNITS[1..]);
     pretence.assert_all_given_back();
@@ -229,7 +230,7 @@ fn no_driver_no_gpu_and_times_that_are_none_are_absent_with_a_reason() {
     let bare = Scratch::new();
     let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
     let limits: Limits = serde_json::from_str(&outcome.stdout).unwrap();
-    // Where there is a real driver it answers instead.
+    // A real driver of the machine answers instead.
     if limits.gpus.is_empty() {
         assert_eq!(limits.absent.len(), 1, "{outcome:?}");
     }
@@ -249,7 +250,7 @@ fn no_driver_no_gpu_and_times_that_are_none_are_absent_with_a_reason() {
 fn without_cublas_a_gpu_has_copies_alone_and_an_old_one_is_none() {
     let pretence = Pretence::new(None);
     let limits = pretence.asked(&[], &[]);
-    // Where a real one is installed it meets a driver that knows no kernels.
+    // A real cuBLAS of the machine meets a driver without kernels.
     assert!(limits.gpus[0].copies.is_some() && limits.gpus[0].matrix.is_empty(), "{limits:?}");
     assert!(limits.absent[0].starts_with("GPU 0: products: "), "{limits:?}");
     let limits = Pretence::whole().asked(&[], &[("STAND_IN_CUBLAS", "10020")]);
@@ -270,7 +271,7 @@ fn cublas_is_found_beside_a_python_of_the_users_own_and_one_that_this_driver_ref
     let python = pretence.scratch.join("venv/bin/python3");
     let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
     assert_eq!(units(&pretence.asked(&[], &own).gpus[0]), UNITS);
-    // The loader's own comes first, and is another that the driver is too old for.
+    // The loader's cuBLAS comes first, and it needs a newer driver.
     let loaders = pretence.driver().join("libcublas.so.13");
     compile("stand-in-cublas.c", &loaders);
     let refusing = [own[0], ("STAND_IN_REFUSES_FROM", loaders.to_str().unwrap())];
@@ -301,7 +302,7 @@ fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a
     let retained = pretence.log().iter().filter(|line| line.starts_with("retain")).count();
     assert_eq!(retained, 1);
     assert_eq!(pretence.log()[0], "order PCI_BUS_ID", "it is to count as engines do");
-    // A driver that ends its process takes no run with it.
+    // A driver that ends its process does not end the run.
     let limits = measure("cuda", "cuMemAlloc_v2");
     assert_eq!(limits.len(), 1, "{limits:?}");
     let reason = limits[0]["absent"][0].as_str().unwrap();
@@ -328,7 +329,7 @@ fn an_interrupt_is_heard_while_a_driver_does_not_answer_and_nothing_of_the_quest
     running.signal(Signal::SIGINT);
     assert_eq!(running.finish().code, Some(130));
     let record = Record::only_one_in(&results);
-    // Whoever waits for the answer, or for the question's deadline, has an entry of it.
+    // An entry would mean that the run waited for the answer or for its deadline.
     assert_eq!((record.end(), record.entries("limits")), (Some("interrupted"), Vec::<&Value>::new()));
     pretence.scratch.assert_nothing_lives();
 }

@@ -1,11 +1,11 @@
-//! Engines that lie about themselves, each caught by name, beside honest ones that are not.
+//! Engines with false claims. Each must be found by name, and the honest engines beside them must not.
 
 use serde_json::Value;
 
 use crate::support::record::{Record, files};
 use crate::support::{Scratch, fake_engine, finish};
 
-/// A run of some seconds of requests that are long enough to be judged: a prompt of 512 tokens and 64 new ones.
+/// A run of some seconds with requests that are long enough for a verdict: a prompt of 512 tokens and 64 new ones.
 struct Trial {
     scratch: Scratch,
     report: Value,
@@ -14,7 +14,7 @@ struct Trial {
 /// An engine by its name, with a fault (or none) and settings.
 type Accused = (&'static str, &'static str, &'static [&'static str]);
 
-/// What every one of them states: two threads, which the honest one keeps busy.
+/// An engine with the same claim as all others: two threads. It keeps both busy.
 const HONEST: Accused = ("honest", "", &["--busy-threads", "2"]);
 
 impl Trial {
@@ -38,7 +38,7 @@ impl Trial {
         Self { scratch, report }
     }
 
-    /// What is said of an engine by name.
+    /// The warnings about an engine.
     fn said_of(&self, name: &str) -> Vec<&str> {
         let warnings = self.report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
         warnings.filter(|warning| warning.starts_with(&format!("{name}: "))).collect()
@@ -62,8 +62,8 @@ impl Trial {
         self
     }
 
-    /// The report of this very record, had the kernel counted other processor time for an engine's samples: how long it
-    /// computed and how long it waited for a processor, from how long it computed and how long the request took.
+    /// The report of this record with other processor times of an engine. `instead` takes the CPU time and the request's
+    /// time, and returns CPU time and waiting time.
     fn counted(self, name: &str, instead: fn(u64, u64) -> (u64, u64)) -> Self {
         let Self { scratch, .. } = self;
         let [file] = &files(&scratch.results())[..] else { panic!("not one record of this trial") };
@@ -80,7 +80,7 @@ impl Trial {
         Self { scratch, report }
     }
 
-    /// But for threads: on a machine with other work none keeps both cores to itself.
+    /// The claim about threads is left out: on a busy machine no engine keeps two cores to itself.
     fn honest(&self, name: &str) -> &Self {
         let doubts = self.doubts_of(name).into_iter().filter(|doubt| doubt["about"] != "threads");
         assert_eq!(doubts.collect::<Vec<_>>(), Vec::<&Value>::new());
@@ -110,7 +110,7 @@ fn an_engine_that_holds_the_weights_that_it_states_is_believed() {
     trial.honest("solid").doubted("solid", false);
 }
 
-/// It takes that `held` is measured.
+/// This needs a measurement of `held`.
 #[test]
 fn an_engine_that_echoes_a_narrow_dtype_and_holds_f32_is_named() {
     const STATED: &str = r#"{"weights_dtype":"q4_0","weights_bytes":90000000}"#;
@@ -120,8 +120,8 @@ fn an_engine_that_echoes_a_narrow_dtype_and_holds_f32_is_named() {
     trial.honest("honest").doubted("honest", false);
 }
 
-/// On a busy machine the report says nothing of idle threads, so that this test reports the same run once more as the machine
-/// would have counted it with no other work: then the lie must be found, and found in that engine alone.
+/// On a busy machine the report does not mention idle threads. So this test repeats the report with the times of a quiet
+/// machine: there the false claim must be found, in that engine alone.
 #[test]
 fn an_engine_that_claims_two_threads_and_uses_one_is_named_with_both() {
     let one: &[&str] = &["--busy-threads", "1", "--per-token-ns", SLOWLY];
@@ -139,14 +139,14 @@ fn an_engine_that_claims_two_threads_and_uses_one_is_named_with_both() {
     let quiet = trial.counted("idle", |cpu, _| (cpu, 0)).counted("busy", |_, passed| (2 * passed, 0));
     names_idle(&quiet);
     assert_eq!((cores(&quiet, "idle").is_some(), cores(&quiet, "busy")), (true, None), "{}", quiet.report);
-    // Both starve, and the share of each is that of one processor: nobody can tell which of them would have used two.
+    // Both engines wait, and each has the share of one processor: nothing shows which of them would have used two.
     let crowded = ["idle", "busy"]
         .iter()
         .fold(quiet, |trial, name| trial.counted(name, |_, passed| (passed / 2, passed)));
     assert_eq!((cores(&crowded, "idle"), cores(&crowded, "busy")), (None, None), "{}", crowded.report);
 }
 
-/// As the record has it, over the measured requests.
+/// Cores in use and cores waited for, from the measured requests of a record.
 #[derive(Debug)]
 struct Cores {
     busy: f64,
@@ -165,7 +165,7 @@ impl Cores {
     }
 }
 
-/// As the doubt about its threads says it.
+/// The number of cores in the warning about threads.
 fn cores(trial: &Trial, name: &str) -> Option<f64> {
     let doubt = trial.doubts_of(name).into_iter().find(|doubt| doubt["about"] == "threads")?;
     doubt["seen"].as_str()?.split(' ').next()?.parse().ok()
@@ -180,14 +180,14 @@ fn an_engine_that_states_one_thread_and_uses_two_is_never_first() {
         trial.says("greedy", &["states 1 thread", "it computes with more than it states"]);
         trial.doubted("greedy", true);
     };
-    // How many cores it could take is the machine's doing; that it is told when it took more is not.
+    // The number of cores depends on the machine. If it was higher than claimed, the report must say so.
     let Cores { busy, .. } = Cores::of(&trial, "greedy");
     match busy > 1.3 {
         true => named(&trial),
         false => assert_eq!(cores(&trial, "greedy"), None, "{busy}"),
     }
-    // As a machine with two processors to spare would have counted it, and as it would have, had the statement been true. That all
-    // threads of a process are counted is a test beside the counter.
+    // First the times of a machine with two free processors, then those of a true claim. The counter's own test checks
+    // that all threads of a process are counted.
     let trial = trial.counted("greedy", |_, passed| (2 * passed, 0));
     named(&trial);
     let honest = trial.counted("greedy", |_, passed| (passed, 0));
@@ -208,7 +208,7 @@ fn an_engine_that_serves_from_a_prefix_cache_is_named() {
 fn an_engine_whose_times_are_half_of_the_truth_is_named_wherever_its_end_is() {
     let slow: &[&str] = &["--per-token-ns", SLOWLY];
     let engines = [("hasty", "early_times", slow), ("hurried", "early_tokens", slow), ("true", "", slow)];
-    // One request of each block is streamed, and what befell a single one says nothing.
+    // One request of each block is streamed, and a single one is no evidence.
     let trial = Trial::of(&engines, &[DECODE, &["--blocks", "3"]].concat());
     trial.says("hasty", &["its clock leaves out", "from `start_ns` to `end_ns`"]).doubted("hasty", true);
     trial.says("hurried", &["its last token has its time", "before `end_ns`"]).doubted("hurried", true);
@@ -218,7 +218,7 @@ fn an_engine_whose_times_are_half_of_the_truth_is_named_wherever_its_end_is() {
     trial.honest("true").doubted("true", false);
 }
 
-/// No clock inside the request shows it: it takes as long as it says.
+/// The clock of the request cannot show it: its total time is true.
 #[test]
 fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
     let slow: &[&str] = &["--per-token-ns", SLOWLY];
@@ -234,7 +234,7 @@ fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
 fn an_engine_that_states_f32_and_rounds_is_named() {
     let engines = [("rounder", "", &["--score-noise", "0.004"] as &[&str]), ("true", "", &[])];
     let witness = fake_engine().display().to_string();
-    // What the model is on disk is what it computes on: the embedded one is in bf16, and f32 holds that as it is.
+    // The embedded model is in bf16 on disk, and f32 represents these numbers exactly.
     let options = [DECODE, &["--witness", &witness]].concat();
     let trial = Trial::of(&engines, &options);
     trial
@@ -250,13 +250,13 @@ fn a_rate_without_facts_is_refused_by_name() {
     let failure = &cases.iter().find(|case| case["engine"]["label"] == "boaster").unwrap()["failure"];
     assert_eq!(failure["kind"], "protocol", "{failure}");
     assert_eq!(failure["message"], "a `summary` without the facts that it is made of: `iterations` is empty");
-    // Nowhere is its rate told.
+    // The record has no rate.
     let record = std::fs::read_to_string(&files(&trial.scratch.results())[0]).unwrap();
     assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));
     trial.doubted("honest", false);
 }
 
-/// Right when it is asked for proof, and in the first half of what is measured.
+/// Its output is right in the output checks and in the first half of the measurement.
 #[test]
 fn an_engine_whose_tokens_are_wrong_from_the_thirtieth_on_is_called_wrong() {
     let scratch = Scratch::new();

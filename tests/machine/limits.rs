@@ -1,4 +1,4 @@
-//! What the machine can do at most stands in the record beside what was measured, and costs nothing where it says nothing.
+//! The limits of the machine are in the record beside the results, and are not probed for a model that fits into the caches.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn limits_are_probed_before_each_block_and_after_the_last_while_no_engine_lives(
     let weights =
         4 * header["plan"]["configurations"][0]["model"]["sizes"]["read_per_token"].as_u64().unwrap();
     let caches = header["machine"]["cpu"]["caches"].as_array().unwrap();
-    // One thread is beside one of them. Some machines hold more in their caches than a test should make them read.
+    // A probe with one thread is among them. Some caches are larger than a test should read.
     let cache = caches.iter().map(|cache| cache["size_bytes"].as_u64().unwrap()).max().unwrap_or(256 << 20);
     let limits = record.entries("limits");
     let blocks: Vec<u64> = limits.iter().map(|it| it["block"].as_u64().unwrap()).collect();

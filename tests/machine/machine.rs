@@ -1,4 +1,4 @@
-//! What the machine is, and what samplers see beside a run: on this machine, and on one with a GPU whose driver is a stand-in.
+//! The machine's facts, and the samplers beside a run: on this machine, and on one with a stand-in for a GPU's driver.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -97,7 +97,7 @@ fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
     );
     let first = &samples[0]["held"];
     assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
-    // Peak memory of one process is what the kernel counted of it, whoever else maps its program.
+    // The peak memory of one process is the kernel's count, even when other processes map its program.
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let resources = &report["cases"][0]["resources"];
     let peak = samples.iter().filter_map(|it| it["peak_resident_bytes"].as_u64()).max().unwrap() as f64;
@@ -189,11 +189,11 @@ fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
     assert_eq!(resources["gpu_percent"], 83.0);
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
     assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
-    // None of the processes that the driver names is the engine's.
+    // The driver names processes, and none of them is the engine's.
     assert_eq!(resources["device_bytes"], Value::Null);
 }
 
-/// Two GPUs of which the second is the only one that engines see, and compute on.
+/// Two GPUs: engines see and use only the second.
 fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
     let driver = crate::support::driver::present(scratch);
     let told = scratch.join("told");
@@ -221,7 +221,7 @@ fn cuda_0_is_the_gpu_that_engines_see_first_and_memory_is_what_the_driver_counts
         (&resources["device_bytes"], &resources["device_bytes_from"]),
         (&gibibytes(2), &"processes".into())
     );
-    // What the engine states stays beside it, and what the whole device grew by too.
+    // The engine's own value and the growth of the whole device are kept too.
     assert_eq!(resources["device_stated_bytes"], 1e9);
     assert_eq!(resources["device_growth_bytes"], gibibytes(3));
     assert_eq!((&resources["gpu_watts"], &resources["gpu_percent"]), (&70.0.into(), &83.0.into()));
@@ -245,7 +245,7 @@ fn a_driver_that_counts_by_a_hosts_numbers_leaves_what_the_whole_device_grew_by(
         (&resources["gpus"], &resources["device_process_bytes"]),
         (&serde_json::json!([1]), &Value::Null)
     );
-    // Without a counter of energy there is none, and power all the same.
+    // Without an energy counter there is no energy, but power remains.
     assert_eq!((&resources["joules_per_token"], &resources["gpu_watts"]), (&Value::Null, &70.0.into()));
     let record = Record::only_one_in(&scratch.results());
     let launch = record.entries("launch").last().copied().unwrap().clone();
@@ -274,14 +274,14 @@ fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_
     ] {
         assert!(words.contains(said), "{said}: {}", outcome.stdout);
     }
-    // Who chose an order has it, and then nobody knows which is which.
+    // An order of the user's stays, and then no GPU can be identified.
     let mut asked = scratch.orchestrate();
     asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
     asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
     let outcome = finish(&mut asked);
     let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
-    // Counted as the slots lie, a part is still the first or the only one that is shown.
+    // In the order of slots, a part of a GPU is still the first or the only one.
     let mut asked = scratch.orchestrate();
     asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
     asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
@@ -301,7 +301,7 @@ fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
     for name in ["gpu_percent", "device_bytes"] {
         assert_eq!(resources[name], Value::Null, "{resources}");
     }
-    // The machine that this runs on may count what its processors draw.
+    // This machine may have energy counters of its processors.
     let package =
         report["machine"]["energy_counters"].as_array().unwrap().iter().any(|it| it["name"] != "gpu-0");
     assert!(package || resources["joules_per_token"].is_null(), "{resources}");
@@ -343,12 +343,12 @@ fn of_a_gpu_that_counts_energy_nothing_is_asked_for_an_engine_on_the_cpu() {
             assert!(names.iter().all(|name| name.starts_with("package")), "{device}: {names:?}");
             assert_eq!(entry["gpus"], Value::Null, "{device}: {entry}");
         }
-        // Where no processor counts what it draws, the pass is one request long.
+        // Without an energy counter of the processor, the pass is one request long.
         if listed.iter().all(|it| it["name"] == "gpu-0" || !it["trouble"].is_null()) {
             assert_eq!(record.entries("idle").len(), 0, "{device}: {looked:?}");
             assert_eq!(record.entries("pass")[0]["requests"], 1, "{device}: {looked:?}");
         }
-        // The machine is described once, before any engine is started; then the driver is left alone.
+        // The machine is described once, before the first launch. After that the driver gets no calls.
         let questions = std::fs::read_to_string(&log).unwrap();
         let (before, since) = questions.split_once("engine\n").unwrap();
         assert_eq!(before.matches("energy").count(), 1, "{device}: {questions}");
@@ -361,14 +361,14 @@ fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_th
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
-    // Of a budget the pass has a part, and no machine is so busy that it uses this one up.
+    // The pass gets a share of the budget, and even a busy machine does not use all of it.
     let report = json(asked.args(["--budget", "300s"]).env("LD_LIBRARY_PATH", &driver));
     let warnings = report["warnings"].to_string();
     let slowed =
         "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";
     assert!(warnings.contains(slowed), "{warnings}");
     assert!(warnings.contains("other programs use GPU 0"), "{warnings}");
-    // None of the processes that the driver names is the engine's.
+    // The driver names processes, and none of them is the engine's.
     assert_eq!(report["cases"][0]["resources"]["device_bytes"], Value::Null);
 }
 
@@ -394,7 +394,7 @@ fn gpus_that_no_engine_of_the_plan_can_use_are_not_warned_of() {
             .map(|it| it["message"].as_str().unwrap().to_string())
             .filter(|it| it.starts_with("machine: ") && it.contains("GPU"))
             .collect();
-        // Two of each: who else is on it, and what it may draw.
+        // Two warnings for each GPU: other processes on it, and its power limit.
         assert_eq!(warned.len(), 2 * expected.len(), "{device} {visible}: {warned:?}");
         assert!(expected.iter().all(|gpu| warned.iter().all(|it| it.contains(gpu))), "{warned:?}");
     }
@@ -407,7 +407,7 @@ fn without_a_counter_of_energy_nobody_waits_and_nothing_is_zero() {
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
     let report = json(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
-    // On a machine that has one this shows that there is no second look.
+    // On a machine with a counter, this shows that idle power is read once.
     assert_eq!(record.entries("idle").len(), usize::from(readable > 0));
     if readable == 0 {
         assert_eq!(report["cases"][0]["resources"]["joules_per_token"], Value::Null);

@@ -1,5 +1,5 @@
-//! What a run finds out about the machine and about processor time. A binary of its own, since cargo runs one binary after the
-//! other: the models that `tests/models` computes would take the processors that these tests read about.
+//! Tests of the machine's facts and of processor time. They are a separate binary, because cargo runs binaries one after
+//! the other: the computations of `tests/models` would disturb them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -1,4 +1,4 @@
-//! Files that lie, through the whole program: one error that names the file, a documented exit code, nothing left behind.
+//! Corrupt files, through the whole program: one error that names the file, a documented exit code, no files left.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::support::models::{assert_refused, edit_json};
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, command, fake_engine, finish};
 
-/// A deed, and what the error must name.
+/// A change to a model, and the words of the error.
 type Corruption = (&'static str, fn(&Path), &'static str);
 
 const FOLDER: &[Corruption] = &[
@@ -169,7 +169,7 @@ fn every_broken_folder_is_refused_by_info_and_convert_with_what_is_wrong() {
 fn a_broken_folder_is_a_row_of_a_run() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
-    // Those that an engine would stumble over too; without a prompt nothing is asked.
+    // Changes that would stop an engine too; without a prompt no request is sent.
     let some =
         FOLDER.iter().filter(|(what, ..)| what.starts_with("weights") || what.starts_with("tokenizer"));
     for (what, deed, _) in some.step_by(4) {
@@ -273,7 +273,7 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
     }
 }
 
-/// With little memory and little time: what is claimed is not what is allocated.
+/// Runs with little memory and little time: a claimed size must not be allocated.
 fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
     let mut shell = scratch.marked("sh");
     shell.args([
@@ -293,7 +293,7 @@ fn refused(what: &str, outcome: &Outcome, named: &str) {
     assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{what}: {outcome:?}");
 }
 
-// Deeds.
+// Changes to models.
 
 fn copy_of(whole: &Path, to: &Path) -> std::path::PathBuf {
     clear(to);
@@ -374,7 +374,7 @@ fn rename(model: &Path, old: &str, new: &str) {
     });
 }
 
-/// Two whole files, and an index that takes one tensor from the second.
+/// Two complete files, and an index that takes one tensor from the second.
 fn twice(model: &Path) {
     std::fs::copy(model.join("model.safetensors"), model.join("more.safetensors")).unwrap();
     index(

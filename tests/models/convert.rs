@@ -1,4 +1,4 @@
-//! `orchestrate model convert`: the same model in another form, to the last bit where the form allows it.
+//! `orchestrate model convert`: the same model in another format, to the last bit where the format allows it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ fn convert(scratch: &Scratch, model: &Path, to: &str, dtype: Option<&str>, out: 
     scratch.made(&words)
 }
 
-/// As `model info --identity` prints it.
+/// The hash of a model, from `model info --identity`.
 fn identity(scratch: &Scratch, model: &Path) -> String {
     let outcome = scratch.model(&["info", model.to_str().unwrap(), "--identity", "--json"]);
     let facts: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
@@ -26,7 +26,7 @@ fn identity(scratch: &Scratch, model: &Path) -> String {
     identity.into()
 }
 
-// There and back.
+// Both directions.
 
 #[test]
 fn every_architecture_goes_to_gguf_and_comes_back_the_same_in_f32() {
@@ -54,14 +54,14 @@ fn there_and_back(architecture: &str, dtype: &str) {
         // GGUF has one name for both, and they are the same network.
         expected.architecture = "llama".into();
     }
-    // GPT-2's config leaves it unsaid where it is four times the hidden size.
+    // GPT-2's config leaves it out where it is four times the hidden size.
     expected.intermediate_size = expected.intermediate_size.or(Some(4 * expected.hidden_size));
     assert_eq!(other.config, expected);
     assert_eq!(
         other.config.raw.get("mlp_bias").is_some(),
         architecture == "llama" || architecture == "mistral"
     );
-    // What a config says beyond the fields that are common to all, or its absence means.
+    // The fields of a config that are not common to all, or the meaning of their absence.
     let window = if architecture == "phi3" { "sliding_window" } else { "no window" };
     for key in ["rope_scaling", "rms_norm_eps", "layer_norm_epsilon", window] {
         let [one, other] =
@@ -89,7 +89,7 @@ fn the_embedded_model_goes_to_gguf_and_comes_back_the_same() {
     assert_eq!(identity(&scratch, &here), identity(&scratch, &there));
 }
 
-// The name of the weights.
+// The hash of the weights.
 
 #[test]
 fn the_identity_names_the_weights_and_nothing_else() {
@@ -184,9 +184,9 @@ fn a_model_that_was_named_and_not_pointed_at_is_converted_into_this_folder() {
     assert_eq!(scratch.everything(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
 }
 
-// What folders look like in the wild.
+// Real folders.
 
-/// One file becomes three, with an index, the way large models come.
+/// Splits one file into three, with an index, like large models.
 fn sharded(whole: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for (name, bytes) in contents(whole).into_iter().filter(|(name, _)| name != "model.safetensors") {
@@ -198,7 +198,7 @@ fn sharded(whole: &Path, to: &Path) {
     for shard in 0..3 {
         let name = format!("model-0000{}-of-00003.safetensors", shard + 1);
         let (mut header, mut data) = (Map::new(), Vec::new());
-        // Dealt out like cards, and backwards, so that no order is taken for granted.
+        // In turns and backwards, so that no order is assumed.
         for tensor in model.tensors.iter().rev().skip(shard).step_by(3) {
             let (from, length) = (tensor.offset as usize, tensor.bytes as usize);
             let offsets = [data.len(), data.len() + length];
@@ -282,7 +282,7 @@ fn what_the_network_has_no_place_for_is_named_and_not_silently_lost() {
     assert!(outcome.stderr.lines().any(|line| line == note), "{}", outcome.stderr);
 }
 
-// What is refused.
+// Refusals.
 
 #[test]
 fn a_piece_of_a_gguf_is_refused_with_how_pieces_become_one() {
@@ -292,7 +292,7 @@ fn a_piece_of_a_gguf_is_refused_with_how_pieces_become_one() {
     let values = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 2;
     bytes[16..24].copy_from_slice(&values.to_le_bytes());
     let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
-    // Two values of 64 bytes together, so that the tensors stay where they are aligned.
+    // Two values of 64 bytes together, so that the tensors keep their alignment.
     let count = [&text("split.count")[..], &2_u32.to_le_bytes(), &3_u16.to_le_bytes()].concat();
     let filler = [&text("a.key.of.twenty.six.bytes.")[..], &0_u32.to_le_bytes(), &[0]].concat();
     bytes.splice(24..24, [count, filler].concat());
@@ -351,7 +351,7 @@ fn a_gguf_of_an_architecture_that_nobody_knows_here_is_refused_by_its_name_and_t
 #[test]
 fn an_interrupt_of_a_conversion_leaves_nothing_behind() {
     let scratch = Scratch::new();
-    // Sparse: half a gigabyte of zeros that take no room, and a while to be made into blocks.
+    // Sparse: half a gigabyte of zeros that take no room on the disk, and a while to convert.
     let config = json!({
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
         "intermediate_size": 8192, "vocab_size": 1024, "max_position_embeddings": 128, "tie_word_embeddings": true

@@ -1,4 +1,4 @@
-//! `orchestrate model info`, `list` and `cache`: what a model is, and what is wrong with one that is none.
+//! `orchestrate model info`, `list` and `cache`: the facts of a model, and the errors of a broken one.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn facts(scratch: &Scratch, model: &str) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-// What it says.
+// Facts.
 
 #[test]
 fn the_page_of_a_model() {
@@ -41,7 +41,7 @@ fn every_page_is_read_at_eighty_columns() {
             let name = format!("tiny-{architecture}{end}");
             scratch.synth(&format!("tiny-{architecture}"), dtype, &name);
             let page = info(&scratch, &[&name, "--identity"]).stdout;
-            // A path is as long as it is, and must be there in one piece to be copied.
+            // A path stays in one piece, so that it can be copied.
             let wide = page.lines().find(|line| line.chars().count() > 80 && !line.starts_with("path "));
             assert!(wide.is_none() && page.lines().count() > 15, "{name}: {wide:?}\n{page}");
         }
@@ -64,7 +64,7 @@ fn both_formats_say_the_same_of_the_same_model() {
             assert_eq!(file["architecture"], "llama");
             file["architecture"] = "mistral".into();
         }
-        // Factors of rotation are a tensor in one and a rule in the other.
+        // The factors of rotation are a tensor in one format and a rule in the other.
         let held = |facts: &mut Value| facts["weights_bytes"].take().as_u64().unwrap();
         let (one, other) = (held(&mut folder), held(&mut file));
         assert!(
@@ -134,7 +134,7 @@ fn shapes_that_can_be_made_are_listed() {
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
 }
 
-// What a model is taken for.
+// The expected and the actual architecture.
 
 #[test]
 fn a_model_of_another_architecture_than_expected_is_refused_at_once() {
@@ -150,7 +150,7 @@ fn a_model_of_another_architecture_than_expected_is_refused_at_once() {
     }
 }
 
-/// A folder whose config was changed.
+/// A folder with a changed config.
 fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Scratch {
     let scratch = Scratch::new();
     let model = scratch.synth(&format!("tiny-{architecture}"), "bf16", "model");
@@ -186,7 +186,7 @@ fn a_config_that_does_not_say_what_it_is_is_told_by_its_class_or_its_tensors() {
     }
 }
 
-// What is wrong with a model.
+// Broken models.
 
 #[test]
 fn a_config_that_lacks_a_key_or_has_nonsense_in_it_is_refused_with_the_file_and_the_key() {
@@ -203,7 +203,7 @@ fn a_config_that_lacks_a_key_or_has_nonsense_in_it_is_refused_with_the_file_and_
             assert_refused(&info(&scratch, &["model"]), 5, &["`model/config.json`", &format!("`{key}`")]);
         }
     }
-    // Sizes that are sizes, and not those of the tensors.
+    // Valid sizes that differ from those of the tensors.
     for (key, value, tensor) in [
         ("hidden_size", 128, "model.embed_tokens.weight"),
         ("vocab_size", 4096, "model.embed_tokens.weight"),
@@ -277,7 +277,7 @@ fn what_is_no_model_is_refused_with_what_would_be_one() {
     );
 }
 
-// The cache, while nothing is in it.
+// The empty cache.
 
 #[test]
 fn an_empty_cache_says_so_and_what_is_no_size_is_refused() {

@@ -1,4 +1,4 @@
-//! `orchestrate model`: models made, converted, pulled, refused, and runs that use them.
+//! Tests of `orchestrate model` (made, converted, pulled, refused models) and of runs with models.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -1,4 +1,4 @@
-//! `orchestrate model pull` and `model list` against a hub of the test's own: what comes, what is kept, what is refused.
+//! `orchestrate model pull` and `model list` against a hub of the test: downloads, the cache, refusals.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ const TINY: &str = "someone/tiny-model";
 const WEIGHTS: &str = "model.safetensors";
 const TOKEN: &str = "hf_aSecretThatNobodyShouldSee";
 
-/// A hub that has the embedded model under another name.
+/// A hub with the embedded model under another name.
 fn hub() -> FakeHub {
     FakeHub::of_folder(TINY, &root().join("models/embedded"))
 }
@@ -79,7 +79,7 @@ fn everything_in(folder: &Path) -> Vec<String> {
     found
 }
 
-// What comes.
+// Downloads.
 
 #[test]
 fn a_model_is_pulled_whole_and_opens_and_is_found_by_its_name() {
@@ -89,7 +89,7 @@ fn a_model_is_pulled_whole_and_opens_and_is_found_by_its_name() {
     let model = ModelFolder::open(outcome.stdout.trim()).unwrap();
     assert_eq!((model.name.as_str(), model.config.architecture.as_str()), (TINY, "llama"));
     assert!(model.tokenizer().is_ok() && !model.config.eos_ids.is_empty());
-    // Texts that no engine reads stay there.
+    // Files that no engine reads are not downloaded.
     assert!(!everything_in(&model.path).contains(&"heldout.txt".to_string()));
     assert!(
         outcome.stderr.contains("5 files (") && outcome.stderr.contains("  model.safetensors ("),
@@ -112,7 +112,7 @@ fn other_programs_find_what_was_pulled() {
     let repository = hf_hub::Repo::with_revision(TINY.into(), hf_hub::RepoType::Model, "v1.0".into());
     let found = cache.repo(repository).get("config.json").unwrap();
     assert!(found.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{found:?}");
-    // A tag is not the usual revision, and does not pass for it.
+    // A tag is not the default revision, and is not stored as it.
     assert_eq!(cache.model(TINY.into()).get("config.json"), None);
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
     assert!(list.stdout.contains(&format!("{TINY}@v1.0 ")), "{list:?}");
@@ -164,7 +164,7 @@ fn a_repository_that_was_renamed_is_found_under_its_old_name() {
     assert!(list.stdout.contains("someone/old "), "{list:?}");
 }
 
-// What is interrupted.
+// Interruptions.
 
 #[test]
 fn a_connection_that_is_cut_goes_on_where_it_stopped() {
@@ -209,7 +209,7 @@ fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
     let requests = hub.requests();
     let at_store: Vec<_> = requests.iter().filter(|it| it.is_at_store()).map(|it| it.from).collect();
     assert_eq!(at_store, [Some(7000)]);
-    // The small files had come, and do not come again.
+    // The small files were complete, and are not downloaded again.
     assert!(!requests.iter().any(|it| it.is_for("config.json")), "{requests:?}");
 }
 
@@ -225,7 +225,7 @@ fn a_store_that_falls_silent_is_asked_again() {
     assert_pulled(&finish(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1")), &scratch);
     let at_store: Vec<_> =
         hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.from).collect();
-    // On a busy machine a second may pass before anything came, too, and then it is asked for the whole again.
+    // On a busy machine a second may pass before the first byte. Then the whole file is requested again.
     assert!(at_store[0].is_none() && at_store.contains(&Some(1000)), "{at_store:?}");
 }
 
@@ -274,7 +274,7 @@ fn a_hub_that_has_too_much_to_do_is_asked_again_and_not_for_ever() {
     assert_refused(&given_up, 5, &["`model.safetensors`", "500", "8 times in a row", "hint: "]);
 }
 
-// What is not believed.
+// Wrong data from the hub.
 
 #[test]
 fn a_file_with_another_hash_is_refused_and_not_kept() {
@@ -294,7 +294,7 @@ fn a_file_with_another_hash_is_refused_and_not_kept() {
         let kept: Vec<_> =
             everything_in(&cached(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();
         assert!(kept.is_empty(), "{kept:?}");
-        // The hub has come to its senses.
+        // The hub sends right data again.
         hub.answer(|_| None);
         assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     }
@@ -342,7 +342,7 @@ fn a_model_that_is_larger_than_the_disk_is_not_begun() {
     assert!(!hub.requests().iter().any(|it| it.path.contains("/resolve/")));
 }
 
-// Who asks.
+// Access tokens.
 
 #[test]
 fn a_gated_model_asks_for_a_token_and_comes_with_it() {
@@ -364,7 +364,7 @@ fn a_gated_model_asks_for_a_token_and_comes_with_it() {
     let outcome = finish(command.env("HF_TOKEN", TOKEN));
     assert_pulled(&outcome, &scratch);
     assert!(!outcome.stderr.contains(TOKEN), "{outcome:?}");
-    // The store is another host, and none of its business who asks.
+    // The store is another host, and must not get the user's token.
     let requests = hub.requests();
     let (at_store, at_hub): (Vec<_>, Vec<_>) =
         requests.iter().partition(|it| it.host.starts_with("localhost"));
@@ -391,7 +391,7 @@ fn the_token_of_a_log_in_is_used() {
     assert_eq!(sent(command.env("HF_TOKEN", TOKEN)), Some(format!("Bearer {TOKEN}")));
 }
 
-// What is not there.
+// Missing repositories.
 
 #[test]
 fn a_repository_or_a_revision_that_is_not_there_is_named() {
@@ -409,7 +409,7 @@ fn a_repository_or_a_revision_that_is_not_there_is_named() {
 #[test]
 fn without_a_network_there_is_a_hint_that_needs_none() {
     let scratch = Scratch::new();
-    // Not one that was free a moment ago: the kernel may have given it to another test's hub since. This one it gives to nobody.
+    // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no process.
     let nobody = "127.0.0.1:1";
     let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
     let outcome = finish(command.env("HF_ENDPOINT", format!("http://{nobody}")));
@@ -441,7 +441,7 @@ fn a_name_that_was_not_pulled_is_answered_with_how_to_pull_it() {
         2,
         &["none of this name was pulled", "hint: `orchestrate model pull someone/tiny-model`"],
     );
-    // A path is no repository, and is not taken for one.
+    // A path is not treated as a repository.
     assert!(!of("/no/such/model").stderr.contains("pull"));
 }
 
@@ -467,7 +467,7 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
     assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");
 }
 
-// What engines are spared.
+// Engines without a network.
 
 #[test]
 fn engines_get_no_network() {

@@ -1,4 +1,4 @@
-//! Runs and models: the record names the weights, and an engine gets the model in a form that it reads.
+//! Runs and models: the record has the hash of the weights, and an engine gets the model in a format that it reads.
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
-/// The fake engine that says it reads this format, and writes down which model its environment names.
+/// The fake engine that claims to read this format, and logs the model in its environment.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
     let (fake, log) = (fake_engine().display(), scratch.join("started"));
     let text = format!(
@@ -38,7 +38,7 @@ fn run(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> Outcome {
     outcome
 }
 
-/// The only record, which goes so that the next run's is the only one again.
+/// Reads the only record and removes it, so that the next run's is the only one again.
 fn record(scratch: &Scratch) -> Record {
     let record = Record::only_one_in(&scratch.results());
     std::fs::remove_dir_all(scratch.results()).unwrap();
@@ -53,7 +53,7 @@ fn conversions(scratch: &Scratch) -> Vec<PathBuf> {
     files(&scratch.join("home/conversions"))
 }
 
-/// The models that engines were started with since this was asked last.
+/// The models that engines were started with, since the last call.
 fn started(scratch: &Scratch) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(scratch.join("started")).unwrap_or_default();
     let _ = std::fs::remove_file(scratch.join("started"));
@@ -115,7 +115,7 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
     assert_eq!(record.end(), Some("finished"));
 }
 
-// Models in a form that the engine reads.
+// Models in a format that the engine reads.
 
 #[test]
 fn an_engine_that_reads_gguf_gets_a_folder_as_gguf_and_the_second_run_converts_nothing() {
@@ -139,10 +139,10 @@ fn an_engine_that_reads_gguf_gets_a_folder_as_gguf_and_the_second_run_converts_n
         assert!(load.contains(&*path.to_string_lossy()), "{load}");
         assert_eq!(started(&scratch).last(), Some(&path));
         assert_eq!(record.samples_of("reads-gguf").len(), 1);
-        // The model in the plan is the user's, whatever was made of it.
+        // The plan names the user's model, not its conversion.
         assert_eq!(model_in(&record)["path"].as_str(), model.to_str());
         assert_eq!(model_in(&record)["format"], "safetensors");
-        // The very file of the first run serves the second.
+        // The second run uses the file of the first.
         let metadata = path.metadata().unwrap();
         let file = (metadata.ino(), metadata.mtime_nsec());
         assert_eq!(*made.get_or_insert(file), file);
@@ -199,7 +199,7 @@ fn one_shots_get_the_converted_model_too() {
     assert!(!record.entries("launch").is_empty());
     assert!(record.entries("launch").iter().all(|launch| launch["converted"]["format"] == "gguf"));
     let models = started(&scratch);
-    // The first process only says what the engine reads.
+    // The first process only states the formats of the engine.
     assert!(
         models.len() > 1 && models[1..].iter().all(|model| model.extension().unwrap() == "gguf"),
         "{models:?}"
@@ -244,10 +244,10 @@ fn the_cache_says_what_it_holds_and_keeps_to_its_limit_and_can_be_cleared() {
     }
     let list = cache(&["--list"]);
     let rows: Vec<_> = list.lines().filter(|line| line.contains(" as gguf bf16: ")).collect();
-    // The one that was used last comes first.
+    // The most recent one comes first.
     assert!(rows[0].starts_with("tiny-gpt2 ") && rows[1].starts_with("tiny-llama "), "{list}");
     assert!(list.ends_with(" in 2 conversions, of 20.0 GB that may be kept\n"), "{list}");
-    // Room for one: the other one goes.
+    // Room for one: the other one is removed.
     cache(&["--limit", "6MB"]);
     let list = cache(&[]);
     assert!(
@@ -255,7 +255,7 @@ fn the_cache_says_what_it_holds_and_keeps_to_its_limit_and_can_be_cleared() {
         "{list}"
     );
     assert_eq!(conversions(&scratch).iter().filter(|path| path.is_dir()).count(), 1);
-    // The limit holds in later runs; what is needed now stays whatever it is.
+    // The limit applies to later runs; a conversion in use stays.
     assert_eq!(run(&scratch, &[&engine], &["-m", "tiny-llama"]).code, Some(0));
     let list = cache(&[]);
     assert!(list.contains("tiny-llama ") && !list.contains("tiny-gpt2 "), "{list}");
@@ -273,7 +273,7 @@ fn a_conversion_that_was_cut_off_is_made_anew() {
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
     assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
-    // As a power cut leaves it: the label, which comes last, is not there.
+    // The state after a power cut: the label, which is written last, is missing.
     let folder = conversions(&scratch).into_iter().find(|path| path.is_dir()).unwrap();
     std::fs::remove_file(folder.join("conversion.json")).unwrap();
     std::fs::write(folder.join("mine-bf16.gguf"), "half").unwrap();
@@ -302,7 +302,7 @@ fn what_a_killed_run_was_converting_is_removed_by_the_next() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
-    // No process has that number: it is beyond what the kernel gives out.
+    // No process has that number: it is above the kernel's maximum.
     let abandoned = scratch.join("home/conversions/.0123-gguf-bf16.part-4194305");
     std::fs::create_dir_all(&abandoned).unwrap();
     std::fs::write(abandoned.join("half.gguf"), "half").unwrap();
@@ -340,7 +340,7 @@ fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
 fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answer() {
     let scratch = Scratch::new();
     let beside = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
-    // From the moment at which an engine asks for a conversion, reading what stands beside the weights takes for ever.
+    // From the request for a conversion on, reading this file of the model blocks.
     let (fake, file) = (fake_engine().display(), beside.display());
     let text = format!(
         "[ -p '{file}' ] || mkfifo '{file}'\nexec '{fake}' --capabilities '{{\"formats\":[\"gguf\"]}}'"
@@ -348,7 +348,7 @@ fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answe
     let engine = scratch.script("reads-gguf", &text);
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
     let begun = std::time::Instant::now();
-    // A pipe can be opened for writing at once only where somebody reads it.
+    // A pipe can be opened for writing at once only where a process reads it.
     let writer = || {
         let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&beside.metadata().ok()?.file_type());
         let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();

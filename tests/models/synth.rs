@@ -1,4 +1,4 @@
-//! `orchestrate model synth`: models that are what they claim, the same everywhere, or not there at all.
+//! `orchestrate model synth`: models of the requested shape, the same on every machine, or no files at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::support::models::{ARCHITECTURES, assert_refused, contents, edit_json,
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{BOUND, Running, Scratch, finish};
 
-/// What a shape's config asks for, without writing anything.
+/// The config of a shape, without writing a file.
 fn config_of(shape: &Shape) -> (Config, Vec<Part>) {
     let generation = Some(shape.generation.to_string()).filter(|_| !shape.generation.is_null());
     let config = shape.config.to_string();
@@ -62,9 +62,9 @@ fn named_shapes_have_the_parameters_of_the_models_that_they_are_named_after() {
     assert_eq!((published.len() + small, small), (SHAPES.len(), ARCHITECTURES.len()));
 }
 
-// What is made.
+// Models.
 
-/// Makes a shape in every form, and looks at each with the eyes of an engine.
+/// Makes a shape in every format, and reads each as an engine does.
 fn opens_in_every_form(architecture: &str) {
     let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
     let (config, parts) = config_of(&Shape::named(&name).unwrap());
@@ -104,7 +104,7 @@ fn opens_in_every_form(architecture: &str) {
         let text = "A lighthouse, 42 steps high: naïve?\n";
         let ids = tokenizer.encode(text).unwrap();
         assert!(tokenizer.decode(&ids) == text && ids.len() > 5, "{out}: {ids:?}");
-        // Every weight can be read, and none of them is beyond what random weights are.
+        // Every weight can be read, and all are in the range of random weights.
         for (tensor, values) in numbers(&path) {
             assert!(values.iter().all(|value| value.abs() <= 2.0), "{out}: `{tensor}`");
         }
@@ -132,7 +132,7 @@ opens_in_every_form! {
     a_gemma_opens_in_every_form "gemma",
 }
 
-/// Changed only on purpose: records name weights by what these bytes are.
+/// Changed only on purpose: the hash of weights in records depends on these bytes.
 const PINNED: &[(&str, &str, &str)] = &[
     ("tiny-gpt2.gguf", "", "e9d0c6867d279191d3561f52950c783822f81d119d76f3de84c0017cf9e17ed2"),
     ("tiny-llama", "config.json", "eae394d0f44c697e9151a41f08b399f6bc9d2668004e2d122ca8702e0c9ce764"),
@@ -260,7 +260,7 @@ fn a_config_of_ones_own_is_a_shape_too() {
     assert!(!facts.dtypes.contains_key("Q4_K") && facts.dtypes.contains_key("Q8_0"), "{:?}", facts.dtypes);
 }
 
-// What is refused, and what then is left: nothing.
+// Refusals, without remaining files.
 
 #[test]
 fn a_place_that_is_taken_is_refused_and_stays_as_it_is() {
@@ -284,7 +284,7 @@ fn an_empty_folder_is_a_place_for_a_model() {
     assert!(scratch.everything().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.everything());
 }
 
-/// Large enough that nobody writes it before a signal comes, small enough for any disk.
+/// Large enough that a signal arrives before the end, small enough for any disk.
 fn half_a_gigabyte(scratch: &Scratch) {
     let config = json!({
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16,
@@ -346,7 +346,7 @@ fn a_disk_that_is_too_small_is_found_out_before_anything_is_written() {
 #[test]
 fn a_disk_that_takes_no_more_leaves_nothing() {
     let scratch = Scratch::new();
-    // The kernel's own limit on a file's size fails as a full disk does: in the middle of a write.
+    // The kernel's limit on a file's size fails as a full disk does: in the middle of a write.
     let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" model synth tiny-llama --out model";
     let mut shell = scratch.marked("sh");
     let outcome =

@@ -1,5 +1,5 @@
-//! Baselines, as a user meets them: a run is kept under a name, and looked after. The fake engine states its times without
-//! waiting, so that what differs is what was planted and nothing else.
+//! Baselines for a user: saving, listing, removing. The fake engine states its times without waiting, so all differences
+//! are planted.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::baselines::{
 use crate::support::record::files;
 use crate::support::{Scratch, copy_program, fake_engine, finish};
 
-// Keeping.
+// Saving.
 
 #[test]
 fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
@@ -30,7 +30,7 @@ fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
     let kept = &page["configurations"][0];
     assert_eq!((&kept["label"], &kept["program"]["path"]), (&json!("engine"), &json!(engine)));
     let copy = folder.join(kept["program"]["kept"].as_str().unwrap());
-    // Under its own name, for a program may look at that.
+    // Under its own name, because a program may read it.
     assert_eq!(copy.file_name().unwrap(), "engine");
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
     let sum = finish(scratch.marked("sha256sum").arg(&engine)).stdout;
@@ -73,7 +73,7 @@ fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
         "baseline `main` is not saved, and the run is in `",
         "`engine` `decode`",
         "100 % apart",
-        // More than there were.
+        // More blocks than the run had.
         "hint: --blocks 8, with nothing else",
     ] {
         assert!(outcome.stderr.contains(said), "expected `{said}` in {}", outcome.stderr);
@@ -128,7 +128,7 @@ fn what_cannot_become_a_baseline_is_refused_before_anything_is_measured() {
 #[test]
 fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
     let scratch = Scratch::new();
-    // It touches itself: whoever builds during a run does the same.
+    // The engine touches itself, as a build during the run does.
     let path = scratch.join("engine");
     let text = format!("touch -d 2099-01-01 '{}'\n{}", path.display(), exec_fake());
     let engine = scratch.script("engine", &text);
@@ -148,7 +148,7 @@ fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }
 
-// Looking after them.
+// Listing and removing.
 
 #[test]
 fn baselines_are_listed_shown_and_removed() {

@@ -1,4 +1,4 @@
-//! Programs of a baseline that are measured again beside the new ones; and what a run with a baseline says, and to whom.
+//! Programs of a baseline, measured again beside the new ones; and the output of a run with a baseline, on stdout and stderr.
 
 use std::fs;
 
@@ -117,7 +117,7 @@ fn a_dry_run_shows_the_programs_that_are_measured_again() {
     assert_eq!(run(&scratch, &engine, &["--baseline", "main", "--dry-run"]).code, Some(0));
 }
 
-// All at once, and for pipes.
+// Comparing and saving in one run, and output for pipes.
 
 #[test]
 fn a_baseline_is_not_replaced_by_a_run_that_did_not_pass_against_it() {
@@ -167,7 +167,7 @@ fn the_judgement_is_part_of_the_json_as_compare_gives_it() {
     let file = scratch.join("judged.json");
     let outcome = run(&scratch, &slower, &["--baseline", "main", "--json", file.to_str().unwrap()]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    // The table on stdout is for people, and has it below.
+    // The table on stdout is for people, and the judgement follows it.
     assert!(outcome.stdout.contains("critical"), "{outcome:?}");
     let written: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let record = &files(&scratch.results())[0];

@@ -1,4 +1,4 @@
-//! Runs that are held against a baseline: what passes, what fails, what is refused before anything is measured.
+//! Runs against a baseline: passes, failures, and refusals before anything is measured.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -9,14 +9,14 @@ use crate::support::baselines::{
     saved, unsteady,
 };
 
-// Being held against.
+// Comparison with a baseline.
 
 #[test]
 fn a_baseline_that_had_stepped_aside_for_one_that_never_came_is_there_all_the_same() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let place = saved(&scratch, "main", &engine);
-    // As a process leaves it that is killed between the two renames; no process has this number.
+    // The state after a process was killed between the two renames; no process has this number.
     fs::rename(&place, place.with_file_name(".main.old.4194999")).unwrap();
     let outcome = run(&scratch, &engine, &["--baseline", "main"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -38,7 +38,7 @@ fn the_same_engine_passes_against_its_baseline_whose_age_and_maker_are_shown() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
-    // An age that the next half hour does not change.
+    // An age that stays the same for the next half hour.
     let then = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
     edit_page(&folder, |page| {
         page["commit"] = "abc".into();
@@ -59,7 +59,7 @@ fn a_slower_engine_fails_against_its_baseline_and_the_metric_is_named() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stdout.contains("decode") && outcome.stdout.contains("33"), "{outcome:?}");
     assert!(outcome.stdout.contains("slower") && outcome.stdout.contains("critical"), "{outcome:?}");
-    // A faster one harms nobody.
+    // A faster program passes.
     assert_eq!(run(&scratch, &engine(&scratch, "engine", 1000), &["--baseline", "main"]).code, Some(0));
 }
 
@@ -129,7 +129,7 @@ fn a_baseline_of_another_machine_is_refused_before_measuring_and_the_difference_
     let forced = run(&scratch, &engine, &["--baseline", "main", "--force"]);
     assert!(forced.stdout.contains("Babbage 2"), "{forced:?}");
     assert_eq!(forced.code, Some(0), "{forced:?}");
-    // Its figures do not matter where its program is measured here.
+    // Old values do not matter when the baseline's program is measured here.
     let again = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
     assert_eq!(again.code, Some(0), "{again:?}");
 }
@@ -159,7 +159,7 @@ fn a_run_of_another_seed_is_refused_before_measuring_for_its_prompts_are_others(
     fs::remove_dir_all(scratch.results()).unwrap();
     let outcome = run(&scratch, &engine, &["--baseline", "main", "--seed", "3"]);
     assert_refused_before_measuring(&scratch, &outcome, &["prompts of decode", "`seed 3`", "--force"]);
-    // Of a prompt that is given, no seed makes another one.
+    // With a given prompt, the seed does not change the prompt.
     let given = ["--prompt", "Once upon a time", "--save-baseline", "given"];
     assert_eq!(run(&scratch, &engine, &given).code, Some(0));
     let outcome =

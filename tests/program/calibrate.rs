@@ -1,4 +1,4 @@
-//! `orchestrate calibrate`: engines beside themselves, what that says of the machine, and who hears of it later.
+//! `orchestrate calibrate`: engines with their twins, the noise floors of the machine, and their use in later runs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, fake_engine, finish};
 
-/// Launches of it differ by a few per cent, and nothing else does.
+/// An engine whose launches differ by a few per cent, and which is otherwise constant.
 fn noisy(scratch: &Scratch) -> PathBuf {
     scratch.script("noisy", &format!("exec '{}' --noise-percent 5 --noise-seed 1", fake_engine().display()))
 }
@@ -44,7 +44,7 @@ fn floors(record: &Record) -> Vec<&Value> {
     record.0[0]["floors"].as_array().into_iter().flatten().collect()
 }
 
-/// The file that the machine's floors are kept in.
+/// The file of the machine's noise floors.
 fn kept(scratch: &Scratch) -> PathBuf {
     let mut files = crate::support::record::files(&scratch.join("home/calibration"));
     assert_eq!(files.len(), 1, "{files:?}");
@@ -61,7 +61,7 @@ fn what_calibration_found_stands_in_the_header_of_every_later_run_of_that_engine
     let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
     assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
     assert!(outcome.stdout.contains(&format!("`{}`", kept(&scratch).display())), "{outcome:?}");
-    // In its own run it had a twin, and neither knew of a floor.
+    // In its own run each engine had a twin, and no noise floor was known.
     let calibration = Record::only_one_in(&scratch.join("calibrations"));
     assert_eq!(calibration.launches_of("noisy (twin)").len(), 6);
     assert_eq!(floors(&calibration).len(), 0);
@@ -76,7 +76,7 @@ fn what_calibration_found_stands_in_the_header_of_every_later_run_of_that_engine
         let (size, blocks) = (&decode[side]["log_ratio"], &decode[side]["blocks"]);
         assert!(size.as_f64().unwrap() > 0.0 && *blocks == 6, "{decode}");
     }
-    // With another number of threads it is other work.
+    // Another number of threads is other work.
     assert_eq!(self::floors(&run(&scratch, &["--threads", "7"], &[&noisy])).len(), 0);
 }
 

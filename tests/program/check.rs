@@ -1,4 +1,4 @@
-//! `orchestrate check`: the conformance conversation, held with engines whose faults are known.
+//! `orchestrate check`: the conformance checks on engines with known faults.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn the_smallest_engine_breaks_nothing_and_is_told_what_it_leaves_out() {
 
 #[test]
 fn every_fault_is_found_by_the_check_that_it_concerns() {
-    // The fake engine has no model and so reads no text as a model would: what that breaks, it breaks without any fault.
+    // The fake engine has no model, so it breaks the checks of text even without a fault.
     let always = wrong(&check(&Scratch::new(), fake_engine(), &[]));
     for (fault, name) in FOUND {
         assert!(!always.contains(*name), "`{name}` finds a fault where there is none");
@@ -59,8 +59,8 @@ fn every_fault_is_found_by_the_check_that_it_concerns() {
     assert!(!always.contains("end-of-stdin"), "{always:?}");
 }
 
-// Beside the others, for they are waited for: until a deadline that is short, but not so short that a busy machine keeps an
-// engine from what it does right.
+// Tests that wait for a deadline, in parallel with the others. The deadline is short, but long enough for the right
+// answers on a busy machine.
 
 #[test]
 fn an_engine_that_answers_no_load_is_found_out_by_its_silence() {
@@ -159,7 +159,7 @@ fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
     finish(scratch.orchestrate().arg("check").arg(engine).args(options).current_dir(root()))
 }
 
-/// The checks that found something wrong.
+/// The checks that found a fault.
 fn wrong(outcome: &Outcome) -> BTreeSet<String> {
     let entries = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  WRONG   "));
     entries.map(|entry| entry.split_whitespace().next().unwrap().to_string()).collect()

@@ -1,4 +1,4 @@
-//! The command line as a person meets it: exit code, stdout and stderr together, one snapshot each.
+//! The command line for a person: exit code, stdout and stderr together, one snapshot each.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ fn snapshot(name: &str, arguments: &[&str]) {
     assert_snapshot(name, &scratch, scratch.orchestrate().args(arguments).current_dir(root()));
 }
 
-// What is refused before anything is built or started.
+// Refusals before anything is built or started.
 
 #[test]
 fn a_report_that_could_not_be_written_is_refused() {
@@ -26,7 +26,7 @@ fn options_that_would_do_nothing_are_refused() {
     snapshot("remove-and-list", &["setup", "--list", "--remove", "x"]);
 }
 
-// What there is.
+// Listings.
 
 #[test]
 fn without_arguments_it_says_what_it_can_do_and_that_this_was_no_command() {
@@ -57,7 +57,7 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     let outcome = finish(command.arg(fake_engine()));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("decode_rate"), "{outcome:?}");
-    // Its data directory takes what a checkout would.
+    // Without a checkout, the data directory has the results.
     assert_eq!(crate::support::record::files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
 }
 
@@ -103,7 +103,7 @@ fn the_schema_is_the_committed_one() {
     assert!(outcome.stdout == committed, "orchestrate schema > protocol/schema/protocol.schema.json");
 }
 
-// What makes no sense.
+// Invalid arguments.
 
 #[test]
 fn an_engine_or_a_scenario_that_nobody_knows_is_refused_with_what_to_do() {
@@ -139,7 +139,7 @@ fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
     assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");
     let refused: Vec<_> = all.iter().filter(|format| !of_machine.contains(format)).collect();
     assert!(refused.iter().any(|format| *format == "csv"), "{of_machine:?} of {all:?}");
-    // A format of lines has no place for pairs either.
+    // A line-based format has no room for pairs either.
     let (last, others) = of_machine.split_last().unwrap();
     for format in refused {
         let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
@@ -173,7 +173,7 @@ fn a_request_is_the_exact_lines_of_a_whole_conversation() {
         (lines[2]["prompt_ids"].as_array().unwrap().len(), &lines[2]["max_new_tokens"]),
         (32, &64.into())
     );
-    // They are what an engine takes.
+    // An engine accepts these lines.
     let path = scratch.join("lines");
     std::fs::write(&path, &outcome.stdout).unwrap();
     let mut fake = scratch.marked(fake_engine());
@@ -188,7 +188,7 @@ fn a_request_for_a_scenario_that_nobody_knows_is_refused() {
     snapshot("request-unknown-scenario", &["request", "sh", "no-such-scenario"]);
 }
 
-// Reports of records that stand.
+// Reports of existing records.
 
 const RECORD: &str = "tests/snapshots/record.jsonl";
 
@@ -212,7 +212,7 @@ fn a_report_can_be_made_again_in_every_format() {
     );
 }
 
-/// The committed record, changed.
+/// The committed record, with a change.
 fn record(scratch: &Scratch, change: impl FnOnce(String) -> String) -> PathBuf {
     let path = scratch.join("record.jsonl");
     std::fs::write(&path, change(std::fs::read_to_string(root().join(RECORD)).unwrap())).unwrap();
@@ -251,7 +251,7 @@ fn a_record_with_a_broken_line_in_the_middle_is_refused_with_its_number() {
     });
 }
 
-// Where things are printed.
+// Output to pipes and files.
 
 fn decode(scratch: &Scratch, arguments: &[&str]) -> crate::support::Outcome {
     let chatters = scratch.faulty("chatter", &[]);

@@ -1,4 +1,4 @@
-//! `orchestrate compare` on records: what it says, and with which status it ends.
+//! `orchestrate compare` on records: its output and its exit status.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What the witness says after the last block of the tokens that were measured, and what is said of an engine in the end. What
-//! engines are asked before the first block is in `proof.rs`.
+//! Output checks after the last block: the reference engine checks measured tokens, and the engine gets its verification
+//! status. The checks before the first block are in `proof.rs`.
 
 use model_files::embedded;
 use serde_json::Value;
@@ -8,15 +8,15 @@ use crate::support::proof::{RUN, Run, copy, run};
 use crate::support::record::Record;
 use crate::support::{Scratch, fake_engine, finish};
 
-/// Tokens from 30 on are wrong once it has been asked for proof, from the third warm-up request on.
+/// Tokens from 30 on are wrong, starting with the third warm-up request: after the checks before the blocks.
 const WRONG_LATER: &[&str] = &["--wrong-from", "30", "--at", "2"];
 
-// After the last block.
+// Checks after the last block.
 
 #[test]
 fn tokens_that_turn_wrong_while_they_are_measured_are_found_and_honest_ones_are_not() {
     let run = run(&[("turns", WRONG_LATER), ("honest", &[])], &[("witness", &[])], &[]);
-    // Before the blocks there was nothing to see.
+    // The checks before the blocks found no difference.
     assert_eq!(run.of("continued", "turns")[0]["ids"], run.of("continued", "honest")[0]["ids"]);
     let gap = |opinion: &Value| {
         opinion["own_logprob"].as_f64().unwrap() - opinion["theirs_logprob"].as_f64().unwrap()
@@ -41,7 +41,7 @@ fn what_the_witnesss_own_row_gave_needs_no_opinion() {
     let run = run(&[("one", &[]), ("turns", WRONG_LATER), ("honest", &[])], &[], &["--witness-is", "one"]);
     assert_eq!((run.opinions("one").len(), run.opinions("honest").len()), (0, 0));
     let turns = run.opinions("turns");
-    // The first place that differs is among them.
+    // The first position that differs is among them.
     assert!(turns.iter().any(|it| it["place"] == 30 && it["own"] != it["theirs"]), "{turns:?}");
     assert_eq!(run.record.launches_of("one").iter().filter(|it| it["proves"] == true).count(), 2);
 }
@@ -71,10 +71,10 @@ fn a_witness_that_does_not_answer_has_no_more_time_than_the_budget_leaves_and_th
     assert_eq!(run.record.end(), Some("finished"));
     let [unproved] = run.record.entries("unproved")[..] else { panic!("{:?}", run.record) };
     let reason = unproved["reason"].as_str().unwrap();
-    // Not that the witness timed out: the budget did.
+    // The budget ended the checks, not a deadline of the reference engine.
     assert!(reason.starts_with("the tokens of 1 of 2 samples were not looked at: there were "), "{reason}");
     assert_eq!(unproved["hint"], "a longer `--budget`");
-    // What it said before that counts.
+    // The answers before that count.
     assert_eq!((run.opinions("turns").len(), run.standing("turns")), (1, "wrong"));
     run.measured("turns");
 }
@@ -103,7 +103,7 @@ fn a_witness_without_score_says_what_it_would_have_taken() {
 
 #[test]
 fn where_an_engine_masks_eos_it_is_not_blamed_for_going_round_it() {
-    // The witness would end after place 40; a masked engine takes the next best.
+    // The reference engine would end after position 40; a masked engine takes the next best token.
     let masked = &["--wrong-from", "40", "--capabilities", r#"{"ignore_eos":"masked"}"#];
     let ends = &["--eos-at", "0"];
     let run = run(&[("masks", masked)], &[("witness", ends)], &[]);
@@ -118,12 +118,12 @@ fn sampled_tokens_are_not_held_against_greedy_ones() {
     run.measured("one");
 }
 
-// What is said of it in the end.
+// The verification status.
 
-/// Beside `decode`.
+/// A second scenario beside `decode`.
 const AND_ONE_TOKEN: &[&str] = &["--scenario", "ttft"];
 
-/// Whatever it would have said.
+/// Replaces an output of one token.
 const GARBLES_ONE_TOKEN: &[&str] = &["|", "sed", "-u", r#"s/"output_ids":\[[0-9]*\]/"output_ids":[77]/"#];
 
 #[test]

@@ -1,5 +1,5 @@
-//! scripts/cuda-toolkit, with a stand-in for the installer: what it downloads is a toolkit of a few bytes, so that no network
-//! is needed. And scripts/check-cuda, with one for cargo: when it compiles, and what it says when it does not.
+//! scripts/cuda-toolkit with a stand-in for the installer: it downloads a toolkit of a few bytes, without a network. And
+//! scripts/check-cuda with a stand-in for cargo: when it compiles, and its message when it does not.
 #![cfg(target_os = "linux")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::{BOUND, Outcome, Running, Scratch, finish, root};
 use nix::sys::signal::Signal;
 
-/// Unpacks what wheels hold, as far as the script looks at it, without permission to execute; and says that it was asked.
+/// Unpacks wheels with the files that the script needs, without permission to execute, and writes a log.
 const UNPACKS: &str = r#"
 echo "$*" >>"$ASKED"
 while [ "$1" != --target ]; do shift; done
@@ -26,7 +26,7 @@ echo "error: Failed to fetch: \`nvidia-cublas\`" >&2
 echo "  Caused by: error sending request: client error (Connect): dns error: failed to lookup address" >&2
 exit 2"#;
 
-/// A machine on which `uv` does this, and where nobody has set a toolkit up.
+/// A machine with this `uv` and without a toolkit.
 fn machine(uv: &str) -> Scratch {
     let scratch = Scratch::outside();
     std::fs::create_dir_all(scratch.join("path")).unwrap();
@@ -54,7 +54,7 @@ fn times_asked(scratch: &Scratch) -> usize {
     std::fs::read_to_string(scratch.join("asked")).map_or(0, |asked| asked.lines().count())
 }
 
-/// Every file with what it holds, and when it was written.
+/// Every file with its content and its modification time.
 fn content(folder: &Path) -> Vec<String> {
     let listed = finish(
         crate::support::command("find")
@@ -82,7 +82,7 @@ fn the_first_call_says_how_large_it_is_and_makes_a_toolkit_of_the_wheels() {
     for library in ["lib/libcublas.so", "lib/libcurand.so", "lib64/libcudart.so"] {
         assert!(folder.join(library).is_file(), "{library}");
     }
-    // The stub has every name that the headers have, and is asked for under the name of the driver's own.
+    // The stub has every name of the headers, and the name of the driver's own library.
     let stub = finish(
         crate::support::command("readelf")
             .args(["-d", "--dyn-syms", "-W"])
@@ -93,7 +93,7 @@ fn the_first_call_says_how_large_it_is_and_makes_a_toolkit_of_the_wheels() {
         assert!(stub.stdout.contains(expected), "{expected}: {stub:?}");
     }
     assert!(!folder.join("lib/libcuda.so").exists() && !folder.join("lib/libcuda.so.1").exists());
-    // What is downloaded is what the pins say, to the byte.
+    // The downloads are those of the pins, to the byte.
     let asked = std::fs::read_to_string(scratch.join("asked")).unwrap();
     assert!(asked.contains("--no-deps --require-hashes -r"), "{asked}");
 }
@@ -179,7 +179,7 @@ fn a_full_disk_and_a_machine_without_a_compiler_are_told_before_anything_is_fetc
     assert!(outcome.stderr.contains("has 1 MB free, 1927 MB are needed"), "{outcome:?}");
     assert!(outcome.stderr.contains("\nhint: export ORCHESTRATE_HOME="), "{outcome:?}");
 
-    // Everything that the script calls on its way there, and no compiler.
+    // All tools that the script needs, without a compiler.
     for tool in ["bash", "cut", "dirname", "env", "grep", "sha256sum", "uname"] {
         let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
         let found = found.iter().find(|path| path.exists()).unwrap();
@@ -203,7 +203,7 @@ fn a_toolkit_of_ones_own_is_used_as_it_is_and_refused_where_it_has_no_compiler()
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("which has no `bin/nvcc`\nhint: unset CUDA_HOME"), "{outcome:?}");
     scratch.script("own/bin/nvcc", "");
-    // What does not compile is theirs: removing ours would change nothing.
+    // The toolkit that fails is the user's: removing ours would change nothing.
     scratch.script("own/bin/nvcc", "exit 1");
     let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &own));
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -236,7 +236,7 @@ fn a_word_that_it_does_not_know_is_answered_with_those_that_it_does() {
     assert!(outcome.stderr.contains("scripts/cuda-toolkit --where"), "{outcome:?}");
 }
 
-/// scripts/check-cuda where `nvcc` is content with everything and `cargo` does this.
+/// scripts/check-cuda with an `nvcc` that accepts everything and this `cargo`.
 fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
     finish(&mut checking(scratch, cargo, minutes))
 }
@@ -266,7 +266,7 @@ fn sources_that_compiled_on_a_machine_are_not_compiled_there_again() {
     assert_eq!(second.code, Some(0), "{second:?}");
     assert!(second.stdout.contains("unchanged: the CUDA build of candle compiled here on 2"), "{second:?}");
     assert_eq!(times_asked(&scratch), asked);
-    // What is forgotten is compiled again.
+    // A removed result is compiled again.
     let kept = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
     std::fs::remove_dir_all(kept.stdout.trim()).unwrap();
     assert_eq!(check(&scratch, "exit 1", "8").code, Some(1));
@@ -322,7 +322,7 @@ fn minutes_that_are_no_limit_are_refused() {
     assert_eq!(times_asked(&scratch), 0);
 }
 
-/// engines/candle/build-cuda with an `nvidia-smi` that does this; the compute capability that cargo was asked for.
+/// engines/candle/build-cuda with this `nvidia-smi`: the compute capability that cargo gets.
 fn capability(scratch: &Scratch, nvidia_smi: &str, asked: Option<&str>) -> String {
     for folder in ["path", "own/bin", "target/release"] {
         std::fs::create_dir_all(scratch.join(folder)).unwrap();

@@ -1,5 +1,5 @@
-//! Engines that are another program on another device, and machines with and without what that device needs. The tree and its
-//! engines are the test's own; the driver is a stand-in, or a stand-in for there being none.
+//! Engines with another program for another device, on machines with and without a driver. The tree and its engines are
+//! invented; the driver is a stand-in, and so is its absence.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,13 +11,13 @@ use crate::support::snapshot::assert_snapshot;
 use crate::support::{Outcome, Scratch, driver, fake_engine, finish, root};
 
 const NO_DRIVER: &str = "no NVIDIA driver found";
-/// What `heavy` lacks besides on every machine of these tests.
+/// The other problem of `heavy` on every machine of these tests.
 const NO_ENVIRONMENT: &str = "its environment is not set up (4.0 GB to download)";
 const ELSEWHERE: &str =
     "ORCHESTRATE_PYTHON_HEAVY=/a/python/that/has/it; heavy's own guide says where it comes from";
 
-/// `able` has a program for CUDA; `shared` computes there with its own one; `plain`'s manifest says nothing of devices; `heavy`
-/// needs a GPU wherever it runs, and packages.
+/// `able` has a program for CUDA; `shared` uses its own one there; `plain` names no devices in its manifest; `heavy`
+/// needs a GPU everywhere, and packages.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
     let fake = fake_engine().display();
@@ -66,7 +66,7 @@ fn measure(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> (Outcome
     (outcome, record)
 }
 
-/// What was built, in the order of the alphabet.
+/// The programs that were built, in alphabetical order.
 fn built(scratch: &Scratch) -> Vec<String> {
     let entries = std::fs::read_dir(scratch.join("target/release")).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
@@ -84,7 +84,7 @@ fn program(record: &Record, label: &str) -> String {
     path.rsplit('/').next().unwrap().to_string()
 }
 
-/// The device that each launch was loaded on.
+/// The device of each launch.
 fn loaded_on(record: &Record, label: &str) -> Vec<String> {
     let launches = record.launches_of(label).into_iter();
     launches.map(|it| it["loaded"]["device"].as_str().unwrap().to_string()).collect()
@@ -130,7 +130,7 @@ fn of_all_engines_those_without_their_device_are_rows_and_the_others_are_measure
     let (outcome, record) =
         measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // Its manifest says nothing of devices, so the engine itself is asked.
+    // Its manifest names no devices, so the engine itself is asked.
     assert_eq!(program(&record, "plain cuda:0"), "plain-engine");
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
@@ -164,7 +164,7 @@ fn a_row_names_all_that_its_engine_lacks_and_what_helps_first_and_how_else_its_l
     {
         assert!(page.contains(said), "{said}: {}", outcome.stdout);
     }
-    // Where there is a driver, what helps is the set-up, and the other way stands beside it all the same.
+    // With a driver, the remedy is the set-up; the other remedy is printed too.
     let scratch = tree();
     let present = driver::present(&scratch);
     let (outcome, record) = measure(&scratch, &present, &heavy);
@@ -198,7 +198,7 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     for label in ["able cpu", "able cuda:0", "shared cpu", "shared cuda:0"] {
         assert_eq!(record.samples_of(label).len(), 1, "{label}");
     }
-    // What a device holds is not freed by stopping its process.
+    // Pausing a process does not free device memory.
     assert_eq!(configuration(&record, "able cuda:0")["alone"], true);
 }
 
@@ -217,7 +217,7 @@ fn a_program_that_does_not_build_fails_on_its_own_device_alone() {
     let manifest = "about = \"half broken\"\nbinary = \"plain-engine\"\n[devices.cuda]\nbinary = \"half-cuda\"\n\
                     [devices.cuda.build]\ncommand = [\"./engines/half/build\"]\n";
     scratch.plant(&[("half", manifest)]);
-    // Found in the tree, wherever the orchestrator is started.
+    // The script is found in the tree, from any working directory.
     scratch.script("engines/half/build", "echo error: no compiler for it in $(pwd); exit 1");
     let library = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &library, &["setup", "plain"]));
@@ -285,7 +285,7 @@ fn a_baseline_keeps_the_program_of_the_device_that_was_measured() {
     assert!(path.ends_with("target/release/able-cuda"), "{page}");
 }
 
-// Set-up and the other commands.
+// Set-up and other commands.
 
 #[test]
 fn set_up_builds_for_a_device_that_is_not_here_and_says_where_the_program_lies() {
@@ -308,7 +308,7 @@ fn of_an_engine_whose_manifest_says_nothing_of_a_device_set_up_claims_nothing() 
         finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
     let said = "`plain` is ready; whether it runs on metal, it says itself when it is asked\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
-    // One that is another program elsewhere may have been asked for by a wrong name.
+    // A wrong name may have requested an engine with another program.
     let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
     let nothing = finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"]));
@@ -384,7 +384,7 @@ fn the_lists_of_our_own_engines_fit_into_eighty_columns() {
         for arguments in [&["engines"][..], &["setup", "--list"]] {
             let mut command = scratch.orchestrate();
             command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
-            // Nothing is built there, so that everything is said that there is to say.
+            // Nothing is built there, so that every message is printed.
             command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
             let outcome = finish(&mut command);
             assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -418,7 +418,7 @@ fn an_engine_is_checked_on_the_device_that_was_asked_for() {
         checked.stdout.starts_with("checking `able` (") && checked.stdout.contains("able-cuda)"),
         "{checked:?}"
     );
-    // It does not refuse a model that is not there; what it was sent is shown with that.
+    // It accepts a missing model; the request is shown with that.
     assert!(
         checked.stdout.contains("sent      {\"device\":\"cuda\",\"model\":\"/no/such/model\""),
         "{checked:?}"

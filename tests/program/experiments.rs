@@ -1,6 +1,6 @@
-//! Whether the whole program finds what was planted, and only that: a slowdown where the noise lets it be seen, none where it
-//! does not, and the right ratio on a machine that grows slower all the time. What is drawn has a seed: of a verdict that is
-//! wrong one time in a hundred, a test would fail one time in a hundred.
+//! Tests that the whole program finds planted effects, and only those: a slowdown above the noise, none below it, and the
+//! right ratio on a machine that becomes slower. Random numbers have a seed: without one, a verdict that is wrong one
+//! time in a hundred would fail a test as often.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::support::{Scratch, fake_engine, finish};
 
-/// The fake engine under a name of its own, with what is planted in it.
+/// The fake engine under another name, with a planted effect.
 fn planted(scratch: &Scratch, name: &str, settings: &str) -> PathBuf {
     scratch.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
 }
 
-/// What a run says of the second engine against the first, by the decode rate.
+/// The comparison of the second engine with the first, by the decode rate.
 fn compared(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value {
     let mut command = scratch.orchestrate();
     command
@@ -33,7 +33,7 @@ fn compared(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Valu
     of_headline[0].clone()
 }
 
-/// Long enough that rounding to nanoseconds is nothing.
+/// Long enough that rounding to nanoseconds does not matter.
 const TOKENS: &str = "--per-token-ns 20000 --first-token-ns 100000";
 
 fn five_percent(noise: &str) -> Value {
@@ -59,7 +59,7 @@ fn the_same_slowdown_is_not_measurable_where_launches_differ_by_much_more() {
     for seed in 1..=3 {
         let found = five_percent(&format!("--noise-percent 20 --noise-seed {seed}"));
         assert_eq!(found["verdict"], "not_measurable", "{found:#}");
-        // The twin of the reference says how much would have counted.
+        // The twin of the reference shows the smallest difference that counts.
         assert!(found["epsilon"].as_f64().unwrap() > 0.05, "{found:#}");
     }
 }
@@ -77,8 +77,7 @@ fn an_engine_against_itself_is_the_same_where_nothing_is_noisy_and_never_another
     assert!(["same", "not_measurable"].contains(&found["verdict"].as_str().unwrap()), "{found:#}");
 }
 
-/// On a machine on which everything takes half as long again after each second: an engine that is a quarter faster than the
-/// first one.
+/// Compares an engine with one that is a quarter faster, on a machine on which all times grow by half in each second.
 fn on_a_drifting_machine(order: &str) -> Value {
     let scratch = Scratch::new();
     let from_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
@@ -97,10 +96,10 @@ fn turns_give_the_right_ratio_on_a_machine_that_grows_slower_and_one_after_the_o
     let ratio = in_turn["ratio"].as_f64().unwrap();
     assert!((ratio - 1.25).abs() < 0.08, "{in_turn:#}");
     assert_eq!(in_turn["verdict"], "faster", "{in_turn:#}");
-    // What the machine lost meanwhile is held against the one that came later, and nothing in the data tells.
+    // The later engine appears slower by the drift, and the data do not show the reason.
     let one_after_the_other = on_a_drifting_machine("sequential");
     let ratio = one_after_the_other["ratio"].as_f64().unwrap();
     assert!(ratio < 1.1, "{one_after_the_other:#}");
-    // So there is no verdict on it.
+    // So there is no verdict.
     assert_eq!(one_after_the_other["verdict"], Value::Null, "{one_after_the_other:#}");
 }

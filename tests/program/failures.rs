@@ -1,6 +1,6 @@
-//! The failure matrix: for every way to go wrong that the fake engine knows, a run with it and a healthy engine beside it.
-//! The run ends, the row says what went wrong and when, everything else is measured, and nothing is left running.
-//! Here are programs that break off, hang, make noise or never were any; answers that are wrong are in `failures_answers.rs`.
+//! The failure matrix: for every fault of the fake engine, a run with a healthy engine beside it. The run ends, the row
+//! names the fault and its time, everything else is measured, and no process is left. Here are programs that exit, hang,
+//! make noise or are no engines. Wrong answers are in `failures_answers.rs`.
 
 use crate::support::failures::{Run, SECOND_SAMPLE, fails, measured, run, start};
 use crate::support::record::Record;
@@ -31,7 +31,7 @@ fn two_healthy_engines_are_measured_without_a_word_of_failure() {
     measured("chatter", &["--fault", ""]).without_warning();
 }
 
-// Before hello is answered.
+// Before the answer to hello.
 
 #[test]
 fn engine_that_exits_before_hello_is_reported_with_its_stderr() {
@@ -87,7 +87,7 @@ fn engine_that_is_silent_at_hello_once_is_asked_again_and_driven_in_full() {
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
 
-/// Blocks of an engine that is silent at `hello` in those launches, counted from 1, for which the shell's test is true.
+/// The run of an engine that does not answer `hello` in some launches, counted from 1: those for which the shell's test is true.
 fn silent_when(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let (fake, counted) = (fake_engine().display(), scratch.join("counted"));
@@ -132,14 +132,14 @@ fn engine_that_knows_generate_alone_has_its_launch_recorded_before_what_refers_t
     let run = run("says_bad_request_to_hello", &[], &["--warmup", "0"]);
     assert_eq!(run.outcome.code, Some(0), "{}", run.outcome.stderr);
     run.kept(2).without_warning();
-    // A warm-up without a request waits for the first answer, with which the launch is recorded.
+    // A warm-up of no requests waits for the first answer, which records the launch.
     let label = "says_bad_request_to_hello";
     let [launch] = run.record.launches_of(label)[..] else { panic!("{:?}", run.record) };
     let of_it = |it: &&serde_json::Value| it["launch"] == launch["launch"];
     assert_eq!(run.record.entries("warm_up").into_iter().filter(of_it).count(), 1, "{:?}", run.record);
 }
 
-// In load.
+// During load.
 
 #[test]
 fn engine_that_hangs_in_load_times_out_with_a_hint_to_wait_longer() {
@@ -163,7 +163,7 @@ fn progress_moves_the_deadline_of_a_slow_load() {
     measured("slow_progress", &["--load-ns", "12000000000"]).without_warning();
 }
 
-// In the middle of a run.
+// During a run.
 
 #[test]
 fn engine_that_hangs_in_the_middle_keeps_the_samples_that_it_gave() {
@@ -208,7 +208,7 @@ fn half_a_line_and_silence_is_a_timeout() {
 
 #[test]
 fn engine_that_closes_stdout_and_lives_on_does_not_hold_up_the_run() {
-    // It is given time to end after its stdout; the deadline is not what ends the waiting.
+    // After closing stdout it gets time to end, and the waiting ends before the deadline.
     let run = run("closes_stdout", SECOND_SAMPLE, &[]);
     run.agree("protocol", "sample 2").kept(1);
     assert_eq!(run.failure()["message"], "closed its stdout and went on running");
@@ -245,7 +245,7 @@ fn a_flood_on_stderr_disturbs_nobody() {
 
 #[test]
 fn an_engine_whose_clock_leaves_time_out_is_named_in_a_warning() {
-    // Computed from the record, as all that an engine is doubted for.
+    // Computed from the record, like all claims.
     let report = measured("hides_time", &[]).report;
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains("hides_time: its clock leaves out 1"), "{warnings}");

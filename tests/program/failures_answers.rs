@@ -1,9 +1,9 @@
-//! The part of the failure matrix (`failures.rs`) in which the engine goes on and answers wrongly: to somebody else, with other
-//! work than was asked for, or with facts that cannot be. What is checked on every answer, rule by rule, is in `verify.rs`.
+//! The part of the failure matrix (`failures.rs`) with wrong answers: to another request, with other work, or with
+//! impossible facts. The rules for every answer are in `verify.rs`.
 
 use crate::support::failures::{SECOND_SAMPLE, fails, measured, run};
 
-// Answers to something else.
+// Answers to another request.
 
 #[test]
 fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {

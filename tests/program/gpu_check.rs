@@ -1,5 +1,5 @@
-//! scripts/gpu-check from its packed programs to its table, in a tree of invented engines: rehearsed on the processor, in
-//! earnest without a GPU, and with one whose driver is a stand-in. No program here has seen a GPU.
+//! scripts/gpu-check from its packed programs to its table, in a tree of invented engines: as a rehearsal on the
+//! processor, without a GPU, and with a stand-in for the driver. These programs have never run on a GPU.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Scratch, command, copy_program, fake_engine, finish, root};
 
-/// Its word is taken, and it serves a GPU with the same program.
+/// The reference engine, which uses the same program on a GPU.
 const REFERENCE: &str = r#"
     about = "vouches"
     binary = "steady-engine"
@@ -15,9 +15,9 @@ const REFERENCE: &str = r#"
     [devices.cuda.needs]
     driver = "nvidia"
 "#;
-/// What is kept beside the embedded model is a real engine's word, which no invented one would keep.
+/// The stored answers for the embedded model are those of a real engine, so an invented engine must give its own.
 const BY_ITSELF: &[&str] = &["--", "--witness", "steady"];
-/// Another program on a GPU.
+/// An engine with another program on a GPU.
 const NEWCOMER: &str = r#"
     about = "came by its folder alone"
     binary = "newcomer-engine"
@@ -32,7 +32,7 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
     let tree = Tree::packed(&[]);
     let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // What serves the processor alone is not carried.
+    // Programs for the processor alone are not packed.
     let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
     let programs: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("program ")).collect();
     let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
@@ -45,7 +45,7 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
     ] {
         assert!(outcome.stdout.contains(said), "no `{said}`:\n{}", outcome.stdout);
     }
-    // One for each model, and what the witness was asked of the second before; none of them in the checkout.
+    // One record for each model, and one of the reference engine's answers for the second; none is in the checkout.
     let records = tree.records();
     let models: Vec<&str> = records.iter().map(model_of).collect();
     assert_eq!(models, ["embedded", "tiny-llama", "tiny-llama"]);
@@ -101,7 +101,7 @@ fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
 #[test]
 fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_measured_is_shown() {
     let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
-    // Half of it is the run's: so long that a busy machine, too, has measured something by then.
+    // Half of this time is the run's, enough for a busy machine to measure something.
     let outcome = tree.check(&["--rehearse", "--within", "60"], None);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(outcome.stdout.contains("the run on embedded was ended"), "{}", outcome.stdout);
@@ -150,7 +150,7 @@ fn a_folder_in_which_nothing_is_packed_is_refused_with_the_command_that_packs_it
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
     assert!(outcome.stderr.contains(&hint), "{}", outcome.stderr);
-    // Another's folder is not replaced.
+    // Another user's folder is not replaced.
     std::fs::create_dir(tree.scratch.join("full")).unwrap();
     std::fs::write(tree.scratch.join("full/letter"), "dear all").unwrap();
     let outcome = tree.pack("full");
@@ -165,7 +165,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// The programs as one of them was built; the settings are the steady engine's.
+    /// A tree with built programs; the settings are the steady engine's.
     fn planted(settings: &[&str]) -> Self {
         let scratch = Scratch::outside();
         scratch.plant(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
@@ -191,11 +191,11 @@ impl Tree {
     }
 
     fn pack(&self, folder: &str) -> Outcome {
-        // Not small, but soon.
+        // Fast compression, at the cost of size.
         finish(self.script().env("XZ_OPT", "-0").args(["--pack", "--from", "built", folder]))
     }
 
-    /// As on a machine that has no cargo; with a driver's folder and a Python where it is one with a GPU.
+    /// Runs the script without cargo. With `driver`, it gets the driver's folder and a Python.
     fn check(&self, options: &[&str], driver: Option<&Path>) -> Outcome {
         let mut script = self.script();
         script.env("PATH", "/usr/bin:/bin").args(["--results", "out"]).args(options);
@@ -223,8 +223,8 @@ fn model_of(record: &Record) -> &str {
     record.0[0]["plan"]["configurations"][0]["model"]["name"].as_str().unwrap()
 }
 
-/// The fake engine as a program that does not start without a library, which lies in the packages of a Python and nowhere
-/// that a loader looks.
+/// The fake engine as a program that needs a library to start. That library is in the packages of a Python, and in no
+/// path of the loader.
 fn needs_a_library(scratch: &Scratch, name: &str) {
     let packages = scratch.join("packages/nvidia/cu13/lib");
     std::fs::create_dir_all(&packages).unwrap();

@@ -1,16 +1,16 @@
-//! Records that an earlier program made: today's program reads them, and its reports have the same values.
+//! Records of an earlier program: today's program reads them, and its reports have the same values.
 
 use serde_json::Value;
 
 use crate::support::{Scratch, finish, root};
 
-/// Sentences for people, which may be put better. There are as many of them as before.
+/// Fields with sentences for people. Their words may change, but not their number.
 const PROSE: &[&str] = &["sentence", "message", "hint", "says", "reasons", "warnings", "notes", "notices"];
 
 /// An array of sentences that a later program may add to.
 const GROWING: &str = "notes";
 
-/// Fields that tell the elements of an array apart. Elements with a metric among them may be joined by those of other metrics.
+/// Fields that identify the elements of an array. Elements with a metric may be joined by those of other metrics.
 const KEYS: &[&str] = &["case", METRIC, "engine", "configuration", "against"];
 const METRIC: &str = "metric";
 
@@ -60,7 +60,7 @@ fn a_later_metric_is_no_difference_wherever_it_stands() {
     assert_eq!(found(before, replaced), ["/metrics/b: gone"]);
     let twice = r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "b", "n": 2}, {"metric": "b", "n": 3}]}"#;
     assert_eq!(found(before, twice), ["/metrics/b: 2 of them"]);
-    // The first value of an array that had none.
+    // The first value of an empty array.
     assert_eq!(found(r#"{"metrics": []}"#, r#"{"metrics": [{"metric": "new", "n": 9}]}"#), NONE);
 }
 
@@ -126,7 +126,7 @@ fn assert_same(arguments: &[&str], kept: &str, code: Option<i32>) {
     assert!(found.is_empty(), "{} values differ from {kept}:\n{}", found.len(), found.join("\n"));
 }
 
-/// Whether what is compared are sentences, and whether there may be more of them.
+/// Whether a value is a sentence, and whether its number may grow.
 #[derive(Clone, Copy, PartialEq)]
 enum Sentences {
     No,
@@ -144,7 +144,7 @@ impl Sentences {
     }
 }
 
-/// What `before` has and `after` has not, or has with another value. A new field is none, and neither is a new metric or note.
+/// The values of `before` that are missing or different in `after`. New fields, metrics and notes are no differences.
 fn differences(place: &str, before: &Value, after: &Value, prose: Sentences, found: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -177,7 +177,7 @@ fn differences(place: &str, before: &Value, after: &Value, prose: Sentences, fou
     }
 }
 
-/// Of arrays whose elements name a metric each, which are told apart by their keys.
+/// The differences of arrays of metrics, whose elements are identified by their keys.
 fn of_metrics(place: &str, before: &[Value], after: &[Value], found: &mut Vec<String>) {
     let mut last = None;
     let mut in_order = true;
@@ -200,7 +200,7 @@ fn of_metrics(place: &str, before: &[Value], after: &[Value], found: &mut Vec<St
     }
 }
 
-/// Of an element of an array; empty where nothing tells it from the others.
+/// The key of an element of an array; empty where there is none.
 fn key(element: &Value) -> String {
     let parts = KEYS.iter().filter_map(|key| element.get(key)?.as_str());
     parts.collect::<Vec<_>>().join(" ")

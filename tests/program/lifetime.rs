@@ -1,5 +1,4 @@
-//! How runs end that do not end by themselves: Ctrl-C, SIGKILL, a reader that goes away. Whatever happens, what was
-//! measured is kept and nothing is left running.
+//! Runs with an external end: Ctrl-C, SIGKILL, a closed pipe. The results are kept and no process is left.
 
 use std::process::Command;
 
@@ -17,7 +16,7 @@ fn hanging(scratch: &Scratch) -> Command {
     command
 }
 
-/// The orchestrator at the moment at which its engine hangs: the engine itself says so on stderr, which `--debug` shows.
+/// The orchestrator when its engine hangs: the engine prints that on stderr, which `--debug` shows.
 fn until_it_hangs(scratch: &Scratch) -> Running {
     let mut running = Running::start(&mut hanging(scratch));
     running.wait_for("fake: hangs in generate");
@@ -63,8 +62,8 @@ fn a_second_interrupt_leaves_no_more_behind_than_the_first() {
     assert_eq!(again.code, Some(0), "{again:?}");
 }
 
-/// Before the first block the driver is asked whether the GPUs are quiet and what they draw when idle, and in each case what they
-/// drew. The first questions describe the machine, before there is anything to keep.
+/// The driver is called for the machine's description, then before the first block (other load and idle power), then for
+/// the energy of each case. During the first calls there is no record to keep.
 #[test]
 fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
     for (hangs_in, question, interrupts) in
@@ -82,7 +81,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
         assert_eq!(outcome.code, Some(130), "{hangs_in} {question}: {outcome:?}");
         scratch.assert_nothing_lives();
         let record = Record::only_one_in(&scratch.results());
-        // After the second one there may be no time left to say it.
+        // After the second interrupt there may be no time to record it.
         assert!(interrupts > 1 || record.end() == Some("interrupted"), "{hangs_in} {question}: {record:?}");
     }
 }
@@ -142,7 +141,7 @@ fn a_run_whose_reader_has_gone_away_is_recorded_all_the_same() {
 #[test]
 fn results_that_cannot_be_written_are_said_before_anything_is_measured() {
     let scratch = Scratch::new();
-    // No permission keeps out a superuser, but a file is no folder for anybody.
+    // A superuser passes every permission, but a file is a folder for no user.
     std::fs::write(scratch.results(), "").unwrap();
     let outcome = finish(&mut one_decode(&scratch));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), ""), "{outcome:?}");
@@ -180,7 +179,7 @@ fn one_decode(scratch: &Scratch) -> Command {
     command
 }
 
-/// Fails at long prompts and ends, as the protocol allows an engine that cannot go on.
+/// Fails at long prompts and ends, as the protocol allows for an engine that cannot continue.
 const BRITTLE: &str = r#"
 while read -r line; do
     case "$line" in

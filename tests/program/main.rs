@@ -1,5 +1,5 @@
-//! The program as its users meet it: commands, runs, what is said of engines that fail. One binary, because each binary links the
-//! whole program's dependencies again; a file is one subject. Tests of a file run beside tests of the others.
+//! The program for its users: commands, runs, messages about failing engines. It is one binary, because each binary links
+//! the whole program again. Each file is one subject, and their tests run in parallel.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

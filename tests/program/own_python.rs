@@ -1,5 +1,5 @@
-//! A Python of the user's own in place of an engine's pinned environment. The engine of these tests is the fake one, which runs
-//! in no Python at all: what is tried here is what the orchestrator says and does; the kit's tests try the host.
+//! A user's own Python in place of an engine's pinned environment. The fake engine here runs in no Python: these tests
+//! check the orchestrator, and the kit's tests check the host.
 
 use std::process::Command;
 
@@ -56,7 +56,7 @@ fn an_own_python_is_as_good_as_an_environment_and_the_record_and_the_report_say_
     let warnings = record.entries("warning");
     let messages: Vec<_> = warnings.iter().filter(own).map(|it| &it["message"]).collect();
     assert_eq!(messages, [said], "once, and nothing of an engine without a Python");
-    // Folded to the width of the page.
+    // The page without its line breaks.
     let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains(said), "{}", outcome.stdout);
     assert!(outcome.stderr.contains(said), "said before anything is measured: {}", outcome.stderr);

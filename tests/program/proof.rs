@@ -1,5 +1,5 @@
-//! What a record holds for proof that engines did the work: what they said of held-out text before anything was measured. What
-//! the witness says of the tokens that were measured is in `court.rs`.
+//! Output checks in a record: the engines' log-probabilities of held-out text before the first block. The reference
+//! engine's check of measured tokens is in `court.rs`.
 
 use model_files::embedded;
 use serde_json::Value;
@@ -62,7 +62,7 @@ fn what_is_launched_for_proof_counts_nowhere() {
         assert_eq!(counts(&proved), counts(&unproved));
         assert_eq!(counts(&proved).1, 1);
     }
-    // The witness is nobody's rival.
+    // The reference engine for output checks has no rows.
     assert_eq!(proved.report["cases"].as_array().unwrap().len(), 2);
 }
 
@@ -158,7 +158,7 @@ fn without_an_engine_that_vouches_the_witness_that_is_kept_beside_the_model_stan
     assert_eq!(kept["logprobs"].as_array().unwrap().len(), WINDOWS);
     assert_eq!(kept["continued"].as_array().unwrap().len(), 48);
     assert_eq!(run.of("scored", "one").len(), WINDOWS);
-    // It cannot be asked about anything else.
+    // It cannot check anything else.
     let [unproved] = run.record.entries("unproved")[..] else { panic!("{:?}", run.record) };
     assert_eq!(unproved["model"], held_out["model"]);
     assert!(unproved["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
@@ -177,7 +177,7 @@ fn a_witness_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
         command.args(["model", "witness"]).arg(&model).arg("--witness").arg(&witness).args(more);
         finish(command.env("ORCHESTRATE_WITNESS", "none"))
     };
-    // Another engine's word, and the same question.
+    // The answers of another engine to the same requests.
     let refused = make(&[]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("is there already\nhint: --force"), "{refused:?}");
@@ -210,7 +210,7 @@ fn a_witness_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
     assert_eq!((other.entries("kept").len(), other.entries("held_out").len()), (0, 1));
 }
 
-/// The seconds that a request had when it was given up.
+/// The deadline of a request in seconds, from the message.
 fn given(reason: &str) -> Option<f64> {
     let (_, rest) = reason.split_once("no answer within ")?;
     rest.split(' ').next().unwrap().parse().ok()
@@ -225,7 +225,7 @@ fn a_budget_bounds_what_each_request_of_the_check_may_take_and_the_run_goes_on_t
         let run = run(&[("silent", &["--fault", fault])], &[], options);
         assert_eq!(run.record.end(), Some("finished"), "{:?}", run.outcome);
         let reasons = run.reasons("silent");
-        // A quarter of the budget is for the check, all of which a machine that is busy enough takes before the request.
+        // The checks get a quarter of the budget. A busy machine may spend all of it before the request.
         let too_late = |reason: &str| reason.starts_with("the budget") && given(reason).is_none();
         let bounded = |reason: &str| given(reason).is_some_and(|given| given <= 3.0);
         assert!(reasons.iter().any(|reason| bounded(reason) || too_late(reason)), "{reasons:?}");
@@ -236,7 +236,7 @@ fn a_budget_bounds_what_each_request_of_the_check_may_take_and_the_run_goes_on_t
 
 #[test]
 fn a_launch_for_the_check_ends_with_the_budget_and_its_row_says_so() {
-    // Without a budget it would have the time that the load of a block has.
+    // Without a budget it would have the deadline of a block's load.
     let options = &["--budget", "8s", "--timeout", "60"];
     let run = run(&[("stuck", &["--fault", "hangs_in_load"])], &[], options);
     assert_eq!(run.record.end(), Some("finished"), "{:?}", run.outcome);

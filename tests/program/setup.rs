@@ -1,11 +1,11 @@
-//! How engines of a tree come to be: manifests to candidates, builds and environments. The tree is one of the test's own,
-//! with engines that exist nowhere else, so that no engine of ours is named here.
+//! Setting up the engines of a tree: manifests to candidates, builds and environments. The tree is invented, so no real
+//! engine is named here.
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Outcome, Running, Scratch, driver, fake_engine, finish, root, write_program};
 
-/// Engines in every state: to be built, of another system, with an environment of its own, and one that does not build.
+/// Engines in every state: to be built, of another system, with an environment, and one whose build fails.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
     let fake = fake_engine().display();
@@ -100,7 +100,7 @@ fn who_removes_a_shared_environment_is_told_who_else_ran_in_it() {
     assert!(!environment.exists());
 }
 
-/// The rows that a run of these arguments would have.
+/// The rows that a run with these arguments would have.
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate_alone();
     command.args(arguments).args(["--no-setup", "--witness", "none", "--dry-run", "-s", "decode", "-m"]);
@@ -330,7 +330,7 @@ fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
-        // One that runs nowhere without a GPU lacks that first.
+        // Without a GPU, an engine that needs one names that first.
         let missing = [" beside this program", ": no NVIDIA driver found"];
         let of = |line: &str| {
             line.split([':', ' ']).next() == Some(&name) && missing.iter().any(|it| line.contains(it))
@@ -340,7 +340,7 @@ fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
     }
 }
 
-/// Tools that do nothing, but for writing down what they were asked; on PATH before all others.
+/// Tools that only write a log of their calls, first on PATH.
 fn tools(scratch: &Scratch) -> String {
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();

@@ -1,18 +1,17 @@
-//! What the orchestrator checks on every answer, rule by rule: an engine that breaks one of them, and the row that comes of it.
-//! Those that break off or hang are in `failures.rs`, those that answer twice, something else or somebody else in
-//! `failures_answers.rs`, those that lie about themselves in `liars.rs`.
+//! The rules for every answer: an engine that breaks one of them, and the resulting row. Engines that exit or hang are in
+//! `failures.rs`, answers to another request in `failures_answers.rs`, false claims in `liars.rs`.
 
 use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::{Scratch, fake_engine, finish};
 
-/// A fault, settings of the fake engine beside it, and what is said: kind, when, words.
+/// A fault, settings of the fake engine, and the failure: kind, time, words.
 type Rule = (&'static str, &'static [&'static str], &'static str, &'static str, &'static str);
 
 const TEXT: &[&str] = &["--output", "text"];
 
-/// Each sentence of the rules, in their order. An answer that is right in all else is asked for 64 tokens.
+/// One or more cases for each rule, in the order of the rules. An answer without other faults has 64 tokens.
 const RULES: &[Rule] = &[
     // One answer per id.
     ("no_id", &[], "protocol", "warm-up 1", "`generated` with id none where `0` was asked"),
@@ -35,14 +34,14 @@ const RULES: &[Rule] = &[
     ("times_out_of_order", &[], "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside its place"),
     ("ends_before_start", &[], "protocol", "warm-up 1", "`end_ns` 999 lies before `start_ns` 1000"),
     ("ends_before_last_token", &[], "protocol", "warm-up 1", "`token_ns[63]` 147000 lies outside its place"),
-    // Streamed ids are the final ids, with the final times, where a stream was asked for.
+    // Streamed ids are the final ids, with the final times, where a stream was requested.
     ("streams_half", &[], "protocol", "warm-up 2", "streamed token 2 came where 1 was next"),
     ("streams_to_nobody", &[], "protocol", "warm-up 2", "a streamed token of iteration 0, sequence 7"),
     ("streams_other_times", &[], "protocol", "warm-up 2", "was streamed with `ns`"),
     ("streams_unasked", &[], "protocol", "warm-up 1", "streamed 64 `token` messages where none were asked"),
-    // The output is as long as asked.
+    // The output has the requested length.
     ("too_many_tokens", &[], "wrong_output", "warm-up 1", "65 tokens where 64 were asked"),
-    // Numbers that cannot be.
+    // Impossible numbers.
     (
         "more_cached_than_sent",
         &[],
@@ -80,7 +79,7 @@ fn an_answer_that_breaks_a_rule_is_a_row_that_says_which() {
     assert_eq!(case_of(&report, "fake-engine")["samples"], 1);
 }
 
-/// Of one token EOS is not asked to be ignored.
+/// With one token, a request does not ask to ignore EOS.
 #[test]
 fn an_engine_that_says_that_eos_ended_its_output_gives_eos() {
     let scratch = Scratch::new();

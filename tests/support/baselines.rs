@@ -1,4 +1,4 @@
-//! What the tests of baselines share: engines whose times are planted, runs that may carry a verdict, a baseline's folder.
+//! Shared parts of the baseline tests: engines with planted times, runs that may have a verdict, a baseline's folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::record::files;
 use super::{Outcome, Scratch, fake_engine, finish};
 
-/// Five blocks may carry a verdict.
+/// Five blocks are enough for a verdict.
 pub const RUN: &[&str] = &["-s", "decode", "--iterations", "2", "--warmup", "1", "--blocks", "5"];
 
-/// An engine of that name that states so many ns between tokens.
+/// An engine of that name that states this time between tokens, in ns.
 pub fn engine(scratch: &Scratch, name: &str, per_token_ns: u32) -> PathBuf {
     scratch.script(name, &format!("{} --per-token-ns {per_token_ns}", exec_fake()))
 }
@@ -21,7 +21,7 @@ pub fn exec_fake() -> String {
     format!("exec '{}' --real-sleep false", fake_engine().display())
 }
 
-/// An engine whose launches state so many ns between tokens, one after the other.
+/// An engine whose launches state these times between tokens in turn, in ns.
 pub fn unsteady(scratch: &Scratch, name: &str, per_launch_ns: &[u32]) -> PathBuf {
     let (count, fake) = (scratch.join("launches"), exec_fake());
     let (count, times) =
@@ -67,7 +67,6 @@ pub fn page(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join("baseline.json")).unwrap()).unwrap()
 }
 
-/// Changes the header of a baseline's record.
 pub fn edit_header(folder: &Path, edit: impl FnOnce(&mut Value)) {
     let path = folder.join("record.jsonl");
     let text = fs::read_to_string(&path).unwrap();
@@ -83,7 +82,7 @@ pub fn edit_page(folder: &Path, edit: impl FnOnce(&mut Value)) {
     fs::write(folder.join("baseline.json"), changed.to_string()).unwrap();
 }
 
-/// What a run that measured nothing says.
+/// Checks the output of a run that measured nothing.
 pub fn assert_refused_before_measuring(scratch: &Scratch, outcome: &Outcome, words: &[&str]) {
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     for word in words {

@@ -1,4 +1,4 @@
-//! NVIDIA's driver, there or not, whatever the machine has: a library of its name that is found first.
+//! NVIDIA's driver, present or absent on any machine: a library of its name that is found first.
 
 use std::path::PathBuf;
 

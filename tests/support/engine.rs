@@ -1,4 +1,4 @@
-//! The engines in the tree, talked to as the protocol says and through nothing of the orchestrator's.
+//! The engines in the tree, used through the protocol and without the orchestrator.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use protocol::{
 
 use super::{Running, Scratch, finish, root};
 
-/// Engines that have to share a core wait for one another, and slowly. Each computes with one thread, so that two tests have room
-/// on two cores; more at once would need the memory of all their engines.
+/// Engines that share a core slow each other down. Each computes with one thread, so two tests have room on two cores.
+/// More at once would need the memory of all their engines.
 static AT_ONCE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 const MOST_AT_ONCE: usize = 2;
 
-/// Room for the engines of one test, given back when it is dropped.
+/// A slot for the engines of one test, released when it is dropped.
 pub struct Room;
 
 pub fn room() -> Room {
@@ -31,23 +31,22 @@ pub fn room() -> Room {
 impl Drop for Room {
     fn drop(&mut self) {
         let (taken, freed) = &AT_ONCE;
-        // A test that failed has left nothing that matters to the next one.
+        // A failed test does not affect the next one.
         *taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         freed.notify_one();
     }
 }
 
-/// An engine under way.
 pub struct Engine {
     pub name: String,
-    /// What it says that it is and can do.
+    /// The engine's facts and capabilities.
     pub hello: HelloFacts,
     process: Running,
-    /// Ends the engine, and what it leaves.
+    /// Ends the engine and its processes.
     _scratch: Scratch,
 }
 
-/// What a load came to, and what the engine said on the way.
+/// The result of a load, and the engine's messages during it.
 #[derive(Debug)]
 pub struct LoadOutcome {
     pub facts: Facts,
@@ -55,7 +54,7 @@ pub struct LoadOutcome {
 }
 
 impl LoadOutcome {
-    /// The engine loaded a model that it does not compute in full, and said so.
+    /// Whether the engine loaded a model that it does not compute in full, and reported that.
     pub fn says_that_it_drifts(&self) -> bool {
         self.notes.iter().any(|note| note.contains("drift"))
     }
@@ -81,7 +80,7 @@ impl Engine {
         in_tree().iter().filter(|name| !needs_driver(name)).map(|name| Self::start(name)).collect()
     }
 
-    /// Another model in place of the one that was there, with one thread.
+    /// Loads a model in place of the one before, with one thread.
     pub fn load(&mut self, model: &Path, dtype: Option<&str>) -> Result<LoadOutcome, Failed> {
         let model = model.to_string_lossy().into_owned();
         let dtype = dtype.map(str::to_string);
@@ -97,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// 48 greedy tokens, whatever they are.
+    /// 48 greedy tokens.
     pub fn generate(&mut self, prompt: &[u32]) -> Vec<u32> {
         self.continued(prompt, 48)
     }
@@ -112,7 +111,7 @@ impl Engine {
         self.tokens(Generate { prompt_ids, max_new_tokens, ignore_eos: true, ..Generate::default() }).1
     }
 
-    /// Whether it can be asked for an exact number of tokens after given ids, and names those that come.
+    /// Whether the engine takes ids as a prompt, generates an exact number of tokens, and returns their ids.
     pub fn speaks_ids(&self) -> bool {
         let can = &self.hello.capabilities;
         can.prompt_ids && can.ignore_eos == IgnoreEos::Exact && self.hello.output == Output::Ids
@@ -130,13 +129,13 @@ impl Engine {
         self.hello.capabilities.score
     }
 
-    /// How many tokens the prompt has, and those that follow it.
+    /// The number of tokens of the prompt, and the ids after it.
     pub fn tokens(&mut self, request: Generate) -> (u32, Vec<u32>) {
         let sequence = self.generated(request).iterations.remove(0).sequences.remove(0);
         (sequence.prompt_tokens, sequence.output_ids.unwrap())
     }
 
-    /// How much likelier one id is than another after the same ids, as a difference of logarithms.
+    /// The difference of the log-probabilities of two ids after the same ids.
     pub fn lead(&mut self, after: &[u32], one: u32, other: u32) -> f64 {
         let [one, other] =
             [one, other].map(|id| self.score(&[after, &[id]].concat()).pop().unwrap().unwrap());
@@ -163,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// The `failed` that a broken line gets.
+    /// The `failed` that answers a broken line.
     pub fn refusal(&mut self, line: &[u8]) -> Failed {
         self.write(&[line, b"\n"].concat());
         match self.message() {
@@ -199,7 +198,7 @@ pub fn in_tree() -> Vec<String> {
     names
 }
 
-/// With the user's own data directory and cargo's own target directory: there is what set-up has made.
+/// Adds the user's own data directory and cargo's own target directory: they have the set-up.
 pub fn at_home(mut command: Command) -> Command {
     for name in ["ORCHESTRATE_HOME", "CARGO_TARGET_DIR"] {
         match std::env::var_os(name) {
@@ -210,7 +209,7 @@ pub fn at_home(mut command: Command) -> Command {
     command
 }
 
-/// An engine that is missing is no reason to skip a test.
+/// A missing engine is no reason to skip a test.
 pub fn assert_is_ready(name: &str) {
     let listed = finish(at_home(Scratch::new().orchestrate()).arg("engines").current_dir(root())).stdout;
     let of = |line: &&str| line.split([':', ' ']).next() == Some(name);
@@ -230,7 +229,7 @@ pub fn binary(name: &str) -> PathBuf {
     target.join("release").join(manifest(name)["binary"].as_str().unwrap())
 }
 
-/// It computes on GPUs of one maker alone.
+/// Whether it computes on NVIDIA's GPUs alone.
 pub fn needs_driver(name: &str) -> bool {
     manifest(name).get("needs").is_some_and(|needs| needs.get("driver").is_some())
 }

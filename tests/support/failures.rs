@@ -1,4 +1,4 @@
-//! What the two parts of the failure matrix share: a run of a faulty engine beside a healthy one, and what is said of it.
+//! Shared parts of the failure matrix: a run of a faulty engine beside a healthy one, and checks of its output.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 use super::record::Record;
 use super::{Outcome, Scratch, fake_engine, finish};
 
-/// One block of the decode scenario: three warm-up requests, then two rounds, in each of which a request that is thrown away
-/// comes before the sample, because the healthy engine beside it takes turns with this one, and because its warm-ups were
-/// short: of three, a busy machine does not make most long.
+/// One block of the decode scenario: three warm-up requests, then two rounds. In each round an unmeasured request
+/// precedes the sample, because two engines take turns and their warm-ups were short. A busy machine does not make most
+/// of three warm-ups long.
 const RUN: &[&str] = &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--json", "-"];
 const HEALTHY: &str = "fake-engine";
 /// The seventh request of a launch: its second sample.
 pub const SECOND_SAMPLE: &[&str] = &["--at", "6"];
 
-/// Those that answer nothing are waited for until the deadline, so that it is short; but not so short that a busy machine keeps
-/// the healthy engine beside them from answering in time. All others have the usual ones.
+/// The options for engines that do not answer. The deadline is short, but long enough for the healthy engine on a busy
+/// machine. All others have the usual one.
 const SILENT: &[&str] =
     &["never_answers", "hangs_in_load", "hangs_in_generate", "half_line_then_hangs", "slow_progress"];
 
@@ -24,7 +24,7 @@ fn deadline(fault: &str) -> &[&str] {
     if SILENT.contains(&fault) { &["--timeout", "10"] } else { &[] }
 }
 
-/// A run that failed as it should. `at` and the like are settings of the fake engine.
+/// A run with the expected failure. `settings` are the fake engine's.
 pub fn fails(fault: &str, settings: &[&str], kind: &str, when: &str, message: &str) -> Run {
     let run = run(fault, settings, deadline(fault));
     run.agree(kind, when);
@@ -59,7 +59,7 @@ pub fn start(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
     finish(command.arg("--results").arg(scratch.results()))
 }
 
-/// A run that has ended, with the healthy engine's part in it already found good.
+/// A finished run. The healthy engine's part is already checked.
 pub struct Run {
     pub outcome: Outcome,
     pub report: Value,
@@ -78,7 +78,7 @@ impl Run {
         assert!(!run.outcome.stderr.contains("panicked"), "{}", run.outcome.stderr);
         assert_eq!(run.record.end(), Some("finished"));
         run.record.assert_launches_hold();
-        // Whatever befell the other one, this engine was measured in full.
+        // The healthy engine was measured in full, with any failure of the other one.
         assert_eq!(run.case_of(HEALTHY)["samples"], 2, "{}", run.report);
         assert_eq!(run.case_of(HEALTHY)["failure"], Value::Null, "{}", run.report);
         assert_eq!(run.record.samples_of(HEALTHY).len(), 2);
@@ -92,7 +92,7 @@ impl Run {
         case.unwrap_or_else(|| panic!("no row of `{label}` in {}", self.report))
     }
 
-    /// What the report says went wrong: with one case, or with the engine as a whole.
+    /// The failure in the report: of one case, or of the engine as a whole.
     pub fn failure(&self) -> &Value {
         let of =
             |entry: &&Value| entry["engine"]["label"] == self.label.as_str() && !entry["failure"].is_null();
@@ -103,7 +103,7 @@ impl Run {
             .unwrap_or_else(|| panic!("no failure in {}", self.report))
     }
 
-    /// Exit code, report and record say the same failure.
+    /// Checks that exit code, report and record have the same failure.
     pub fn agree(&self, kind: &str, when: &str) -> &Self {
         assert_eq!(self.outcome.code, Some(4), "{}", self.outcome.stderr);
         let [recorded] = self.record.failures_of(&self.label)[..] else {
@@ -122,7 +122,7 @@ impl Run {
         self
     }
 
-    /// The end of the engine's stderr is in the report and in the record.
+    /// Checks that the end of the engine's stderr is in the report and in the record.
     pub fn says(&self, words: &str) -> &Self {
         for failure in [self.record.failures_of(&self.label)[0], self.failure()] {
             let stderr = failure["stderr"].as_array().unwrap();
@@ -131,7 +131,7 @@ impl Run {
         self
     }
 
-    /// The samples before the failure are in the record.
+    /// Checks that the samples before the failure are in the record.
     pub fn kept(&self, samples: usize) -> &Self {
         assert_eq!(self.record.samples_of(&self.label).len(), samples);
         self

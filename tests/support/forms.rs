@@ -1,4 +1,4 @@
-//! The small shapes of `model-files`, each as the forms that engines read.
+//! The small shapes of `model-files`, each in the formats that engines read.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use model_files::{
 
 use super::Scratch;
 
-/// All that are small enough to be made for a test.
+/// All shapes that are small enough for a test.
 pub fn tiny() -> Vec<Shape> {
     let names = SHAPES.iter().map(|(name, _)| *name).filter(|name| name.starts_with("tiny-"));
     names.map(|name| Shape::named(name).unwrap()).collect()
@@ -19,7 +19,7 @@ pub fn architecture_of(shape: &Shape) -> &'static Architecture {
     Architecture::named(name).unwrap_or_else(|| panic!("{}: no architecture `{name}`", shape.name))
 }
 
-/// A shape's model on disk, each form made when it is first asked for.
+/// A shape's model on disk. Each format is made at its first use.
 pub struct Forms<'a> {
     shape: &'a Shape,
     folder: PathBuf,
@@ -39,14 +39,14 @@ impl<'a> Forms<'a> {
         goal.out
     }
 
-    /// A GGUF file, converted, and no `tokenizer.json` beside it.
+    /// A GGUF file, converted, without a `tokenizer.json` beside it.
     pub fn gguf(&self, dtype: &str) -> PathBuf {
         let from = if dtype == "bf16" { dtype } else { "f32" };
         let goal = self.goal(Format::Gguf, dtype, &format!("{dtype}.gguf"));
         converted(&self.safetensors(from), goal)
     }
 
-    /// The numbers that a GGUF file comes to, as safetensors in f32.
+    /// The numbers of a GGUF file as safetensors in f32.
     pub fn widened(&self, dtype: &str) -> PathBuf {
         let goal = self.goal(Format::Safetensors, "f32", &format!("widened-{dtype}"));
         converted(&self.gguf(dtype), goal)

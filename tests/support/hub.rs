@@ -1,5 +1,5 @@
-//! A hub of the test's own on this machine: the part of the hub's HTTP interface that a pull uses, with a repository of
-//! given files. It notes every request, and a test may answer any of them in another way.
+//! A hub on this machine: the part of the hub's HTTP interface that a pull uses, with a repository of given files. It
+//! logs every request, and a test may replace any answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::Digest;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// The revisions that stand for it.
+/// The names of the one revision.
 pub const REVISIONS: [&str; 3] = ["main", "v1.0", COMMIT];
 
 pub struct FakeHub {
@@ -25,14 +25,14 @@ struct Shared {
     answer: Mutex<Box<Answer>>,
 }
 
-/// What a test answers in place of the hub; `None` leaves it to the hub.
+/// The answer of a test in place of the hub's; `None` leaves it to the hub.
 type Answer = dyn FnMut(&Request) -> Option<Reply> + Send;
 
 #[derive(Debug, Clone)]
 pub struct File {
     pub name: String,
     pub bytes: Vec<u8>,
-    /// As the hub lists it, true or not.
+    /// The size in the hub's list, true or not.
     pub listed_bytes: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Request {
     pub path: String,
     pub host: String,
     pub authorization: Option<String>,
-    /// The first byte that is asked for.
+    /// The first requested byte.
     pub from: Option<usize>,
 }
 
@@ -50,9 +50,9 @@ pub struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
-    /// Of the body only so much is sent before the connection is cut.
+    /// The number of body bytes before the connection is cut.
     pub cut_after: Option<usize>,
-    /// Instead of being cut it stays open, and nothing more comes.
+    /// The connection stays open instead, without more bytes.
     pub stall: bool,
 }
 
@@ -62,7 +62,7 @@ impl File {
         Self { name: name.into(), listed_bytes: bytes.len() as u64, bytes }
     }
 
-    /// As the hub does it: weights lie in a store of their own.
+    /// Whether the file is in the store: the hub has its weights there.
     fn is_large(&self) -> bool {
         [".safetensors", ".gguf"].iter().any(|end| self.name.ends_with(end))
     }
@@ -90,12 +90,12 @@ impl File {
 }
 
 impl Request {
-    /// For a file's bytes, wherever they lie.
+    /// Whether the request is for this file's bytes, on the hub or in the store.
     pub fn is_for(&self, name: &str) -> bool {
         self.path.ends_with(&format!("/{name}"))
     }
 
-    /// Read the way to a large file's bytes, which lie elsewhere.
+    /// Whether the request is for the store, on another host.
     pub fn is_at_store(&self) -> bool {
         self.path.starts_with("/store/")
     }
@@ -117,7 +117,7 @@ impl Reply {
 }
 
 impl FakeHub {
-    /// A hub with one repository.
+    /// Starts a hub with one repository.
     pub fn start(id: &str, files: Vec<File>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -133,14 +133,14 @@ impl FakeHub {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let serving = Arc::clone(&serving);
-                // A client that goes away in the middle is no failure of the hub.
+                // A client that disconnects is no failure of the hub.
                 std::thread::spawn(move || drop(serve(stream, &serving, port)));
             }
         });
         Self { port, shared }
     }
 
-    /// Every file of a folder.
+    /// Starts a hub with every file of a folder.
     pub fn of_folder(id: &str, folder: &Path) -> Self {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
         let file = |entry: std::fs::DirEntry| {
@@ -157,12 +157,12 @@ impl FakeHub {
         self.shared.files.iter().find(|file| file.name == name).unwrap()
     }
 
-    /// From now on requests are answered like this where it gives an answer.
+    /// Replaces the answers from now on, where `answer` has one.
     pub fn answer(&self, answer: impl FnMut(&Request) -> Option<Reply> + Send + 'static) {
         *self.shared.answer.lock().unwrap() = Box::new(answer);
     }
 
-    /// The requests since the last time this was asked.
+    /// The requests since the last call.
     pub fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.requests.lock().unwrap())
     }
@@ -196,7 +196,7 @@ impl Shared {
         if let Some(asked) = path.strip_prefix("/api/models/") {
             let (id, revision) = asked.split_once("/revision/").unwrap_or((asked, "main"));
             return match () {
-                // The hub tells strangers no more than this of a repository that it does not have.
+                // The hub gives this answer for a repository that does not exist or is private.
                 () if id != self.id => Reply::of(401).with("X-Error-Code", "RepoNotFound"),
                 () if !REVISIONS.contains(&revision) => {
                     Reply::of(404).with("X-Error-Code", "RevisionNotFound")
@@ -246,7 +246,7 @@ fn send(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
     stream.write_all(&reply.body[..reply.cut_after.unwrap_or(reply.body.len())])?;
     stream.flush()?;
     if reply.stall {
-        // Until the client has enough of it.
+        // Until the client closes the connection.
         stream.read_to_end(&mut Vec::new())?;
     }
     Ok(())

@@ -1,5 +1,4 @@
-//! Models with one mistake in them, and an engine that loads such a one whatever it is asked for: what an engine computes that
-//! has read the model wrongly.
+//! Models with one mistake, and an engine that always loads such a model: a stand-in for an engine that reads a model wrongly.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +24,7 @@ impl Copy {
         Self { from: folder.into(), config, header, numbers: numbers.into() }
     }
 
-    /// The rows of every matrix of one layer the other way round.
+    /// Reverses the rows of every matrix of one layer.
     pub fn with_layer_permuted(mut self, layer: u32) -> Self {
         let begins = format!("model.layers.{layer}.");
         let tensors = self.header.as_object().unwrap().clone();
@@ -43,7 +42,7 @@ impl Copy {
         self
     }
 
-    /// Made for texts longer than `original`: Llama 3's scaling of the rotations.
+    /// Adds Llama 3's scaling of rotations, for texts longer than `original`.
     pub fn with_rope_scaling(mut self, original: u32) -> Self {
         self.config["rope_scaling"] = json!({
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -66,7 +65,7 @@ impl Copy {
     }
 }
 
-/// A program called `name` that is `engine`, but loads `model` instead of what it is asked to load.
+/// A program called `name`: it is `engine`, but always loads `model`.
 pub fn loads_another(scratch: &Scratch, name: &str, engine: &Path, model: &Path) -> PathBuf {
     let script = include_str!("loads-another.py")
         .replace("@ENGINE@", &engine.to_string_lossy())

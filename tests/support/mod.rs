@@ -1,4 +1,4 @@
-//! What the tests of the whole program share: the program, the fake engine, a folder of one's own, a bound on every wait.
+//! Shared parts of all tests of the program: the program, the fake engine, a folder for each test, a bound on every wait.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-/// Far more than anything here takes on a slow machine. What exceeds it hangs.
+/// Far longer than any wait on a slow machine. A longer one is a hang.
 pub const BOUND: Duration = Duration::from_secs(300);
 
-/// Carried by every process that a test causes, so that leftovers are found.
+/// In the environment of every process of a test, so that remaining ones are found.
 const MARK: &str = "ORCHESTRATE_TEST";
 
 pub fn root() -> &'static Path {
@@ -42,15 +42,15 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(program)
 }
 
-/// Writes a program that can be started, by another process: what a test beside this one starts meanwhile would hold the file
-/// open for writing until it has become a program itself, and a file that is being written cannot be started.
+/// Writes an executable, in another process. A program that a parallel test starts meanwhile would inherit the file open
+/// for writing, and such a file cannot be started.
 pub fn write_program(path: &Path, text: &str) {
     let script = "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"";
     let status = command("sh").args(["-c", script, "sh"]).arg(path).arg(text).status().unwrap();
     assert!(status.success(), "no program at `{}`", path.display());
 }
 
-/// The same, of one that there is.
+/// Copies an executable in the same way.
 pub fn copy_program(from: &Path, to: &Path) {
     let status = command("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "no copy of `{}`", from.display());
@@ -73,19 +73,19 @@ pub fn fake_engine() -> &'static Path {
     })
 }
 
-/// A folder of one test, gone with it; and the mark of its processes, which end with it too.
+/// The folder of one test, removed with it; and the mark of its processes, which are killed with it.
 pub struct Scratch {
     pub path: PathBuf,
     mark: String,
 }
 
 impl Scratch {
-    /// Inside the checkout, wherever cargo was told to build: a program finds the tree from the folder that it is started in.
+    /// A folder inside the checkout, with any target directory: a program finds the tree from its working directory.
     pub fn new() -> Self {
         Self::under(&root().join("target/tmp"))
     }
 
-    /// Away from the checkout, where an installed program lives.
+    /// A folder outside the checkout, as for an installed program.
     pub fn outside() -> Self {
         Self::under(&std::env::temp_dir())
     }
@@ -94,7 +94,7 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = folder.join(format!("orchestrate-test-{mark}"));
-        // A test of another time had the same number and was killed.
+        // An earlier test with the same number was killed.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self { path, mark }
@@ -104,12 +104,12 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// The orchestrator: with this folder for its results and its data, and nothing of the caller's environment in it.
+    /// The orchestrator: with this folder for its results and its data, and without the caller's environment.
     pub fn orchestrate(&self) -> Command {
         self.marked(env!("CARGO_BIN_EXE_orchestrate"))
     }
 
-    /// A tree with these engines in it, their manifests as TOML; `orchestrate_alone` takes it for its checkout.
+    /// Writes a tree with these engines, their manifests as TOML; it is the checkout of `orchestrate_alone`.
     pub fn plant(&self, engines: &[(&str, &str)]) {
         for (name, manifest) in engines {
             let folder = self.join("engines").join(name);
@@ -123,7 +123,7 @@ impl Scratch {
         std::fs::write(self.join("Cargo.toml"), "[workspace]\n").unwrap();
     }
 
-    /// A copy of the orchestrator with nothing beside it, nothing built, and only the system's programs on PATH.
+    /// A copy of the orchestrator without a checkout or built engines, and only the system's programs on PATH.
     pub fn orchestrate_alone(&self) -> Command {
         let copy = self.join("bin/orchestrate");
         if !copy.exists() {
@@ -138,7 +138,7 @@ impl Scratch {
         command
     }
 
-    /// Any program, in the environment that the orchestrator gets.
+    /// Any program, in the environment of the orchestrator.
     pub fn marked(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = command(program);
         for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH", "PYTHON"] {
@@ -146,7 +146,7 @@ impl Scratch {
         }
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
         command.env("ORCHESTRATE_HOME", self.join("home")).env(MARK, &self.mark);
-        // Whether PyTorch is set up on the machine changes no test; those about proof name their own.
+        // PyTorch on this machine must not change a test. Tests of output checks name their own reference engine.
         command.env("ORCHESTRATE_WITNESS", "none");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -156,27 +156,27 @@ impl Scratch {
         self.join("results")
     }
 
-    /// The fake engine with a fault, as a program of its own whose name is the fault's.
+    /// The fake engine with a fault, as a program with the fault's name.
     pub fn faulty(&self, fault: &str, settings: &[&str]) -> PathBuf {
         let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
         let fake = fake_engine().display();
         self.script(fault, &format!("exec '{fake}' --fault {fault} {}", settings.join(" ")))
     }
 
-    /// A shell script that can be started.
+    /// An executable shell script.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.join(name);
         write_program(&path, &format!("#!/bin/sh\n{text}\n"));
         path
     }
 
-    /// Processes that this test caused and that live, with their command lines.
+    /// The living processes of this test, with their command lines.
     pub fn living(&self) -> Vec<(u32, String)> {
         let entry = format!("{MARK}={}", self.mark);
         let pids = std::fs::read_dir("/proc").unwrap().flatten();
         pids.filter_map(|folder| {
             let pid = folder.file_name().to_str()?.parse().ok()?;
-            // Another user's process, or one that has just ended, is none of ours.
+            // A process of another user, or one that has just ended, is none of ours.
             let environment = std::fs::read(folder.path().join("environ")).ok()?;
             environment.split(|&byte| byte == 0).find(|it| *it == entry.as_bytes())?;
             let command = std::fs::read(folder.path().join("cmdline")).unwrap_or_default();
@@ -190,7 +190,7 @@ impl Scratch {
         assert!(living.is_empty(), "left running: {living:?}");
     }
 
-    /// For what ends a moment later than the orchestrator does.
+    /// Waits for processes that end a moment later than the orchestrator.
     pub fn wait_until_nothing_lives(&self) {
         let begun = Instant::now();
         while !self.living().is_empty() {
@@ -209,7 +209,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a program did, in full.
+/// The full result of a program.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -217,14 +217,14 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// Runs a program to its end. One that hangs is killed, and the test fails with what it had said.
+/// Runs a program to its end. A program that hangs is killed, and the test fails with its output.
 pub fn finish(command: &mut Command) -> Outcome {
     Running::start(command).finish()
 }
 
-/// A program under way, its output collected line by line.
+/// A running program, its output collected line by line.
 pub struct Running {
-    /// Where a pipe was asked for.
+    /// Present where a pipe was requested.
     pub stdin: Option<ChildStdin>,
     child: Child,
     lines: mpsc::Receiver<(Stream, Vec<u8>)>,
@@ -256,11 +256,11 @@ impl Running {
     }
 
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
-        // It may have ended already; the test sees that by what it left.
+        // It may have ended already; the test notices that later.
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid() as i32), signal);
     }
 
-    /// Waits until a line on stderr contains the words, and gives that line.
+    /// Waits until a line on stderr contains the words, and returns that line.
     pub fn wait_for(&mut self, words: &str) -> String {
         let deadline = Instant::now() + BOUND;
         while let Some((stream, line)) = self.next(deadline) {

@@ -1,4 +1,4 @@
-//! Models for tests: small ones of every architecture, made by the program itself, and what is looked at in them.
+//! Models for tests: small ones of every architecture, made by the program itself, and ways to read them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use sha2::{Digest, Sha256};
 
 use super::{Outcome, Scratch, finish};
 
-/// There is a shape `tiny-*` for each of them.
+/// The architectures. Each has a shape `tiny-*`.
 pub const ARCHITECTURES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma"];
 
 impl Scratch {
-    /// `orchestrate model WORDS`, in this folder.
+    /// Runs `orchestrate model WORDS` in this folder.
     pub fn model(&self, words: &[&str]) -> Outcome {
         finish(self.orchestrate().arg("model").args(words).current_dir(&self.path))
     }
 
-    /// The same, of which nothing is expected but what it prints.
+    /// Runs the same, and returns the path that it prints.
     #[track_caller]
     pub fn made(&self, words: &[&str]) -> PathBuf {
         let outcome = self.model(words);
@@ -28,14 +28,14 @@ impl Scratch {
         path
     }
 
-    /// A model of this shape. GGUF is made where the name ends in it.
+    /// A model of this shape. A name that ends in `.gguf` makes that format.
     #[track_caller]
     pub fn synth(&self, shape: &str, dtype: &str, out: &str) -> PathBuf {
         let format = if out.ends_with(".gguf") { "gguf" } else { "safetensors" };
         self.made(&["synth", shape, "--dtype", dtype, "--format", format, "--out", out])
     }
 
-    /// Every file, link and folder in here, by its path; what other tests of this program keep in their home is not told.
+    /// Every file, link and folder in here, by its path, without the cached files of other tests.
     pub fn everything(&self) -> Vec<String> {
         let mut found = Vec::new();
         walk(&self.path, &mut |path| {
@@ -48,7 +48,7 @@ impl Scratch {
     }
 }
 
-/// Refused: this exit code, nothing on stdout, one error with these words in it.
+/// Checks a refusal: this exit code, nothing on stdout, one error with these words.
 #[track_caller]
 pub fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{outcome:?}");
@@ -60,7 +60,7 @@ pub fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
     }
 }
 
-/// What every file of a folder holds, by its path in it. Of a file: what it holds.
+/// The content of every file of a folder, by its path in it; or of a single file.
 pub fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
     if path.is_file() {
         return BTreeMap::from([(String::new(), std::fs::read(path).unwrap())]);
@@ -79,14 +79,14 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every weight as a number, by the name that safetensors give its tensor.
+/// Every weight as a number, by the name of its tensor in safetensors.
 pub fn numbers(model: &Path) -> BTreeMap<String, Vec<f32>> {
     let model = ModelFolder::open(model).unwrap();
     let (parts, weights) = (model.parts().unwrap(), FileWeights::open(&model).unwrap());
     parts.iter().map(|part| (part.name.clone(), weights.values(part).unwrap())).collect()
 }
 
-/// A small model as a pull leaves it: in the hub's cache under `home/hf`.
+/// A small model in the state after a pull: in the hub's cache under `home/hf`.
 pub fn pulled(scratch: &Scratch, repository: &str) -> PathBuf {
     let commit = "0123456789abcdef0123456789abcdef01234567";
     let own = format!("home/hf/hub/models--{}", repository.replace('/', "--"));
@@ -95,7 +95,7 @@ pub fn pulled(scratch: &Scratch, repository: &str) -> PathBuf {
     scratch.synth("tiny-llama", "bf16", &format!("{own}/snapshots/{commit}"))
 }
 
-/// The same bytes, with every place that holds `old` holding `new`.
+/// The same bytes, with `new` in place of every `old`.
 pub fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let (mut result, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -117,7 +117,7 @@ pub fn edit_json(path: &Path, edit: impl FnOnce(&mut Map<String, Value>)) {
     std::fs::write(path, value.to_string()).unwrap();
 }
 
-/// All weights are 0, and none of them is on the disk.
+/// A model whose weights are all 0 and take no room on the disk.
 pub fn sparse_model(folder: &Path, config: &Value) {
     std::fs::create_dir(folder).unwrap();
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();

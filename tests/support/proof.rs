@@ -1,4 +1,4 @@
-//! What the tests of proof share: a run of fake engines with one that vouches, and what record and report hold of it.
+//! Shared parts of the tests of output checks: a run of fake engines with a reference engine, its record and its report.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use super::{Outcome, Scratch, fake_engine, finish};
 pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
-/// Engines by name with their settings, and an engine that vouches. Settings that begin with `|` are a program that gets what
-/// the engine says. `--witness-is NAME` in the options makes one of the engines that; without any of these whatever is usual
-/// vouches.
+/// Runs engines by name with their settings, and a reference engine. Settings that begin with `|` are a program that
+/// filters the engine's output. `--witness-is NAME` in the options makes one of the engines the reference; without
+/// either, the default applies.
 pub fn run(engines: &[(&str, &[&str])], witness: &[(&str, &[&str])], options: &[&str]) -> Run {
     let scratch = Scratch::new();
     let engine = |&(name, settings): &(&str, &[&str])| -> PathBuf {
@@ -68,7 +68,7 @@ impl Run {
         self.of("unproved", label).iter().map(|it| it["reason"].as_str().unwrap()).collect()
     }
 
-    /// What the witness said of this configuration's samples.
+    /// The reference engine's checks of this configuration's samples.
     pub fn opinions(&self, label: &str) -> Vec<&Value> {
         let launches: Vec<_> = self.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
         self.record.entries("opinion").into_iter().filter(|it| launches.contains(&&it["launch"])).collect()
@@ -92,7 +92,7 @@ impl Run {
         cases.iter().find(|case| case["engine"]["label"] == label).unwrap()
     }
 
-    /// Whatever was proved of it.
+    /// Checks that it was measured, with any verification status.
     pub fn measured(&self, label: &str) -> &Self {
         assert_eq!(self.case_of(label)["samples"], 2, "{}", self.report);
         assert_eq!(self.record.samples_of(label).len(), 2);

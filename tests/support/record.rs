@@ -1,4 +1,4 @@
-//! Run records as a stranger reads them: lines of JSON, known by their documented fields alone.
+//! Run records as an outsider reads them: lines of JSON, by their documented fields alone.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ use serde_json::Value;
 #[derive(Debug)]
 pub struct Record(pub Vec<Value>);
 
-/// The records in a folder.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -16,7 +15,6 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Record {
-    /// The only record in a folder.
     pub fn only_one_in(folder: &Path) -> Self {
         let files = files(folder);
         let [file] = &files[..] else {
@@ -25,7 +23,7 @@ impl Record {
         Self::read(file)
     }
 
-    /// Launches are numbered as they are recorded, and no line refers to one that is not recorded before it.
+    /// Checks that launches are numbered in order, and that no line refers to a later launch.
     pub fn assert_launches_hold(&self) {
         let mut recorded = 0;
         for line in &self.0 {
@@ -38,7 +36,7 @@ impl Record {
         }
     }
 
-    /// Every line of it sound.
+    /// Reads a record and checks every line.
     pub fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap();
         assert!(text.ends_with('\n'), "the last line of the record is torn");
@@ -80,7 +78,7 @@ impl Record {
         warnings.filter_map(|warning| warning["message"].as_str()).collect()
     }
 
-    /// Measured samples; warm-up requests are no samples here.
+    /// Measured samples, without warm-up requests.
     pub fn samples_of(&self, label: &str) -> Vec<&Value> {
         let of = self.is_sample_of(label);
         self.0.iter().filter(|entry| of(entry)).collect()

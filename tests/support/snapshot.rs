@@ -1,5 +1,5 @@
-//! Exit code, stdout and stderr of a command in one file, `tests/snapshots/NAME.txt`. What differs from run to run is
-//! replaced by a word in brackets.
+//! Exit code, stdout and stderr of a command in one file, `tests/snapshots/NAME.txt`. Words in brackets replace text that
+//! differs from run to run.
 //!
 //! `UPDATE_SNAPSHOTS=1 cargo test` writes the files; read the difference before you commit it.
 
@@ -30,7 +30,7 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
     );
 }
 
-/// The formats that `--format` takes after these words, by the error that lists them.
+/// The formats that `--format` accepts after these words, from the error that lists them.
 pub fn formats(words: &[&str]) -> Vec<String> {
     let refused = finished_with_unknown_format(words);
     let (_, list) = refused.split_once(FORMATS_FOLLOW).unwrap_or_else(|| panic!("no list in {refused}"));
@@ -47,8 +47,7 @@ fn finished_with_unknown_format(words: &[&str]) -> String {
 
 const FORMATS_FOLLOW: &str = "[possible values:";
 
-/// Each list of formats becomes one word, however it is folded: only the snapshot of `--help`, which has another form, names
-/// them all.
+/// Each list of formats becomes one word, wrapped or not. Only the snapshot of `--help`, which has another form, names them all.
 fn without_formats(text: &str) -> String {
     let mut parts = text.split(FORMATS_FOLLOW);
     let mut whole = parts.next().unwrap_or_default().to_string();

@@ -1,4 +1,4 @@
-//! The files of the project as its rules see them: sources without their tests, engines' folders, words and paths in a line.
+//! The files of the project for its rules: sources without their tests, engines' folders, words and paths in a line.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl Source {
         assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
     }
 
-    /// As `refuse`, where the word may be a part of a longer one.
+    /// As `refuse`; the word may be a part of a longer one.
     pub fn refuse_word(&self, word: &str, advice: &str) {
         let found = self.code.lines().find(|line| has_word(line, word));
         assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
@@ -58,7 +58,7 @@ pub fn is_test(path: &str) -> bool {
         .any(|part| ["tests", "tests.rs", "specimen.rs"].contains(&part) || part.starts_with("test_"))
 }
 
-/// Leaves out every item under `#[cfg(test)]`: to its semicolon, or to the brace that closes it at the left margin.
+/// Leaves out every item under `#[cfg(test)]`: to its semicolon, or to the closing brace at the left margin.
 pub fn without_tests(source: &str) -> String {
     let mut kept = String::new();
     let mut lines = source.lines();

@@ -1,4 +1,4 @@
-//! The packages of the workspace and what each of them brings with it.
+//! The packages of the workspace with their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::tree::{SHARED_BY_ENGINES, text};
 use super::{command, root};
 
-/// What cargo says of the workspace, and what its lock file says of everything behind it.
+/// The workspace from cargo, and the dependencies from its lock file.
 pub struct Workspace {
-    /// By package of the workspace: its folder, and what it names itself.
+    /// By package of the workspace: its folder and its direct dependencies.
     pub direct: BTreeMap<String, (String, Vec<String>)>,
     pub default_members: Vec<String>,
     pub locked: BTreeMap<String, Vec<String>>,
@@ -47,12 +47,12 @@ impl Workspace {
         }
     }
 
-    /// What a package of the workspace names in its manifest, for development and building too.
+    /// The direct dependencies of a package of the workspace, also for development and building.
     pub fn dependencies(&self, package: &str) -> &[String] {
         &self.direct[package].1
     }
 
-    /// Everything that a package brings with it, for development and building too.
+    /// All dependencies of a package, also for development and building.
     pub fn reached(&self, package: &str) -> BTreeSet<String> {
         let mut reached = BTreeSet::new();
         let mut open: Vec<&String> = self.dependencies(package).iter().collect();
@@ -77,7 +77,7 @@ impl Workspace {
     }
 }
 
-/// Dependencies by package, versions of one name taken together.
+/// Dependencies by package, versions of one name together.
 pub fn locked() -> BTreeMap<String, Vec<String>> {
     let lock: toml::Table = text("Cargo.lock").unwrap().parse().unwrap();
     let mut locked = BTreeMap::<String, Vec<String>>::new();

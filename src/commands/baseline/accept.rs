@@ -1,4 +1,4 @@
-//! Whether a run may become a baseline. Pure.
+//! The decision whether a run may become a baseline. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,19 +10,19 @@ use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
 use stats::{LOOKS, levels};
 
-/// How far apart two blocks in succession may lie.
+/// The largest difference between two successive blocks that agree.
 const AGREEMENT: f64 = 0.10;
 
-/// What of a run becomes the baseline.
+/// The parts of a run that become the baseline.
 #[derive(Debug, PartialEq)]
 pub struct Accepted {
-    /// Configurations with a case that was measured.
+    /// Configurations with a measured case.
     pub rows: Vec<usize>,
-    /// Cases that are not in it, each with its reason.
+    /// Cases without a place in the baseline, each with its reason.
     pub left_out: Vec<String>,
 }
 
-/// Why a run is no baseline. The run itself stays recorded.
+/// The reason why a run is no baseline. The run itself stays recorded.
 #[derive(Debug, PartialEq)]
 pub struct Refused(String);
 
@@ -34,19 +34,18 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A run becomes a baseline when it ended by itself and when, in every case, two blocks in succession agree: their medians of
-/// the metric that engines are compared by lie within 10 % of each other.
+/// A run becomes a baseline when it ended by itself and when, in every case, two successive blocks agree: their medians
+/// of the headline metric lie within 10 % of each other.
 ///
-/// A baseline is measured once and believed often. One that was measured while the machine changed its speed (its clock was
-/// lowered, a neighbour came) makes every later comparison wrong, in the same direction, and nothing in those later runs
-/// shows it: they may be as steady as can be. One block cannot tell a slow engine from a slow moment, so there must be two,
-/// each with launches of its own; and where no two successive ones agree there was no speed that the machine held for as
-/// long as two blocks take. The bound is loose, for it is no claim about precision: that is the business of the interval,
-/// which has all blocks in it, also those that did not agree. It lies well above what launches differ by on a machine at
-/// rest (a few per cent) and well below the steps in which machines change their speed (a matrix unit at 1, 0.44 or 0.25 of
-/// it), and it is the least class of change that is worth a warning.
+/// A baseline is measured once and used often. If the machine changed its speed meanwhile, every later comparison is
+/// wrong in the same direction, and no later run shows it. One block cannot tell a slow engine from a slow moment, so two
+/// are needed. Without two successive blocks that agree, the machine had no stable speed.
 ///
-/// What is wrong is left out as what failed is: how fast something else is computed is no measure for anything.
+/// The bound is loose, because it is no claim about precision: the interval is, and it includes all blocks. Launches on a
+/// quiet machine differ by a few per cent. A machine changes its speed in larger steps (a matrix unit runs at 1, 0.44 or
+/// 0.25 of its speed). The bound is also the smallest change that gets a warning.
+///
+/// Wrong output is left out like a failure: the speed of another computation measures nothing.
 pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     if record.end != Some(End::Finished) {
         let what = if record.end.is_some() { "was interrupted" } else { "did not end" };
@@ -79,7 +78,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
             wrong.extend((!wrong.contains(&said)).then_some(said));
             continue;
         }
-        // A case without a headline is one that its engine gives no times for; the other metrics of it are kept as they are.
+        // A case without a headline has no times from its engine. Its other metrics are kept as they are.
         let headline = metric::headline(plan, workload);
         if let Some((metric, blocks)) = headline.and_then(|metric| Some((metric, medians(case, metric)?))) {
             steady(&name, metric, &blocks).map_err(|why| more_blocks(why, &plan.extent, blocks.len()))?;
@@ -114,7 +113,7 @@ fn steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
     ))
 }
 
-/// What may help: more of them than there were.
+/// The refusal with a remedy: more blocks than the run had.
 fn more_blocks(why: String, extent: &Extent, were: usize) -> Refused {
     let more = LOOKS.into_iter().find(|look| *look > were).unwrap_or(2 * were);
     let budget = if extent.budget_ns.is_some() { ", a larger --budget" } else { "" };

@@ -1,5 +1,4 @@
-//! What a run that is over has still to do for baselines: be judged, be kept. Nothing here can lose it: its record is
-//! written.
+//! Baselines after a run: judge it, and keep it. Nothing here can lose the run, because its record is already written.
 
 use std::path::Path;
 
@@ -14,8 +13,8 @@ use crate::record::Recorder;
 use crate::report;
 use crate::shell::this_program;
 
-/// Prints the judgement below the report, and keeps the run under the name that it was given. Gives the exit status of the
-/// whole, where `code` is that of the run itself.
+/// Prints the judgement below the report, and keeps the run under its name. Returns the final exit status; `code` is that
+/// of the run itself.
 pub fn conclude(
     arguments: &RunArgs,
     judged: Option<Result<Judgement>>,
@@ -32,7 +31,7 @@ pub fn conclude(
     };
     let kept = match &arguments.baseline.save_baseline {
         Some(name) if judged != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
-            // What was to be replaced is the evidence.
+            // The baseline to be replaced is the evidence.
             let hint = format!("--save-baseline {name} without --baseline replaces it all the same");
             say(&format!(
                 "baseline `{name}` stays as it was, for this run did not pass against it\nhint: {hint}"
@@ -48,13 +47,13 @@ pub fn conclude(
 fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
     let judgement = match judged {
         Ok(judgement) => judgement,
-        // The run itself is shown and recorded, whatever it cannot be compared with.
+        // The run is shown and recorded without a comparison too.
         Err(refused) => {
             output::complain(&refused);
             return Ok(USAGE);
         }
     };
-    // What a program reads on stdout is one document, which for JSON has the judgement in it.
+    // A program reads one document on stdout. JSON has the judgement in it.
     let format = arguments.view.format;
     if format.is_for_people() && arguments.json.as_deref() != Some(Path::new("-")) {
         output::print(&[b"\n".to_vec(), output::rendered(&judgement, format)?].concat())?;
@@ -65,7 +64,7 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }
 
-/// Says why the judgement is on stderr as a table, whatever format was asked for.
+/// Prints the reason why the judgement is a table on stderr, in any format.
 fn beside_stdout(arguments: &RunArgs) -> String {
     let format = arguments.view.format;
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
@@ -94,7 +93,7 @@ fn keep(name: &str, recorder: &Recorder) -> u8 {
 }
 
 impl Saved {
-    /// What became of it, and what a user should know.
+    /// The path of the baseline, and warnings for the user.
     pub fn lines(&self) -> Vec<String> {
         let name = &self.baseline.name;
         let rows = self.baseline.configurations.len();

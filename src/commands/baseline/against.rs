@@ -15,16 +15,16 @@ use crate::plan::{Beside, Plan};
 use crate::record::{End, Header, RunRecord, Warning};
 use crate::shell::Usage;
 
-/// What a run is held against.
+/// The other side of a run's comparison.
 pub enum Against {
-    /// The figures of a baseline, or its programs.
+    /// The values of a baseline, or its programs.
     Saved { baseline: Box<Baseline>, record: Box<RunRecord>, again: bool },
-    /// A program of which nothing is known but its path: it is always measured again.
+    /// A program, known by its path alone: it is always measured again.
     Program(PathBuf),
 }
 
 impl Against {
-    /// Before anything is built: a name that stands for nothing is refused now.
+    /// Opens the baseline before anything is built. An unknown name is refused now.
     pub fn open(arguments: &BaselineArgs) -> Result<Option<Self>> {
         let Some(name) = &arguments.baseline else { return Ok(None) };
         let again = arguments.rerun_baseline;
@@ -51,8 +51,8 @@ impl Against {
         Ok(Some(Self::Program(path)))
     }
 
-    /// Before anything is measured: refuses what could not be compared afterwards. Gives the plan with the programs that are
-    /// measured again, and what a reader of the record should know.
+    /// Refuses an impossible comparison before anything is measured. Returns the plan with the programs that are measured
+    /// again, and warnings for the record.
     pub fn join(&self, plan: Plan, here: &Machine, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
         let stand_ins = match self {
             Self::Program(path) => vec![stand_in::of_program(path, &plan)?],
@@ -72,7 +72,7 @@ impl Against {
         Ok((stand_ins.into_iter().fold(plan, |plan, stand_in| stand_in.join(plan)), warnings))
     }
 
-    /// What is said of a program that is measured again. One that cannot be trusted to be that of then is refused.
+    /// The warnings about a program that is measured again. A program with doubts is refused.
     fn words_of(&self, stand_in: &StandIn, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Beside::Baseline { of }) = stand_in.configuration.beside else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
@@ -93,20 +93,20 @@ impl Against {
         Ok(std::iter::once(said).chain(forced).map(message).collect())
     }
 
-    /// After the run: what changed, and what is to be known of what it is held against.
+    /// The judgement after the run, with notes about the baseline.
     pub fn judge(&self, record: &RunRecord, judge: &JudgeArgs) -> Result<Judgement> {
         let thresholds = judge.thresholds()?;
         let mut judgement = match self {
             Self::Saved { record: base, again: false, .. } => {
                 let judged = compare::judge(base, record, thresholds, judge.force);
-                // What only the answers show: prompts of other tokens, most of all.
+                // Only answers show some differences, most of all prompts of other tokens.
                 judged.map_err(|incomparable| Usage(incomparable.to_string()))?
             }
             Self::Saved { again: true, .. } | Self::Program(_) => compare::judge_within(record, thresholds),
         };
         let notices = match self {
             Self::Saved { baseline, again: false, .. } => baseline.notices(),
-            // Of figures that are not used nobody needs to know how old they are.
+            // The age of unused values does not matter.
             _ => vec![self.introduction()],
         };
         if let Self::Saved { baseline, .. } = self {
@@ -116,7 +116,7 @@ impl Against {
         Ok(judgement)
     }
 
-    /// Stands above a judgement.
+    /// The line above a judgement.
     pub fn introduction(&self) -> String {
         match self {
             Self::Saved { baseline, again, .. } => {
@@ -137,7 +137,7 @@ fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
     Err(Usage(format!("baseline `{name}`: its programs are for `{its}`, this machine is `{ours}`")).into())
 }
 
-/// What is known to be incomparable before any engine has answered: ten minutes are not spent on what will be refused.
+/// Refuses runs that are known to be incomparable before an engine answers. That saves ten minutes of measurement.
 fn compared_with_figures(
     baseline: &Baseline,
     base: &RunRecord,

@@ -1,4 +1,4 @@
-//! How old a baseline is, as a person says it.
+//! The age of a baseline in words.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -6,23 +6,23 @@ use std::time::{Duration, SystemTime};
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-/// From here on its figures are doubted: a machine that is a month older has had updates, and other neighbours.
+/// An older baseline gets a warning: after a month a machine has had updates, and other neighbours.
 const OLD: u64 = 30 * DAY;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
     Seconds(u64),
-    /// A clock was, or is, wrong.
+    /// In the future: one of the clocks is wrong.
     NotYetBorn,
     Unknown,
 }
 
 impl Age {
-    /// `since` as RFC 3339 writes it.
+    /// The age from `since` until `now`; `since` is RFC 3339.
     pub fn since(since: &str, now: SystemTime) -> Self {
         match humantime::parse_rfc3339(since).map(|since| now.duration_since(since)) {
             Ok(Ok(age)) => Self::Seconds(age.as_secs()),
-            // Two machines' clocks may differ by so much.
+            // The clocks of two machines may differ by this much.
             Ok(Err(ahead)) if ahead.duration() < Duration::from_secs(MINUTE) => Self::Seconds(0),
             Ok(Err(_)) => Self::NotYetBorn,
             Err(_) => Self::Unknown,

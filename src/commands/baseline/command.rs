@@ -1,4 +1,4 @@
-//! `orchestrate baseline`: which baselines there are.
+//! `orchestrate baseline`: lists, shows and removes baselines.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -48,7 +48,7 @@ fn list() -> Result<String> {
                     rows.join(", ")
                 )?;
             }
-            // One that is damaged can still be removed.
+            // A damaged baseline can still be removed.
             Err(error) => writeln!(
                 text,
                 "baseline `{name}`, {size}\n    {}",
@@ -95,7 +95,7 @@ fn show(baseline: &Baseline) -> Result<String> {
 
 fn remove(name: &str) -> Result<String> {
     if !store::exists(name)? {
-        // Says what there is.
+        // The error lists the baselines.
         return Err(Baseline::read(name)
             .err()
             .unwrap_or_else(|| Usage(format!("no baseline `{name}`")).into()));

@@ -1,15 +1,15 @@
-//! The shared libraries that are a program's own: they lie where the program itself says to look (`DT_RUNPATH`), and come
-//! with it, as the system's libraries do not. A copy of such a program may find no library, or, worse, today's.
+//! A program's own shared libraries. They lie where the program itself says to look (`DT_RUNPATH`), and are installed
+//! with it. A copy of such a program may find no library, or, worse, a newer one.
 //!
-//! Reads just so much of the Executable and Linkable Format (System V gABI, chapters 4 and 5) as says this, for 64-bit
-//! little-endian files; of any other file nothing is known.
+//! Reads the parts of the Executable and Linkable Format (System V gABI, chapters 4 and 5) that say this, for 64-bit
+//! little-endian files. Of any other file nothing is known.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// More libraries of its own than any engine has.
+/// The limit of own libraries. No engine has as many.
 const MOST: usize = 100;
-/// Of a larger file nothing is known: it would be read as a whole.
+/// The limit for a file, which is read as a whole. Of a larger one nothing is known.
 const LARGEST: u64 = 1 << 30;
 
 const DYNAMIC: u32 = 2;
@@ -19,7 +19,7 @@ const STRING_TABLE: u64 = 5;
 const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
 
-/// The libraries that a program brings along, and those that they bring.
+/// A program's own libraries, with the libraries of those.
 pub fn own(program: &Path) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
     let mut to_read = vec![program.to_path_buf()];
@@ -33,7 +33,7 @@ pub fn own(program: &Path) -> Vec<PathBuf> {
     found.into_iter().collect()
 }
 
-/// Of the libraries that a file needs, those that lie where it says to look.
+/// The libraries that a file needs and finds in its own paths.
 fn next_to(file: &Path) -> Vec<PathBuf> {
     let small = std::fs::metadata(file).is_ok_and(|about| about.len() <= LARGEST);
     let Some(bytes) = small.then(|| std::fs::read(file).ok()).flatten() else { return Vec::new() };
@@ -47,7 +47,7 @@ fn next_to(file: &Path) -> Vec<PathBuf> {
     linked.needed.iter().filter_map(place).collect()
 }
 
-/// What a file says of its libraries.
+/// The dynamic section of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Linked {
     needed: Vec<String>,
@@ -55,10 +55,9 @@ struct Linked {
 }
 
 impl Linked {
-    /// `None` when it is no such file, or a broken one.
+    /// Parses a file; `None` for another kind of file or a broken one.
     fn read(bytes: &[u8]) -> Option<Self> {
         let file = Elf(bytes);
-        // 64 bits, little-endian.
         if bytes.get(..6)? != b"\x7fELF\x02\x01" {
             return None;
         }
@@ -72,7 +71,7 @@ impl Linked {
         };
         let entries: Vec<(u64, u64)> = (0..(length / 16).min(10_000)).map_while(entry).collect();
         let of_tag = |tag: u64| entries.iter().filter(move |entry| entry.0 == tag).map(|entry| entry.1);
-        // The table is given by where it will lie in memory; a segment says where in the file that is.
+        // The entry has the table's address in memory; a segment maps it to an offset in the file.
         let address = of_tag(STRING_TABLE).next()?;
         let strings = of_kind(LOAD).find_map(|&at| {
             let (offset, memory, length) = (file.u64(at + 8)?, file.u64(at + 16)?, file.u64(at + 32)?);
@@ -118,7 +117,7 @@ impl Elf<'_> {
 mod tests {
     use super::*;
 
-    /// A file with one segment, and with these names in its dynamic section.
+    /// A file with one segment and these names in its dynamic section.
     fn elf(entries: &[(u64, &str)]) -> Vec<u8> {
         let (mut strings, mut dynamic) = (vec![0], Vec::new());
         for (tag, text) in entries {
@@ -127,7 +126,7 @@ mod tests {
         }
         const HEADERS: u64 = 64 + 2 * 56;
         let length = 16 * (entries.len() as u64 + 2);
-        // Loaded at 0x1000, so that addresses are no places in the file.
+        // Loaded at 0x1000, so that an address differs from its offset in the file.
         dynamic.extend([STRING_TABLE, 0x1000 + HEADERS + length, 0, 0]);
         let mut file = b"\x7fELF\x02\x01".to_vec();
         file.resize(32, 0);
@@ -167,7 +166,7 @@ mod tests {
         };
         write("engine", "liba.so");
         write("liba.so", "libb.so");
-        // Two that need each other are read once.
+        // Two libraries that need each other are read once.
         write("libb.so", "liba.so");
         let folder = folder.canonicalize().unwrap();
         assert_eq!(own(&folder.join("engine")), [folder.join("liba.so"), folder.join("libb.so")]);

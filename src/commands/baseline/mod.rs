@@ -5,8 +5,8 @@
 //! NAME --open--> figures to compare with, or --stand_ins--> the programs of then, measured in turn with today's
 //! ```
 //!
-//! A baseline's folder has the record itself (`record.jsonl`), what is said of it (`baseline.json`) and the programs
-//! (`programs/DIGEST/NAME`, under the name that they were started by, for a program may look at its name).
+//! A baseline's folder has the record (`record.jsonl`), its description (`baseline.json`) and the programs
+//! (`programs/DIGEST/NAME`). A program keeps the name that it was started by, because it may read it.
 
 mod accept;
 mod after;
@@ -42,7 +42,7 @@ pub use store::check_name;
 /// Raised when the meaning of a field changes.
 const BASELINE_VERSION: u32 = 1;
 
-/// What is said of a baseline beside its record.
+/// The description of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
     pub baseline_version: u32,
@@ -55,12 +55,12 @@ pub struct Baseline {
     pub orchestrate_version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// What the user typed.
+    /// The command line of the user.
     pub command: Vec<String>,
     pub configurations: Vec<Kept>,
 }
 
-/// A row of the baseline's run, with the program that was measured.
+/// A row of the baseline's run, with its program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     pub label: String,
@@ -68,18 +68,18 @@ pub struct Kept {
     pub program: Program,
 }
 
-/// What became of a run that was to be a baseline.
+/// A saved baseline.
 #[derive(Debug)]
 pub struct Saved {
     pub baseline: Baseline,
     pub folder: PathBuf,
-    /// The age of the one that was there before.
+    /// The age of the baseline that it replaced.
     pub replaced: Option<Age>,
-    /// Cases that are not in it, and programs that could not be kept whole.
+    /// Cases without a place in it, and programs without a full copy.
     pub warnings: Vec<String>,
 }
 
-/// What of the command line makes no sense, said before anything is built.
+/// Refuses invalid combinations of arguments before anything is built.
 pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
     arguments.judge.thresholds()?;
     let Some(name) = &arguments.baseline.save_baseline else { return Ok(()) };
@@ -91,8 +91,8 @@ pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a run under a name. `Err` holds a `Refused` where its figures may not become a baseline; the run's own record is
-/// left as it is.
+/// Saves a run under a name. The error is a `Refused` where its values may not become a baseline. The run's own record
+/// stays as it is.
 pub fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved> {
     check_name(name)?;
     let accepted = accept::accept(record)?;
@@ -119,7 +119,7 @@ pub fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved>
     Ok(Saved { baseline, folder, replaced, warnings })
 }
 
-/// The hint stands last, where it can be pasted.
+/// The hint comes last, where it can be pasted.
 fn damaged(name: &str, how: &str) -> anyhow::Error {
     anyhow::anyhow!("baseline `{name}`: {how}\nhint: orchestrate baseline remove {name}")
 }
@@ -139,7 +139,7 @@ impl Baseline {
         }
     }
 
-    /// A name that stands for nothing is the user's error, told with what there is.
+    /// Reads a baseline. An unknown name is the user's error, and the message lists the known ones.
     pub fn read(name: &str) -> Result<Self> {
         check_name(name)?;
         let damaged = |why: String| damaged(name, &format!("its page cannot be read: {why}"));
@@ -172,7 +172,7 @@ impl Baseline {
         Age::since(&self.measured, now)
     }
 
-    /// Stands wherever a baseline is used: `baseline `main`, 3 days old, orchestrate 0.1.0 at commit abc`.
+    /// The first line wherever a baseline is used: `baseline `main`, 3 days old, orchestrate 0.1.0 at commit abc`.
     pub fn introduction(&self, now: SystemTime) -> String {
         let commit =
             self.commit.as_ref().map(|commit| format!(" at commit {}", line(commit))).unwrap_or_default();
@@ -180,13 +180,13 @@ impl Baseline {
         format!("baseline `{}`, {age}, orchestrate {version}{commit}", line(&self.name))
     }
 
-    /// What stands above a comparison with its figures.
+    /// The lines above a comparison with its values.
     pub fn notices(&self) -> Vec<String> {
         let now = SystemTime::now();
         std::iter::once(self.introduction(now)).chain(self.doubts(now)).collect()
     }
 
-    /// What a reader should know before believing a comparison with it.
+    /// Warnings about a comparison with it.
     pub fn doubts(&self, now: SystemTime) -> Vec<String> {
         let (name, mut doubts) = (&self.name, Vec::new());
         let age = self.age(now);

@@ -1,6 +1,6 @@
-//! The program of a configuration, kept so that it can be measured again: a copy, its digest, and what no copy of one file
-//! holds. A program that is only the door to another (a script, a Python engine, one with libraries of its own) is kept with
-//! a list of what it leans on, so that a later run can say whether that is still what it was.
+//! The program of a configuration, kept so that it can be measured again: a copy and its digest. A script, a Python
+//! engine or a program with own libraries needs more than one file. For those a list of the other files is kept, so that
+//! a later run can report changes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -12,16 +12,16 @@ use crate::engines::own_python;
 use crate::engines::registry::Registry;
 use crate::plan::Configuration;
 
-/// Of a larger program only the digest is kept.
+/// The limit of a copy. A larger program is kept as its digest alone.
 const LARGEST: u64 = 1_000_000_000;
-/// A script that a person wrote.
+/// The limit of a script that is read. A person wrote a smaller one.
 const LARGEST_SCRIPT: u64 = 1 << 16;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// As it was started.
+    /// The path that it was started by.
     pub path: String,
-    /// SHA-256, as `sha256sum` prints it. Absent where nobody can say what was measured.
+    /// SHA-256, as `sha256sum` prints it. Absent where the measured program is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,19 +29,19 @@ pub struct Program {
     /// Its copy, in the baseline's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// Why there is no copy.
+    /// The reason why there is no copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leans_on: Vec<Leaning>,
 }
 
-/// Something that a program needs and that its copy does not hold.
+/// A file or folder that a program needs and its copy does not contain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaning {
     pub what: LeansOn,
     pub path: String,
-    /// Of a file.
+    /// The digest of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
@@ -49,15 +49,15 @@ pub struct Leaning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeansOn {
-    /// What runs a script.
+    /// The interpreter of a script.
     Interpreter,
     /// A file that a script names.
     Named,
     /// The folder of an engine's Python packages.
     Environment,
-    /// The interpreter of a user's own in which an engine's worker ran; its packages are wherever it finds them.
+    /// The user's own interpreter, in which an engine's worker ran. Its packages are in its own paths.
     Python,
-    /// A shared library that lies where the program looks and the system does not.
+    /// A shared library in a path of the program, outside the system's paths.
     Library,
 }
 
@@ -78,7 +78,7 @@ impl Leaning {
         Self { what, path: path.to_string_lossy().into_owned(), digest: store::digest(path).ok() }
     }
 
-    /// What became of it since.
+    /// The change since then, if any.
     pub fn doubt(&self) -> Option<String> {
         let (what, path) = (self.what.words(), Path::new(&self.path));
         if !path.exists() {
@@ -91,7 +91,7 @@ impl Leaning {
 }
 
 impl Program {
-    /// A worker runs in what the environment names now, and not in what it ran in then.
+    /// The change of the worker's interpreter since then, if any.
     pub fn runs_elsewhere(&self, engine: &str) -> Option<String> {
         let own = |leaning: &&Leaning| leaning.what == LeansOn::Python;
         let then = self.leans_on.iter().find(own).map(|it| it.path.clone());
@@ -102,7 +102,7 @@ impl Program {
         (then != now).then(|| format!("it ran in {}, and would run in {} now", words(&then), words(&now)))
     }
 
-    /// What a user should know about what was kept.
+    /// Warnings for the user about this program.
     pub fn warnings(&self, label: &str) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(why) = &self.not_kept {
@@ -127,7 +127,7 @@ impl Program {
     }
 }
 
-/// Keeps the program of a configuration as it was when the run began.
+/// Keeps the program of a configuration, as it was when the run began.
 pub fn keep(staged: &mut store::Staged, configuration: &Configuration, began: &str) -> Program {
     let Some(path) = configuration.command.first().map(PathBuf::from) else {
         return Program { not_kept: Some("nothing was started".into()), ..Program::default() };
@@ -139,7 +139,7 @@ pub fn keep(staged: &mut store::Staged, configuration: &Configuration, began: &s
         Err(error) => return Program { not_kept: Some(format!("`{}`: {error}", path.display())), ..program },
     };
     if changed_since(&about, began) {
-        // The copy would be of what was never measured.
+        // The copy would be of a program that was not measured.
         let why = format!("`{}` was changed after the run had begun", path.display());
         return Program { not_kept: Some(why), ..program };
     }
@@ -158,8 +158,8 @@ pub fn keep(staged: &mut store::Staged, configuration: &Configuration, began: &s
     program
 }
 
-/// By the time of the file's last change of any kind, which also a file that was moved there has. The run's beginning is
-/// known to the second.
+/// Whether a file changed after the run began, by its change time (ctime), which a moved file has too. The run's
+/// beginning is known to the second.
 fn changed_since(about: &std::fs::Metadata, began: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(began) = humantime::parse_rfc3339(began) else { return false };
@@ -178,8 +178,8 @@ fn leans_on(path: &Path, about: &std::fs::Metadata, engine: &str) -> Vec<Leaning
     found
 }
 
-/// What the worker of an engine runs in, where its manifest says that it has one. The worker's own files are compiled into
-/// its program (`engine_kit::python`), and are kept with that.
+/// The environment of an engine's Python worker, where its manifest has one. The worker's own files are compiled into its
+/// program (`engine_kit::python`), and are kept with that.
 fn python_of(engine: &str) -> Option<Leaning> {
     let registry = Registry::open().ok()?;
     let engine = own_python::engine_called(&registry, engine)?;
@@ -192,7 +192,7 @@ fn python_of(engine: &str) -> Option<Leaning> {
     }
 }
 
-/// A script's interpreter, and the files that it names in full. What it finds in other ways is not seen.
+/// A script's interpreter, and the files that it names with absolute paths. Other files are not found.
 fn named_in(script: &str) -> Vec<Leaning> {
     let first = script.lines().next().unwrap_or_default();
     let interpreter = first.trim_start_matches("#!").split_whitespace().next().unwrap_or_default();
@@ -202,7 +202,7 @@ fn named_in(script: &str) -> Vec<Leaning> {
     let mut files: Vec<_> = words.map(Path::new).filter(|it| it.is_absolute() && it.is_file()).collect();
     files.sort();
     files.dedup();
-    // A device or a lock that every script may name is no part of it.
+    // Devices, locks and files of the system are no part of a script.
     let parts = files
         .into_iter()
         .filter(|it| !["/dev", "/proc", "/sys", "/usr", "/bin"].iter().any(|no| it.starts_with(no)));

@@ -1,4 +1,4 @@
-//! The programs of a baseline, as configurations to be measured in turn with today's.
+//! The programs of a baseline, as configurations that are measured in turn with today's.
 
 use std::path::Path;
 
@@ -10,23 +10,23 @@ use crate::plan::{Beside, Configuration, Plan};
 use crate::shell::Usage;
 use crate::shell::pasteable;
 
-/// What was measured for the baseline, to be measured again beside a row of today.
+/// A program of the baseline, to be measured beside a row of today.
 #[derive(Debug)]
 pub struct StandIn {
     pub configuration: Configuration,
-    /// Which program it is: the same one as then, or its copy.
+    /// The identity of the program: the same file as then, or its copy.
     pub note: String,
-    /// Why it may not be what was measured then.
+    /// The reasons why it may differ from the program that was measured.
     pub doubts: Vec<String>,
 }
 
-/// One for each row that the baseline has: the configuration as the baseline ran it, with today's model and its program of
-/// then. Where the program still lies where it lay, it is that one; else it is the copy.
+/// The stand-ins, one for each row of the baseline: its configuration and program of then, with today's model. An
+/// unchanged program runs from its old path, otherwise its copy runs.
 pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<StandIn>> {
     let (name, mut found) = (&baseline.name, Vec::new());
     for (of_then, of) in matching(then, plan).pairs {
         let (old, row) = (&then.configurations[of_then], &plan.configurations[of]);
-        // What failed then is not in the baseline.
+        // A configuration that failed then is not in the baseline.
         let Some(kept) = baseline.configurations.iter().find(|kept| kept.label == old.label) else {
             continue;
         };
@@ -42,7 +42,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
         let configuration = Configuration {
             label: format!("{} ({name})", row.label),
             command,
-            // Wherever it lay then, it lies there now.
+            // The model may have moved; its path of today counts.
             model: row.model.clone(),
             alone: row.alone || old.alone,
             unavailable: None,
@@ -89,8 +89,8 @@ pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
 }
 
 impl StandIn {
-    /// The plan with it, and with the workloads of its row. A baseline's program is measured twice, as a reference is, so
-    /// that the record carries how far it lies from itself; where the row has a twin already, that one tells.
+    /// Adds the configuration and the workloads of its row to the plan. It gets a twin, so that the record has its noise;
+    /// a row with a twin needs no second one.
     pub fn join(self, mut plan: Plan) -> Plan {
         let Some(Beside::Baseline { of }) = self.configuration.beside else { return plan };
         let place = plan.configurations.len();
@@ -102,7 +102,7 @@ impl StandIn {
     }
 }
 
-/// Where the program is now, and what is to be said of that.
+/// The path of the program now, with a note about it.
 fn which_program(name: &str, program: &Program) -> std::result::Result<(String, String), String> {
     let Some(digest) = &program.digest else {
         return Err(program.not_kept.clone().unwrap_or_else(|| "it was not kept".into()));
@@ -125,7 +125,7 @@ fn which_program(name: &str, program: &Program) -> std::result::Result<(String, 
     }
 }
 
-/// Rows on both sides, and none of one that is the other's.
+/// The error for a baseline and a plan without a common row.
 fn no_row(baseline: &Baseline, plan: &Plan) -> String {
     let listed = |labels: Vec<&str>| labels.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
     let (name, its) =

@@ -1,5 +1,5 @@
-//! Where baselines lie, and the only writer there. A baseline is made in a folder beside its place and then renamed, so that
-//! a reader finds the old one or the new one and never half of either.
+//! The folders of baselines, and the only code that writes there. A baseline is made in a temporary folder and then
+//! renamed, so that a reader finds the old one or the new one and never a half.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const PAGE: &str = "baseline.json";
 const PROGRAMS: &str = "programs";
 const LONGEST_NAME: usize = 100;
 
-/// Refuses what could lead elsewhere, hide, or be taken for an option.
+/// Refuses a name that leads elsewhere, is hidden, or looks like an option.
 pub fn check_name(name: &str) -> Result<()> {
     let plain = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
     let sound = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain);
@@ -31,10 +31,9 @@ pub fn check_name(name: &str) -> Result<()> {
     Err(Usage(format!("`{name}` cannot name a baseline\nhint: {rule}, at most {LONGEST_NAME}")).into())
 }
 
-/// The names of all baselines, sorted.
 pub fn names() -> Result<Vec<String>> {
     let folders = fs::read_dir(root()?).into_iter().flatten().flatten();
-    // Also one that has lost its page: whoever cannot see it cannot remove it.
+    // A folder without its description is listed too: a user who cannot see it cannot remove it.
     let names = folders.filter(|folder| folder.path().is_dir());
     let names = names.filter_map(|folder| folder.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| check_name(name).is_ok()).collect();
@@ -46,7 +45,7 @@ pub fn record_path(name: &str) -> Result<PathBuf> {
     Ok(folder(name)?.join(RECORD))
 }
 
-/// A path that is kept relative to a baseline's folder.
+/// The full path of a file in a baseline's folder.
 pub fn kept_path(name: &str, kept: &str) -> Result<PathBuf> {
     Ok(folder(name)?.join(kept))
 }
@@ -56,14 +55,14 @@ pub fn folder(name: &str) -> Result<PathBuf> {
     Ok(root()?.join(name))
 }
 
-/// Whether anything lies under that name, be it damaged.
+/// Whether a baseline of that name exists, damaged or not.
 pub fn exists(name: &str) -> Result<bool> {
     let folder = folder(name)?;
     bring_back(name);
     Ok(folder.is_dir())
 }
 
-/// `None` when there is none.
+/// The description of a baseline; `None` without one.
 pub fn read_page(name: &str) -> Result<Option<Vec<u8>>> {
     let folder = folder(name)?;
     bring_back(name);
@@ -81,7 +80,7 @@ pub fn remove(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Of all files in a baseline's folder.
+/// The size of all files in a baseline's folder.
 pub fn bytes(name: &str) -> Result<u64> {
     fn below(folder: &Path) -> u64 {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -100,7 +99,7 @@ pub fn digest(path: &Path) -> Result<String> {
     pour(path, &mut std::io::sink()).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// A baseline in the making; what is not committed goes.
+/// An unfinished baseline. Without a commit it is removed.
 pub struct Staged {
     path: PathBuf,
     name: String,
@@ -117,8 +116,7 @@ impl Staged {
         Ok(Self { path, name: name.into() })
     }
 
-    /// Copies a program, once for each content. Gives its digest, which is that of the very bytes that were copied, and where
-    /// the copy lies in the folder.
+    /// Copies a program, once for each content. Returns the digest of the copied bytes, and the path of the copy in the folder.
     pub fn keep_program(&mut self, program: &Path) -> Result<(String, String)> {
         let half = self.path.join(PROGRAMS).join("half");
         let written = File::create(&half).and_then(|mut copy| pour(program, &mut copy));
@@ -151,8 +149,8 @@ impl Staged {
         fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Puts it in its place. No folder can be renamed onto another that has files in it, so the old one steps aside first,
-    /// and comes back when the new one cannot take its place.
+    /// Moves the new baseline to its final path. A folder cannot be renamed onto one with files, so the old one moves
+    /// aside first. It returns when the move fails.
     pub fn commit(self) -> Result<PathBuf> {
         let (place, aside) = (folder(&self.name)?, beside(&self.name, "old")?);
         let had_one = place.exists();
@@ -164,7 +162,7 @@ impl Staged {
         };
         placed.with_context(|| format!("cannot write `{}`", place.display()))?;
         if had_one {
-            // The new one stands; what is left of the old one costs space and nothing else.
+            // The new baseline is complete; remains of the old one only cost space.
             let _ = fs::remove_dir_all(&aside);
         }
         Ok(place)
@@ -182,12 +180,12 @@ fn root() -> Result<PathBuf> {
     Ok(places::data_dir()?.join("baselines"))
 }
 
-/// A hidden neighbour of a baseline's folder, of this process alone. No baseline's name begins with a point.
+/// A hidden folder beside a baseline's, for this process alone. No baseline's name begins with a dot.
 fn beside(name: &str, what: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{what}.{}", std::process::id())))
 }
 
-/// What processes that were killed while they saved have left. Those of living ones are theirs.
+/// Removes the folders of processes that were killed while they saved. Those of living processes stay.
 fn remove_leftovers(name: &str) {
     bring_back(name);
     for (path, pid, _) in neighbours(name) {
@@ -197,18 +195,17 @@ fn remove_leftovers(name: &str) {
     }
 }
 
-/// A process that was killed when the old baseline had stepped aside and the new one was not yet in its place has left the
-/// name empty.
+/// Restores the old baseline of a process that was killed between the two renames of `commit`.
 fn bring_back(name: &str) {
     let Ok(place) = folder(name) else { return };
     let mut old = neighbours(name).into_iter().filter(|(_, pid, what)| *what == "old" && has_ended(*pid));
     if let Some((path, ..)) = old.next().filter(|_| !place.exists()) {
-        // Where it cannot, there is no such baseline.
+        // After a failure there is no such baseline.
         let _ = fs::rename(path, place);
     }
 }
 
-/// Of a baseline's folder: path, process, `new` or `old`.
+/// The hidden folders beside a baseline's: path, process, `new` or `old`.
 fn neighbours(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
     let entries = root().and_then(|root| Ok(fs::read_dir(root)?)).into_iter().flatten().flatten();
     let hidden = entries.filter_map(|entry| {
@@ -226,7 +223,7 @@ fn has_ended(pid: i32) -> bool {
     kill(Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH)
 }
 
-/// Reads a file to its end, passes it on, and gives its digest.
+/// Copies a file to a writer, and returns its digest.
 fn pour(from: &Path, to: &mut impl Write) -> std::io::Result<String> {
     let (mut file, mut sum) = (File::open(from)?, Sha256::new());
     let mut piece = vec![0; 1 << 20];

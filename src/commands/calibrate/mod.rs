@@ -1,4 +1,5 @@
-//! How small a change can be seen here: engines against themselves, and what that taught, kept for each machine.
+//! The smallest change that this machine can show: engines are measured against themselves, and the result is kept for
+//! each machine.
 //!
 //! ```text
 //! engines asked for --plan_of--> each with a twin --run--> RunRecord --floors_of--> floors --table--> stdout
@@ -29,7 +30,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     refuse_what_does_nothing(&arguments)?;
     let asked_for = arguments.all || !arguments.engines.is_empty();
     if !asked_for {
-        // Nobody asked for something to be built.
+        // A calibration builds only engines that the user named.
         (arguments.all, arguments.no_setup) = (true, true);
     }
     let registry = Registry::open()?;
@@ -43,7 +44,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     let Measured { recorder, end } = ready.run(plan)?;
     let record = &recorder.record;
     let floors = floors_of(record);
-    // What was measured before an interrupt is as true as the rest.
+    // The results before an interrupt are valid too.
     let worth_keeping: Vec<Known> =
         floors.iter().filter(|it| it.paired.blocks() >= KEPT_FROM).cloned().collect();
     let kept = keep(&record.header.machine, &worth_keeping);
@@ -59,7 +60,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     Ok(experiment::exit_code(record, end?, &arguments.selection()))
 }
 
-/// Where they are now. Nothing that is worth it is kept nowhere.
+/// Stores the noise floors and returns the path; without floors nothing is stored.
 fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
     if floors.is_empty() {
         return Ok(String::new());

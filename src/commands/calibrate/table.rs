@@ -1,4 +1,4 @@
-//! Floors, to be shown in every format. Pure.
+//! Noise floors, for every format. Pure.
 
 use crate::analysis::floors::{KEPT_FROM, Known};
 use crate::analysis::metric::{self, Shown};
@@ -10,16 +10,16 @@ use crate::report::document::{
 use crate::text::{line, shorten_start};
 use stats::Floor;
 
-/// What the other columns leave of eighty at their widest.
+/// The width that the other columns leave of eighty.
 const LONGEST_ENGINE: usize = 26;
 
-/// Of a spreadsheet.
+/// The columns of a spreadsheet.
 const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "between", "blocks"];
 
 pub struct Floors<'a> {
     pub record: &'a RunRecord,
     pub floors: &'a [Known],
-    /// Where; empty if nowhere.
+    /// The path of the file; empty without one.
     pub kept: Option<&'a str>,
 }
 
@@ -68,7 +68,7 @@ impl Floors<'_> {
         line(plan.configurations.get(known.configuration).map_or(&known.key.engine, |it| &it.label))
     }
 
-    /// None of a metric that its case is not about.
+    /// The line of a floor; `None` for a metric that its case does not measure.
     fn line(&self, known: &Known) -> Option<Line> {
         let (plan, key) = (&self.record.header.plan, &known.key);
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
@@ -157,7 +157,6 @@ mod tests {
         let decode = shown.lines().find(|line| line.contains("decode") && line.contains("20")).unwrap();
         assert!(decode.contains(" %"), "{decode}");
         assert!(shown.contains("kept in `/data/x.json`") && !shown.contains("20 make it firm"), "{shown}");
-        // An engine is named once.
         assert_eq!(shown.matches("calm").count(), 1, "{shown}");
     }
 

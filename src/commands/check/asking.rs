@@ -1,4 +1,4 @@
-//! What checks ask of a started engine: tokens, with the answer held against the request, and refusals.
+//! Requests of checks to a started engine: for tokens, with a comparison of the answer and the request, and for refusals.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::subject::{Subject, said, since, wrong};
 use crate::run::process::Answer;
 use crate::run::verify::{self, Expected};
 
-/// A text that any model can read, for requests whose words do not matter.
+/// A text that any model can read, for requests with an arbitrary prompt.
 const TEXT: &str = "The engine reads a line and answers it.";
 
-/// What every sequence of every iteration holds: its ids, or its text where an engine gives text.
+/// The output of every sequence of every iteration: its ids, or its text where an engine gives text.
 pub fn outputs(answer: &Answer) -> Vec<Value> {
     let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
     let output = |sequence: &Sequence| match &sequence.output_ids {
@@ -24,7 +24,7 @@ pub fn outputs(answer: &Answer) -> Vec<Value> {
 }
 
 impl Subject {
-    /// A `generate` with these fields on top of a prompt in the form that the engine takes.
+    /// A `generate` with these fields and a prompt in the form that the engine reads.
     pub fn line(&self, fields: Value) -> Value {
         let ids = self.takes_ids().then(|| self.prompt_ids());
         let mut line = Map::new();
@@ -36,7 +36,7 @@ impl Subject {
         line.into()
     }
 
-    /// The ids of a short text, without the model's tokenizer some ids that every vocabulary has.
+    /// The ids of a short text. Without the model's tokenizer, ids that every vocabulary has.
     pub fn prompt_ids(&self) -> Vec<u32> {
         let ids = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(TEXT).ok());
         ids.filter(|ids| ids.len() > 2).unwrap_or_else(|| (3..12).collect())
@@ -46,23 +46,23 @@ impl Subject {
         self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids)
     }
 
-    /// Asks a loaded engine for tokens, and looks at nothing but that it is an answer to this request.
+    /// Requests tokens of a loaded engine. Checks only that the answer belongs to this request.
     pub fn generate(&mut self, line: &Value) -> Result<Answer, Not> {
         self.ready()?;
         self.quiet()?;
-        // An engine that knows no `load` loads with the first request to its process.
+        // An engine without `load` loads with the first request to its process.
         let loads = self.is_minimal() && self.is_fresh();
         let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
         let sent = self.send_json(line)?;
         self.generated(line, sent, deadline)
     }
 
-    /// Waits for the `generated` of a request that was sent. Its clock is this program's, since the request was sent.
+    /// Waits for the `generated` of a request that was sent. The deadline counts from then.
     pub fn generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
         let answer = self.next_generated(line, sent, deadline);
         self.answered |= answer.is_ok();
         match answer {
-            // What never answered anything need not be asked more.
+            // An engine without a single answer gets no more requests.
             Err(Not::Wrong(what)) if self.is_minimal() && !self.answered => self.block(what),
             answer => answer,
         }
@@ -87,7 +87,7 @@ impl Subject {
         }
     }
 
-    /// Asks for tokens, and holds the answer against the request: counts, ids, clocks, streamed ids.
+    /// Requests tokens, and compares the answer with the request: counts, ids, clocks, streamed ids.
     pub fn verified(&mut self, line: &Value) -> Result<Answer, Not> {
         let answer = self.generate(line)?;
         self.verify(line, &answer)?;
@@ -135,13 +135,13 @@ impl Subject {
         expected.with_engine(self.known_hello(), eos_ids, facts.and_then(|facts| facts.vocabulary_size))
     }
 
-    /// Sends a line that makes no sense or asks for too much, expects one `failed` of one of these kinds, and that the
-    /// engine answers the next request as if nothing had been.
+    /// Sends an invalid or impossible line, and expects one `failed` of one of these kinds. The engine must then answer
+    /// the next request as usual.
     pub fn refused(&mut self, line: &[u8], kinds: &[FailureKind]) -> Result<(), Not> {
         self.ready()?;
         self.quiet()?;
         self.send(line)?;
-        // No work is asked for, so this is no matter of patience.
+        // No computation is requested, so the deadline is short.
         let deadline = self.deadlines.answer.min(Duration::from_secs(10));
         let refused = self.failure(kinds, deadline);
         if refused.is_err() {
@@ -151,7 +151,6 @@ impl Subject {
         self.lives_on()
     }
 
-    /// Expects `failed` of one of these kinds.
     pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Result<Failed, Not> {
         let answer = loop {
             match self.receive_within(deadline)? {
@@ -174,7 +173,7 @@ impl Subject {
         }
     }
 
-    /// The next request is answered, and by one answer.
+    /// The next request gets exactly one answer.
     pub fn lives_on(&mut self) -> Result<(), Not> {
         let line = self.line(serde_json::json!({ "max_new_tokens": 1 }));
         let answer = self.generate(&line);
@@ -187,7 +186,7 @@ impl Subject {
 }
 
 fn same_id(found: &Option<protocol::Id>, line: &Value, what: &str) -> Result<(), Not> {
-    // An id has no failing serializer.
+    // Serializing an id cannot fail.
     let found = serde_json::to_value(found).unwrap_or_default();
     if found == line["id"] {
         return Ok(());

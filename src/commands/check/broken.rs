@@ -1,4 +1,4 @@
-//! Lines that make no sense: each gets one `failed` of kind `bad_request`, and the engine lives on.
+//! Checks of invalid lines: each gets one `failed` of kind `bad_request`, and the engine continues.
 
 use protocol::FailureKind::{BadRequest, Unsupported};
 
@@ -44,7 +44,7 @@ fn bad(subject: &mut Subject, line: &[u8]) -> Result<(), Not> {
     subject.unless_minimal(refused)
 }
 
-/// Not asked of an engine without hello: one that believes it is busy for hours.
+/// Not for an engine without hello: if it accepts the number, it is busy for hours.
 fn refuses_a_huge_length(subject: &mut Subject) -> Result<(), Not> {
     subject.hello()?;
     bad(subject, br#"{"prompt":"Hello","max_new_tokens":99999999999}"#)
@@ -55,7 +55,7 @@ fn refuses_an_unknown_type(subject: &mut Subject) -> Result<(), Not> {
     subject.unless_minimal(refused)
 }
 
-/// Bytes of every kind except the one that ends a line, the same ones each time.
+/// The same random bytes each time, without the byte that ends a line.
 fn noise() -> Vec<u8> {
     let byte = |place: u32| (place.wrapping_mul(2_654_435_761) >> 24) as u8;
     (1..2000).map(byte).filter(|&byte| byte != b'\n').collect()

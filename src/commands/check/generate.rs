@@ -1,4 +1,4 @@
-//! The heart of it: tokens as many as asked, each with its time, in an answer that names its request.
+//! Checks of `generate`: as many tokens as requested, each with its time, in an answer that names its request.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn keeps_to_the_length(subject: &mut Subject) -> Result<(), Not> {
     Ok(())
 }
 
-/// `verified` holds each answer against the clock. This one asks for enough that a made-up clock would run ahead.
+/// `verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead.
 fn keeps_time(subject: &mut Subject) -> Result<(), Not> {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut last_end_ns = 0;
@@ -75,7 +75,7 @@ fn keeps_time(subject: &mut Subject) -> Result<(), Not> {
 
 fn iterates(subject: &mut Subject) -> Result<(), Not> {
     subject.meet()?;
-    // Of the smallest engines `iterations` is asked, and no `warmup`.
+    // A minimal engine gets `iterations` and no `warmup`.
     let warmup = if subject.is_minimal() { 0 } else { 2 };
     let line = subject.line(json!({ "max_new_tokens": 3, "iterations": 3, "warmup": warmup }));
     let generated = subject.verified(&line)?.generated;
@@ -107,7 +107,7 @@ fn ignores_unknown_fields(subject: &mut Subject) -> Result<(), Not> {
     subject.unless_minimal(answered)
 }
 
-/// Two lines at once. Without ids the answers are told apart by how many iterations they hold.
+/// Sends two lines at once. Without ids, the number of iterations identifies the answers.
 fn answers_in_order(subject: &mut Subject) -> Result<(), Not> {
     subject.ready()?;
     let lines: Vec<Value> = [2, 1]

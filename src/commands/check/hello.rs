@@ -1,4 +1,4 @@
-//! It starts, and says who it is.
+//! Checks of the start and of `hello`.
 
 use protocol::{Message, Request};
 

@@ -1,4 +1,4 @@
-//! How it ends: when it is asked, and when nobody is there any more. And whether its stdout was the protocol's alone.
+//! Checks of the end: after `shutdown`, after the end of stdin, and that stdout had only the protocol.
 
 use protocol::{Message, Request};
 use serde_json::json;
@@ -32,7 +32,7 @@ fn shuts_down(subject: &mut Subject) -> Result<(), Not> {
 
 fn ends_with_stdin(subject: &mut Subject) -> Result<(), Not> {
     subject.ready()?;
-    // Under way, for an engine that loads with its first request.
+    // An engine that loads with its first request must be at work.
     let line = subject.line(json!({ "max_new_tokens": 1 }));
     subject.generate(&line)?;
     subject.close_stdin();

@@ -1,4 +1,4 @@
-//! A model is loaded as it was asked for, and a load that cannot be is refused.
+//! Checks of `load`: a possible load follows the request, and an impossible one is refused.
 
 use protocol::FailureKind::{BadRequest, Device, Model, Unavailable, Unsupported};
 use protocol::{Facts, FailureKind};
@@ -65,8 +65,8 @@ fn says_what_is_in_effect(subject: &mut Subject) -> Result<(), Not> {
     subject.hello()?;
     let asked = subject.load_line();
     let mut line = asked.clone();
-    // Any engine can run on one thread; one that says more did not do what it was asked. Libraries size their pools once
-    // in a process, so it is a process of its own.
+    // Any engine can run on one thread, so a larger number did not follow the request. Libraries size their pools once in
+    // a process, so this needs a process of its own.
     line["threads"] = 1.into();
     subject.start_afresh()?;
     let facts = subject.load(&line)?.0.facts;
@@ -105,13 +105,13 @@ fn missing_facts(facts: &Facts) -> Vec<&'static str> {
     known.into_iter().filter(|(_, known)| !known).map(|(name, _)| name).collect()
 }
 
-/// A load with one field that cannot be. Whatever is loaded then, the next load works.
+/// A load with one impossible field must fail. The next load must work.
 fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKind]) -> Result<(), Not> {
     subject.loaded()?;
     let good = subject.load_line();
     let mut line = good.clone();
     match (line[field].as_object_mut(), value.as_object()) {
-        // Options that the preset sets stay.
+        // The preset's other options stay.
         (Some(options), Some(more)) => options.extend(more.clone()),
         _ => line[field] = value,
     }

@@ -1,7 +1,7 @@
-//! The conformance conversation, held with any engine: what of the protocol it keeps, what it leaves out, what is wrong.
+//! The conformance checks: which parts of the protocol an engine keeps, lacks or breaks.
 //!
-//! A check is one entry in the table of its file: a name, what it proves, and a function that talks to the `Subject`. To
-//! add one, add an entry. Knows no scenario and measures nothing.
+//! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
+//! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
 
 mod asking;
 mod broken;
@@ -55,7 +55,7 @@ pub struct CheckArgs {
     pub debug: bool,
 }
 
-/// In this order: later checks need what earlier ones prove.
+/// In this order: later checks need the properties that earlier ones prove.
 const GROUPS: &[(&str, &[Check])] = &[
     ("hello", hello::CHECKS),
     ("load", load::CHECKS),
@@ -68,26 +68,26 @@ const GROUPS: &[(&str, &[Check])] = &[
     ("leaving", leave::CHECKS),
 ];
 
-/// One thing that an engine does as the protocol asks, or does not.
+/// A check of one property that the protocol requires.
 struct Check {
     name: &'static str,
-    /// What it says of the engine to have passed.
+    /// The property that a passed check proves.
     proves: &'static str,
     run: fn(&mut Subject) -> Result<(), Not>,
 }
 
-/// Why a check did not pass.
+/// The reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Not {
-    /// Optional, and this engine does not claim it: no fault.
+    /// Optional, and not claimed by this engine: no fault.
     Absent(String),
     /// A breach of the protocol.
     Wrong(String),
-    /// Something before it went wrong, so that it could not be asked.
+    /// Not checked, because an earlier step failed.
     Unreached(String),
 }
 
-/// How many checks ended how.
+/// The number of checks with each result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counts {
     passed: u32,
@@ -120,7 +120,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     }
     let deadlines = Deadlines::with_timeout(arguments.timeout);
     let run = new_id();
-    // From here on nothing that is started outlives this program, however it ends.
+    // From here on no process that this program starts outlives it.
     let _keeper = Keeper::start(&run)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model).as_bytes())?;
@@ -147,7 +147,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     Ok(if told.counts.wrong + told.counts.unreached == 0 { DONE } else { FAILED_CASES })
 }
 
-/// Prints each check as it ends. Those in a row that were not made for one reason are one entry.
+/// Makes the checks and prints each result. Successive checks that were not made for the same reason share one entry.
 fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> {
     let mut unmade: Option<(Not, Vec<&str>)> = None;
     for check in checks {
@@ -156,7 +156,7 @@ fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> 
             Some(_) => break,
         };
         if matches!(result, Err(Not::Unreached(_))) && subject.blocked().is_some() {
-            // It is one of all those that cannot be asked.
+            // It belongs to the checks that cannot be made.
             break;
         }
         told.counts.add(&result);
@@ -182,16 +182,16 @@ fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> 
     }
 }
 
-/// What was printed so far.
+/// The results that were printed so far.
 #[derive(Debug, Default)]
 struct Told {
     counts: Counts,
-    /// What was wrong, and with which check it was said first.
+    /// The faults, each with the name of the check that reported it first.
     wrong: BTreeMap<String, &'static str>,
 }
 
 impl Told {
-    /// The same words are not said twice: one fault may show in many checks.
+    /// Prints a fault. One fault may show in many checks, so its full text is printed once.
     fn wrong(&mut self, check: &Check, what: String, evidence: &page::Evidence) -> String {
         match self.wrong.get(&what) {
             Some(first) => page::wrong_again(check, first, &what, evidence),
@@ -204,7 +204,7 @@ impl Told {
     }
 }
 
-/// The engine as a run would start it, on the CPU unless another device is asked for, or it says that it has none.
+/// The configuration that a run would start: on the CPU, unless the user or the engine names another device.
 fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
     let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;

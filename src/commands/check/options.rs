@@ -1,4 +1,4 @@
-//! What a request may ask beside tokens, where hello claims it; and that it is refused, not ignored, where it does not.
+//! Checks of optional fields: they work where hello claims them, and are refused, not ignored, elsewhere.
 
 use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Capabilities, IgnoreEos, Output};
@@ -42,7 +42,7 @@ fn does_without_cache(subject: &mut Subject) -> Result<(), Not> {
     let line = subject.line(json!({ "max_new_tokens": 6 }));
     let with = outputs(&subject.verified(&line)?);
     let first = |outputs: &[Value]| outputs.first().map(|output| output[0].clone());
-    // Rounding may part them later; the first token comes from the same pass over the prompt.
+    // Later tokens may differ by rounding. The first token comes from the same pass over the prompt.
     match first(&with) == first(&without) || !subject.hello()?.deterministic {
         true => Ok(()),
         false => wrong(format!("{} where its cache gave {}", json!(without), json!(with))),
@@ -108,7 +108,7 @@ fn refuses_what_it_cannot_do(subject: &mut Subject) -> Result<(), Not> {
     Ok(())
 }
 
-/// Fields that ask for what hello does not claim. `use_cache: false` is no such thing: an engine without a cache keeps it.
+/// Requests for features that hello does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
 fn unclaimed(can: &Capabilities) -> Vec<Value> {
     let asked = [
         (can.stream, json!({ "max_new_tokens": 2, "stream": true })),

@@ -1,4 +1,4 @@
-//! Requests that overlap, and requests that are called off.
+//! Checks of overlapping requests, and of cancelled requests.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ fn overlaps(subject: &mut Subject) -> Result<(), Not> {
     Ok(())
 }
 
-/// How long a request runs at least, for one that does not end with its cancel to have ignored it.
+/// The least time of a request, so that one that ends later ignored its cancel.
 const HEARD_BY: Duration = Duration::from_millis(200);
 
 fn cancels(subject: &mut Subject) -> Result<(), Not> {

@@ -1,4 +1,4 @@
-//! How a check is shown: plain text, aligned, within 80 columns. Pure.
+//! The output of the checks: plain text, aligned, within 80 columns. Pure.
 
 use std::fmt::Write as _;
 
@@ -7,18 +7,18 @@ use crate::text::wrap;
 
 pub const NAME_WIDTH: usize = 16;
 const WIDTH: usize = 80;
-/// Where the text of an entry begins: two spaces, the outcome, the name.
+/// The column of an entry's text: after two spaces, the result and the name.
 const TEXT: usize = 2 + 8 + NAME_WIDTH + 1;
-/// Characters of a line on the wire that are shown.
+/// The limit of characters shown of a line on the wire.
 const SHOWN: usize = 240;
 
-/// What a verdict rests on.
+/// The evidence of a result.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pub sent: Vec<u8>,
-    /// Empty when nothing came.
+    /// Empty without a line from the engine.
     pub received: Vec<u8>,
-    /// The last lines on stderr of an engine that ended.
+    /// The last lines of stderr of an engine that ended.
     pub stderr: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub fn passed(check: &Check) -> String {
     line("passed", check.name, check.proves)
 }
 
-/// What is wrong, with the line sent and the line received.
+/// The text of a fault, with the line sent and the line received.
 pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
     let mut page = line("WRONG", check.name, what);
     if evidence.sent.is_empty() && evidence.received.is_empty() {
@@ -47,7 +47,7 @@ pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
     page
 }
 
-/// What was wrong before as well: the fault in a few words, the start of each line.
+/// The text of a fault that was reported before: in short, with the beginning of each line.
 pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) -> String {
     let what = format!("the same as `{first}`: {}", cut(what, WIDTH - 20));
     let (sent, received) = (shown(&evidence.sent), shown(&evidence.received));
@@ -59,7 +59,7 @@ pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) 
     page
 }
 
-/// Checks that cannot be asked any more. The reason is not said twice.
+/// The text of checks that cannot be made. The reason is printed once.
 pub fn skipped(count: u32, why: &str, told_with: Option<&str>) -> String {
     let why = told_with.map_or(why.into(), |check| format!("nothing can be asked after `{check}`"));
     let checks = if count == 1 { "1 check".into() } else { format!("{count} checks") };
@@ -70,7 +70,7 @@ pub fn no_engine(label: &str) -> String {
     format!("\n`{label}` is no engine: it answered no request\n")
 }
 
-/// Checks in a row that were not made for the same reason.
+/// The text of successive checks that were not made for the same reason.
 pub fn unmade(names: &[&str], result: &Not) -> String {
     let (outcome, why) = match result {
         Not::Unreached(why) => ("skipped", why),
@@ -99,7 +99,7 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
     format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped}\n")
 }
 
-/// A line on the wire, every blank of it, in lines that end before the right edge; those after the first are indented.
+/// A line on the wire with all its blanks, wrapped before the right edge. All lines after the first are indented.
 fn wrapped(text: &str, indent: usize) -> String {
     let room = WIDTH - indent;
     let (mut lines, mut line) = (Vec::new(), Vec::new());
@@ -111,7 +111,7 @@ fn wrapped(text: &str, indent: usize) -> String {
             line.push(' ');
         }
         line.extend(word);
-        // A word longer than a line, as JSON is, is cut.
+        // A word longer than a line, such as JSON, is cut.
         while line.len() > room {
             let rest = line.split_off(room);
             lines.push(std::mem::replace(&mut line, rest));
@@ -122,7 +122,7 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// Text that fits into so many characters.
+/// The text, cut to this number of characters.
 fn cut(text: &str, room: usize) -> String {
     match text.chars().count() > room {
         true => format!("{}...", text.chars().take(room - 3).collect::<String>()),
@@ -130,14 +130,14 @@ fn cut(text: &str, room: usize) -> String {
     }
 }
 
-/// The beginning of a line on the wire, printable; what is left out is counted.
+/// The beginning of a line on the wire, printable, with the number of bytes left out.
 fn shown(line: &[u8]) -> String {
     match line {
         [] => return "nothing".into(),
         b"\n" => return "an empty line".into(),
         _ => {}
     }
-    // One character is at most four bytes.
+    // A character has at most four bytes.
     let start = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).into_owned();
     let printable = |found: char| match found.is_control() {
         true => found.escape_default().collect(),

@@ -1,4 +1,4 @@
-//! Prompts as ids and as text, alone and in batches, empty and too long.
+//! Checks of prompts: as ids and as text, alone and in batches, empty and too long.
 
 use protocol::FailureKind::{BadRequest, Context, Unsupported};
 use serde_json::json;
@@ -118,7 +118,7 @@ fn takes_batches(subject: &mut Subject) -> Result<(), Not> {
         true => json!({ "prompts_ids": [ids[..ids.len() - 1], ids], "max_new_tokens": 4 }),
         false => json!({ "prompts": ["Hello", "Hello, and good morning"], "max_new_tokens": 4 }),
     };
-    // One that it lays out: who packs what comes need not pad.
+    // A side that it supports. An engine that packs sequences without padding has none.
     line["padding"] = json!(can.padding_sides.first().copied().unwrap_or_default());
     subject.verified(&line).map(|_| ())
 }

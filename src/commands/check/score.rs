@@ -1,4 +1,4 @@
-//! Log-probabilities of given ids, and what the engine knows about itself.
+//! Checks of `score` and `facts`: log-probabilities of given ids, and the engine's own facts.
 
 use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Message, Output};
@@ -37,7 +37,8 @@ fn scores(subject: &mut Subject) -> Result<(), Not> {
     }
 }
 
-/// The greedy token has the largest probability, and all of them together are at most 1. Base 2 or raw logits show here.
+/// The greedy token has the highest probability, and the sum of all is at most 1. A logarithm of base 2 or raw logits
+/// break this.
 fn scores_greedy_highest(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("score", |can| can.score && can.prompt_ids)?;
     if subject.hello()?.output == Output::Text {
@@ -91,7 +92,7 @@ fn tells_facts(subject: &mut Subject) -> Result<(), Not> {
     }
 }
 
-/// The values of each sequence; minus infinity for null.
+/// Scores these sequences; null becomes minus infinity.
 fn ask(subject: &mut Subject, sequences: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, Not> {
     subject.ready()?;
     subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;

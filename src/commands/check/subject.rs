@@ -1,5 +1,4 @@
-//! The engine under check: started when it is needed, started again when a check lost it, and asked in the words that a
-//! check is written in. A check talks to this and to nothing else.
+//! The engine under check. It is started when a check needs it, and again after a check lost it. A check talks to nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -17,17 +16,17 @@ use crate::plan::Configuration;
 use crate::run::process::Deadlines;
 use crate::run::{launching, load_request};
 
-/// An engine that leaves so many checks in a row without an answer is asked no more.
+/// The limit of successive checks without an answer. After that the engine gets no more requests.
 const SILENCES: u32 = 3;
 
 const NO_ENGINE: &str = "no engine: answered no request";
 
 pub struct Subject {
-    // Before the runtime, which must be there when a process is dropped.
+    // Declared before the runtime: a process needs the runtime when it is dropped.
     wire: Option<Wire>,
     runtime: Runtime,
     pub configuration: Configuration,
-    /// It is not changed to one that the engine says it has.
+    /// The user named the device, so the engine's own devices do not replace it.
     pub device_is_asked_for: bool,
     pub deadlines: Deadlines,
     pub tokenizer: Option<Tokenizer>,
@@ -37,23 +36,23 @@ pub struct Subject {
     met: Met,
     loaded: Option<Loaded>,
     tried_to_load: bool,
-    /// It has answered a `generate`, whichever process it was.
+    /// Some process of the engine has answered a `generate`.
     pub answered: bool,
-    /// Checks in a row that ended without an answer.
+    /// Successive checks that ended without an answer.
     silences: u32,
-    /// Why nothing more can be asked: it does not start, or does not load.
+    /// The reason why no check can be made: the engine does not start, or does not load.
     blocked: Option<String>,
-    /// No request was answered by anything that is a message.
+    /// No request got a protocol message as an answer.
     pub no_engine: bool,
     stray: Option<Vec<u8>>,
     evidence: Evidence,
 }
 
-/// What the engine said to hello.
+/// The engine's answer to hello.
 enum Met {
     NotYet,
     Full(Box<HelloFacts>),
-    /// It answers `generate` alone.
+    /// The engine knows `generate` alone.
     Minimal,
 }
 
@@ -90,7 +89,7 @@ impl Subject {
         })
     }
 
-    /// Runs a check, keeps what it rests on, and lets go of a process that cannot be asked more.
+    /// Makes a check and keeps its evidence. Ends a process that cannot answer any more.
     pub fn undergo(&mut self, check: &Check) -> Result<(), Not> {
         let result = (check.run)(self);
         if let Some(wire) = &mut self.wire {
@@ -111,7 +110,7 @@ impl Subject {
         self.evidence.clone()
     }
 
-    /// Starts the engine and asks what it is, unless that is done.
+    /// Starts the engine and sends hello, unless that is done.
     pub fn meet(&mut self) -> Result<(), Not> {
         self.start()?;
         if !matches!(self.met, Met::NotYet) {
@@ -143,7 +142,8 @@ impl Subject {
         }
     }
 
-    /// Hello brought no message. What answers `generate` may not know the word; what does not is no engine.
+    /// Handles a hello without a message in return. A program that answers `generate` is a minimal engine; any other is
+    /// no engine.
     fn meet_without_a_word(&mut self, to_hello: String) -> Result<(), Not> {
         let quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
         let evidence = self.wire.as_ref().map(evidence_of).unwrap_or_default();
@@ -165,25 +165,26 @@ impl Subject {
         }
     }
 
-    /// `echo REQUEST | engine` prints a message, whatever it says. The end of stdin makes others end, who would be waited for.
+    /// Whether `echo REQUEST | engine` prints a message. The end of stdin ends other programs, which would otherwise cost
+    /// the deadline.
     fn answers_one_line(&mut self) -> Result<(), Not> {
         self.send_json(&serde_json::json!({ "prompt": "Hello", "max_new_tokens": 1 }))?;
         self.close_stdin();
         self.receive_within(self.deadlines.load).map(|_| ())
     }
 
-    /// Why nothing more can be asked, once that is so.
+    /// The reason why no check can be made, if there is one.
     pub fn blocked(&self) -> Option<&str> {
         self.blocked.as_deref()
     }
 
-    /// What the engine says of itself; an engine that answers `generate` alone says nothing.
+    /// The engine's hello; absent for an engine that knows `generate` alone.
     pub fn hello(&mut self) -> Result<HelloFacts, Not> {
         self.meet()?;
         self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine answers `generate` alone".into()))
     }
 
-    /// What it said of itself, if that was asked.
+    /// The engine's hello, if it was sent.
     pub fn known_hello(&self) -> Option<&HelloFacts> {
         if let Met::Full(facts) = &self.met { Some(facts) } else { None }
     }
@@ -196,7 +197,7 @@ impl Subject {
         matches!(self.met, Met::Minimal)
     }
 
-    /// The engine must claim this, or it is absent.
+    /// The capabilities of an engine that claims this feature; otherwise absent.
     pub fn claims(
         &mut self,
         what: &str,
@@ -206,7 +207,7 @@ impl Subject {
         if claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{what}`")) }
     }
 
-    /// What an engine without hello may do otherwise is no breach of its.
+    /// Changes a fault of an engine without hello to an absent feature.
     pub fn unless_minimal(&self, result: Result<(), Not>) -> Result<(), Not> {
         match result {
             Err(Not::Wrong(what)) if self.is_minimal() => absent(what),
@@ -234,14 +235,14 @@ impl Subject {
         }
     }
 
-    /// The load of this check: the model, the device and the threads that a run would name.
+    /// The `load` of this check, with the model, device and threads that a run would name.
     pub fn load_line(&self) -> Value {
-        // A request has string keys and no failing serializer.
+        // A request has string keys, so serializing it cannot fail.
         serde_json::to_value(Request::Load(load_request(&self.configuration, &self.configuration.model.path)))
             .unwrap_or_default()
     }
 
-    /// Loads, and gives the time that it took on this program's clock.
+    /// Loads, and returns the time on this program's clock.
     pub fn load(&mut self, line: &Value) -> Result<(Loaded, u64), Not> {
         self.try_load(line)?.or_else(|failed| wrong(said(&failed)))
     }
@@ -264,36 +265,35 @@ impl Subject {
         }
     }
 
-    /// What was loaded last, once it is.
+    /// The answer to the last load.
     pub fn loaded(&mut self) -> Result<Loaded, Not> {
         self.hello()?;
         self.ready()?;
         self.loaded.clone().ok_or_else(|| Not::Unreached("nothing is loaded".into()))
     }
 
-    /// Nothing was said to this process.
+    /// Whether this process has had no request yet.
     pub fn is_fresh(&self) -> bool {
         self.wire.as_ref().is_none_or(|wire| wire.sent.is_empty())
     }
 
-    /// Nothing lies there that no request asked for.
+    /// Whether no unrequested message has arrived.
     pub fn quiet(&mut self) -> Result<(), Not> {
         self.wire.as_mut().map_or(Ok(()), Wire::unasked)
     }
 
-    /// Where silence is the fault that a check looks for, it says nothing of the next one.
+    /// Does not count this silence: the check is about it.
     pub fn forgive_silence(&mut self) {
         self.wire.iter_mut().for_each(|wire| wire.silent = false);
     }
 
-    /// Sends a JSON object as one line, and gives the time just before.
+    /// Sends a JSON object as one line, and returns the time just before.
     pub fn send_json(&mut self, line: &Value) -> Result<Instant, Not> {
         let bytes = protocol::encode(line);
         let sent = Instant::now();
         self.send(&bytes).map(|()| sent)
     }
 
-    /// Sends bytes as they stand.
     pub fn send(&mut self, line: &[u8]) -> Result<(), Not> {
         self.start()?;
         let deadline = self.deadlines.answer;
@@ -309,21 +309,20 @@ impl Subject {
         self.receive_at(deadline).map(|(message, _)| message)
     }
 
-    /// The next message, and when its bytes arrived.
+    /// The next message, with the arrival time of its bytes.
     pub fn receive_at(&mut self, deadline: Duration) -> Result<(Message, Instant), Not> {
         let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
         self.runtime.block_on(wire.receive(deadline))
     }
 
-    /// A new process to which nothing has been said.
+    /// Starts a new process, which has had no request.
     pub fn start_afresh(&mut self) -> Result<(), Not> {
-        // What the engine is must be known by now, for a process that is asked nothing of the kind.
+        // Hello must be known before: the new process does not get one.
         self.meet()?;
         self.let_go();
         self.start()
     }
 
-    /// Closes the engine's stdin.
     pub fn close_stdin(&mut self) {
         if let Some(wire) = &mut self.wire {
             wire.close_stdin();
@@ -337,7 +336,7 @@ impl Subject {
         self.runtime.block_on(wire.leaves(deadline))
     }
 
-    /// The first line on stdout, in all that was said so far, that was no message.
+    /// The first line on stdout, of all so far, that was no message.
     pub fn stray(&mut self) -> Option<Vec<u8>> {
         self.stray.clone().or_else(|| self.wire.as_ref()?.stray.clone())
     }
@@ -378,12 +377,12 @@ impl Subject {
 
     fn take_for_minimal(&mut self) -> Result<(), Not> {
         self.met = Met::Minimal;
-        // It may still be at work on what it took hello for.
+        // It may still be at work, if it read hello as a request.
         self.let_go();
         self.start()
     }
 
-    /// An engine without a CPU is asked for what it has, from its next process on.
+    /// Selects the device of an engine without a CPU, from its next process on.
     fn settle_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
         let has_it = devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
@@ -392,13 +391,13 @@ impl Subject {
         }
     }
 
-    /// It is wrong, and everything after it cannot be asked.
+    /// Reports a fault after which no check can be made.
     pub fn block<T>(&mut self, why: String) -> Result<T, Not> {
         self.blocked = Some(why.clone());
         wrong(why)
     }
 
-    /// This and everything after it cannot be asked, which is no fault of the engine's.
+    /// Reports a problem after which no check can be made, and which is no fault of the engine.
     fn unreachable<T>(&mut self, why: String) -> Result<T, Not> {
         self.blocked = Some(why.clone());
         Err(Not::Unreached(why))
@@ -411,7 +410,7 @@ fn evidence_of(wire: &Wire) -> Evidence {
     Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr }
 }
 
-/// A model that it cannot read, or a machine that lacks something, is no breach of the protocol.
+/// Whether the failure is the engine's own: an unreadable model or a lacking machine is no breach of the protocol.
 fn is_its_own_fault(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::BadRequest | FailureKind::Internal | FailureKind::Context)
 }

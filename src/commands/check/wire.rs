@@ -1,5 +1,4 @@
-//! One process of the engine, and lines to and from it as they stand. What they mean is not known here; what was said
-//! last is kept, so that a breach can be shown.
+//! One process of the engine, and the raw lines to and from it. The last lines are kept as evidence.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +9,17 @@ use crate::run::process::{Launching, Line, Process, STRAY_LINES};
 
 pub struct Wire {
     process: Process,
-    /// The last line sent, and the last one received since.
+    /// The last line sent, and the last one received after it.
     pub sent: Vec<u8>,
     pub received: Vec<u8>,
-    /// The first line on stdout that was no JSON object, and how many there were.
+    /// The first line on stdout that was no JSON object, and the number of such lines.
     pub stray: Option<Vec<u8>>,
     strays: usize,
-    /// Nothing more can be asked of this process.
+    /// This process cannot answer any more.
     pub lost: bool,
-    /// It ended by itself.
+    /// The process ended by itself.
     pub ended: bool,
-    /// It lives, and an answer never came.
+    /// The process lives, and an answer never came.
     pub silent: bool,
 }
 
@@ -39,7 +38,6 @@ impl Wire {
         })
     }
 
-    /// Sends bytes as they are.
     pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Result<(), Not> {
         self.sent = line.to_vec();
         self.received.clear();
@@ -68,7 +66,7 @@ impl Wire {
         }
     }
 
-    /// Whatever lies there that no request asked for.
+    /// Refuses messages that no request asked for.
     pub fn unasked(&mut self) -> Result<(), Not> {
         while let Some(line) = self.process.waiting_line() {
             if self.understand(line)?.is_some() {

@@ -1,4 +1,4 @@
-//! How far a model has been written, on stderr, for a person who waits.
+//! The progress of writing a model, on stderr.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::commands::interrupts::Interrupts;
 
-/// A bar of bytes. Ctrl-C ends the work, so that nothing half made is left.
+/// A bar of bytes. Ctrl-C ends the work, so that no half-made file is left.
 pub struct Bar {
     bar: ProgressBar,
     interrupts: Interrupts,
@@ -26,7 +26,7 @@ impl Bar {
         Ok(Self { bar, interrupts, begun: Instant::now() })
     }
 
-    /// To be told how far the work is.
+    /// The callback for the progress of the work.
     pub fn watch(&self) -> impl Fn(u64, u64) -> Result<()> + Sync + '_ {
         |done, total| {
             if *self.interrupts.heard.borrow() > 0 {
@@ -38,7 +38,7 @@ impl Bar {
         }
     }
 
-    /// How long it took.
+    /// Ends the bar, and returns the time of the work.
     pub fn end(self) -> Duration {
         self.bar.finish_and_clear();
         self.begun.elapsed()

@@ -1,4 +1,4 @@
-//! `orchestrate model cache`: the conversions that runs made.
+//! `orchestrate model cache`: the format conversions of runs.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;

@@ -48,7 +48,7 @@ pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     written(bar, made)
 }
 
-/// What a conversion keeps that no dtype was named for: it must change the format, and to one that holds these numbers.
+/// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new one must support the dtype.
 fn unasked_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
     let own = model_files::own_dtype(model)?;
     let other = match to {
@@ -65,12 +65,12 @@ fn unasked_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
     Ok(own)
 }
 
-/// The model's own name and what it became, next to a model that was named by its path. What was named otherwise lies
-/// where only this program and the hub's write; its conversion goes to the folder that one is in.
+/// The path of the result: the model's name with its dtype, beside a model that was named by its path. Other models lie
+/// in a cache, so their conversion goes to the working directory.
 fn place(named: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
     let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
     let is_embedded = named == model_files::embedded::NAME;
-    // Unpacked from the program it lies in a folder that is called by its digest as well.
+    // The folder of the unpacked embedded model is named by its digest.
     let name = if is_embedded { named } else { model.short_name() };
     let name = format!("{name}-{}", dtype.as_str().to_ascii_lowercase());
     let name = match to {

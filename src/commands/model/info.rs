@@ -44,12 +44,12 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Lengths at which people ask for memory.
+/// Usual context lengths.
 const CONTEXTS: [u32; 5] = [512, 2048, 8192, 32_768, 131_072];
 
 fn page(facts: &ModelFacts) -> Result<String> {
     let mut text = String::new();
-    // What a file says of itself may hold anything, also what a terminal would act on.
+    // A file's text may contain anything, also escape sequences of a terminal.
     let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", text::line(&value));
     line("model", facts.name.clone())?;
     line("path", facts.path.display().to_string())?;
@@ -110,7 +110,7 @@ fn tokenizer(facts: &ModelFacts) -> String {
     format!("{}, {} entries, {template} chat template", tokenizer.kind, tokenizer.entries)
 }
 
-/// With commas, as people write large counts.
+/// The number with commas.
 fn count(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();

@@ -1,4 +1,4 @@
-//! `orchestrate model list`: the models that are here, and those that can be made.
+//! `orchestrate model list`: the models on this machine, and those that `synth` can make.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub fn list() -> Result<u8> {
     Ok(DONE)
 }
 
-/// Shapes that `synth` knows, by name, each with what it is. Nothing where there are none.
+/// The shapes of `synth` by name, each with its description. Empty without shapes.
 pub fn can_be_made(shapes: &[(&str, &str)]) -> String {
     if shapes.is_empty() {
         return String::new();
@@ -40,15 +40,15 @@ pub fn can_be_made(shapes: &[(&str, &str)]) -> String {
     )
 }
 
-/// A model that lies on this machine.
+/// A model on this machine.
 struct Here {
     name: String,
     bytes: u64,
-    /// Why it cannot be opened, where it cannot.
+    /// Its facts, or the reason why it cannot be opened.
     what: Result<What, String>,
 }
 
-/// As its files say.
+/// The facts in a model's files.
 struct What {
     format: &'static str,
     architecture: String,
@@ -75,7 +75,7 @@ fn what(opened: Result<ModelFolder>, folder: &Path) -> Result<What, String> {
     Ok(What { format: model.format.as_str(), parameters: model.parameters(), architecture })
 }
 
-/// Without its hint, which is for who names the model, and without the path that the row's name stands for.
+/// The error without its hint, which is for a user who names the model, and without the path, which the row's name stands for.
 fn reason(error: &anyhow::Error, folder: &Path) -> String {
     let (text, folder) = (format!("{error:#}"), folder.display().to_string());
     let text = text.replace(&format!("model `{folder}`: "), "").replace(&format!("{folder}/"), "");
@@ -83,20 +83,20 @@ fn reason(error: &anyhow::Error, folder: &Path) -> String {
     text::line(&said.join(" "))
 }
 
-/// The narrowest of usual terminals.
+/// The narrowest usual terminal.
 const WIDTH: usize = 80;
-/// What is left of it beside the other columns. A longer name stands in a line of its own.
+/// The width that the other columns leave. A longer name has a line of its own.
 const NAME: usize = 32;
 const ARCHITECTURE: usize = 12;
 const GAP: usize = 2;
-/// Before each line that says why a model is broken.
+/// The indent of the reason why a model is broken.
 const REASON: &str = "    ";
 const TITLES: [&str; 5] = ["model", "format", "architecture", "parameters", "on disk"];
 
 fn table(models: &[Here]) -> String {
     let mut builder = Builder::default();
     builder.push_record(TITLES);
-    // Lines of one cell, which is as wide as the table.
+    // The records that have one cell, as wide as the table.
     let mut whole = Vec::new();
     let mut push_whole = |builder: &mut Builder, text: String| {
         whole.push(builder.count_records());

@@ -1,4 +1,4 @@
-//! `orchestrate model`: the models themselves, apart from any engine. The work is done by the crate `model-files`.
+//! `orchestrate model`: models without an engine. The crate `model-files` does the work.
 
 mod bar;
 mod cache;
@@ -49,13 +49,11 @@ pub fn model(command: &ModelCommand) -> Result<u8> {
     }
 }
 
-/// A format as the command line names it.
 fn format(name: &str) -> Result<Format> {
     let unknown = || Usage(format!("no format `{name}`\nhint: there are `safetensors` and `gguf`"));
     Ok(Format::named(name).ok_or_else(unknown)?)
 }
 
-/// A dtype as the command line names it.
 fn dtype(name: &str) -> Result<Dtype> {
     let unknown = || Usage(format!("no dtype `{name}`\nhint: there are {WRITTEN}"));
     Ok(Dtype::named(name).ok_or_else(unknown)?)
@@ -63,7 +61,7 @@ fn dtype(name: &str) -> Result<Dtype> {
 
 const WRITTEN: &str = "`f32`, `bf16` and `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` and `q6_k`";
 
-/// Refuses a dtype that is not written in this format. `option` is how the command line names the format.
+/// Refuses a dtype that this format cannot have. `option` is the format's option on the command line.
 fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
     let elsewhere = model_files::check_writable(Format::Gguf, dtype).is_ok();
@@ -73,7 +71,7 @@ fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
     Ok(model_files::check_writable(format, dtype).map_err(refused)?)
 }
 
-/// The path on stdout, for a pipe; the story on stderr.
+/// The path on stdout, for a pipe; the progress on stderr.
 #[expect(clippy::print_stderr, reason = "what was made, for a person; the path alone goes to stdout")]
 fn written(bar: Bar, made: Result<Written>) -> Result<u8> {
     let interrupted = bar.was_interrupted();

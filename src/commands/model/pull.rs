@@ -1,4 +1,4 @@
-//! `orchestrate model pull`: the folder on stdout, so that it can be piped; the story on stderr.
+//! `orchestrate model pull`: the folder on stdout, for a pipe; the progress on stderr.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -30,18 +30,18 @@ pub struct PullArgs {
 pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let repository = Repository::parse(&arguments.repo).map_err(|error| Usage(error.to_string()))?;
     let settings = Settings::from_environment()?;
-    // Heard here also where whoever started this program had Ctrl-C ignored.
+    // Ctrl-C must work here even when the parent process ignores it.
     let _interrupts =
         Interrupts::listen("interrupted: what has come stays, and another pull goes on from there")?;
     let mut story = Story { repository: repository.to_string(), bar: None };
     let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| story.take(event))?;
-    // The bar goes before the path comes: both may share a terminal.
+    // The bar is removed before the path is printed: both may share a terminal.
     drop(story);
     output::print(format!("{}\n", folder.display()).as_bytes())?;
     Ok(DONE)
 }
 
-/// What a person sees while files come in: one bar for all of them on a terminal, else one line for each.
+/// The progress of a download: one bar for all files on a terminal, otherwise one line for each.
 struct Story {
     repository: String,
     bar: Option<ProgressBar>,
@@ -49,7 +49,7 @@ struct Story {
 
 const BAR: &str = "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
 const DRAWS_PER_SECOND: u8 = 10;
-/// A commit is known by its first digits.
+/// The number of digits of a commit that are shown.
 const SHORT: usize = 8;
 
 impl Story {
@@ -95,7 +95,7 @@ impl Story {
     }
 
     fn say(&self, line: &str) {
-        // A reader of stderr that has gone away does not end a download.
+        // A closed stderr does not end a download.
         let write = || drop(writeln!(std::io::stderr(), "{line}"));
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -106,13 +106,13 @@ impl Story {
 
 fn bar(bytes: u64, bytes_here: u64) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
-    // A template that is not taken is no reason to end a download.
+    // An invalid template does not end a download.
     let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::with_draw_target(Some(bytes), target)
         .with_style(style)
         .with_finish(ProgressFinish::AndClear)
         .with_position(bytes_here);
-    // What was here before says nothing of the speed.
+    // Earlier bytes do not count for the speed.
     bar.reset_eta();
     bar
 }

@@ -1,4 +1,4 @@
-//! `orchestrate model witness`: asks the engine whose word is taken, and keeps its answer beside the model.
+//! `orchestrate model witness`: runs the output checks on the reference engine, and keeps its answers beside the model.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
         engines: vec![engine.clone()],
         witness: Some(engine),
         models: vec![arguments.model.clone()],
-        // A plan has a scenario; nothing of it is asked.
+        // A plan needs a scenario; none of its requests is sent.
         scenarios: vec![SUITES[0].name.into()],
         device: vec!["cpu".into()],
         dtype: vec![WITNESS_DTYPE.into()],

@@ -1,4 +1,4 @@
-//! `orchestrate setup --list`: what is set up, where, and how large it is.
+//! `orchestrate setup --list`: the set-up engines, with path and size.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::engines::setup;
 use crate::shell::{megabytes, pasteable};
 use crate::text;
 
-/// Prints for each engine where it stands, and what `setup` would do.
+/// Prints the status of each engine, and the effect of `setup`.
 pub fn list(registry: &Registry) -> Result<u8> {
     let mut text = String::new();
     for engine in &registry.engines {
@@ -49,7 +49,7 @@ fn on_disk(folder: &Path) -> String {
     format!("{} ({} on disk)", folder.display(), size(setup::used_bytes(folder)))
 }
 
-/// Whether a program is there, whether it can run, and how long building it takes.
+/// The status of a program: whether it exists, whether it can run, and the time to build it.
 fn built(registry: &Registry, program: Program) -> String {
     let (built, note) = match registry.made(program) {
         State::Never(unavailable) => return unavailable.reason,

@@ -1,4 +1,4 @@
-//! What every format for people says: what is compared with what, the sentences, the cells of the table, the last word.
+//! The text of a judgement for every format that people read: sentences, cells of the table, summary.
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
 use crate::analysis::metric::Scale;
@@ -7,12 +7,12 @@ use crate::text::line;
 use crate::text::three_digits;
 use stats::{Class, Verdict};
 
-/// Stands before a headline metric.
+/// Precedes the title of a headline metric.
 const HEADLINE: &str = "* ";
 const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
 pub const CAUTION: &str = "a geometric mean weighs every scenario alike, and no workload need run at it";
 
-/// What was said before anything else: that it is compared by force, that a run did not end as planned.
+/// The lines before the table: forced comparison, notices of an unfinished run, both sides.
 pub fn opening(judgement: &Judgement) -> Vec<String> {
     let forced = judgement.forced.iter().map(|it| format!("not comparable, and compared by force: {it}"));
     let notices = judgement.notices.iter().map(|notice| format!("note: {}", line(notice)));
@@ -32,7 +32,7 @@ fn sides(judgement: &Judgement) -> Vec<String> {
     vec![format!("base: {}{age}", side(&judgement.base)), format!("new:  {}", side(&judgement.new))]
 }
 
-/// `measured 3 days before the new one`: the older it is, the more may have changed that is no program.
+/// `measured 3 days before the new one`. Over a longer time more may change than the program.
 fn age(base: &str, new: &str) -> Option<String> {
     let [base, new] = [base, new].map(|it| humantime::parse_rfc3339(it).ok());
     let seconds = new?.duration_since(base?).ok()?.as_secs();
@@ -43,7 +43,7 @@ fn age(base: &str, new: &str) -> Option<String> {
     Some(format!("measured {count} {unit}{s} before the new one"))
 }
 
-/// What decides, in sentences: what may not pass first.
+/// A sentence for each headline metric, the most severe class first.
 pub fn sentences(judgement: &Judgement) -> Vec<String> {
     let mut gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
     gating.sort_by_key(|it| std::cmp::Reverse(it.class));
@@ -51,7 +51,7 @@ pub fn sentences(judgement: &Judgement) -> Vec<String> {
     gating.into_iter().map(|it| format!("{}{}", marked(it), it.sentence)).collect()
 }
 
-/// Of what is worse by so much that somebody should look at it.
+/// The word for a change that needs attention.
 fn class(change: &Change) -> Option<&'static str> {
     match change.class {
         Class::Critical => Some("critical"),
@@ -60,7 +60,7 @@ fn class(change: &Change) -> Option<&'static str> {
     }
 }
 
-/// One for each configuration, with its name where there are several.
+/// A table for each configuration, with its name where there are several.
 pub fn tables(judgement: &Judgement) -> Vec<Table> {
     let mut tables: Vec<(&str, Vec<Line>)> = Vec::new();
     for change in &judgement.lines {
@@ -92,7 +92,7 @@ fn columns() -> Vec<Column> {
 
 fn cells(change: &Change) -> Vec<String> {
     let headline = if change.gating { HEADLINE } else { "" };
-    // Both in one scale.
+    // Both values have the same scale.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
     let figure = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
     vec![
@@ -103,7 +103,7 @@ fn cells(change: &Change) -> Vec<String> {
     ]
 }
 
-/// The change alone, without who and what.
+/// The change alone, without the names of configuration and metric.
 fn said(change: &Change) -> String {
     let what = match &change.outcome {
         Outcome::Compared(_, words) => words.to_string(),
@@ -116,18 +116,18 @@ fn said(change: &Change) -> String {
     mark.map_or_else(|| what.clone(), |(_, mark, _)| format!("{what} {mark}"))
 }
 
-/// After a change that somebody should look at; a word would not fit beside the bounds.
+/// The marks of changes that need attention. The cell has no room for a word.
 const MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 
-/// What explains the marks that there are.
+/// The explanations of the marks that occur.
 fn legend(judgement: &Judgement) -> Vec<String> {
     let used = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
     let marks = MARKS.iter().filter(|(class, ..)| used(*class)).map(|(.., meaning)| *meaning);
     std::iter::once(DECIDES).chain(marks).map(String::from).collect()
 }
 
-/// Means with their caution, what must be known, and what the marks mean.
+/// The lines after the table: means with their caution, notes, the legend.
 pub fn closing(judgement: &Judgement) -> Vec<String> {
     let mut said: Vec<String> = judgement.means.iter().map(mean).collect();
     said.extend((!judgement.means.is_empty()).then(|| CAUTION.to_string()));
@@ -147,7 +147,7 @@ fn mean(mean: &Mean) -> String {
     }
 }
 
-/// `6 headline metrics: 1 worse (1 critical), 3 the same, 2 not measurable`.
+/// The summary: `6 headline metrics: 1 worse (1 critical), 3 the same, 2 not measurable`.
 pub fn last_word(judgement: &Judgement) -> String {
     let gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
     let verdict = |wanted: Verdict| {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(of("2026-01-01T03:04:05Z"), "measured 3 days before the new one");
         assert_eq!(of("2026-01-04T02:00:05Z"), "measured 1 hour before the new one");
         assert_eq!(of("2026-01-04T03:00:05Z"), "measured 4 minutes before the new one");
-        // The same moment, later, or no moment at all.
+        // The same moment, a later one, and no time at all.
         assert_eq!(["2026-01-04T03:04:05Z", "2027-01-01T00:00:00Z", "yesterday"].map(of), [""; 3]);
     }
 }

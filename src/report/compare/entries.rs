@@ -1,4 +1,4 @@
-//! A judgement for programs: everything that was found, in the metric's own unit. The names here are stable: add, never rename.
+//! A judgement for programs, complete, in the metric's own unit. The names here are stable: add, never rename.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub struct Entry<'a> {
     notes: &'a [String],
 }
 
-/// A judgement within the report of a run: what `compare --format json` gives, or why there is none.
+/// A judgement within the report of a run: the JSON of `compare --format json`, or the reason why there is none.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum JudgementEntry<'a> {
@@ -41,14 +41,14 @@ struct ChangeEntry<'a> {
     gating: bool,
     base: Option<f64>,
     new: Option<f64>,
-    /// `better`, `worse`, `same`, `not_measurable`, `no_verdict`; or what kept it from being compared.
+    /// `better`, `worse`, `same`, `not_measurable`, `no_verdict`; or the reason for no comparison.
     verdict: &'static str,
     class: Class,
-    /// How many times as good, whichever way the metric counts, with the ends of its interval.
+    /// How many times as good, with the ends of its interval: above 1 is better for every metric.
     times_as_good: Option<[f64; 3]>,
-    /// A share: what is below it is no difference.
+    /// The threshold, as a share. A smaller change is no difference.
     counts_from: Option<f64>,
-    /// On logarithms.
+    /// In logarithms.
     #[serde(flatten)]
     found: Option<&'a Found>,
     sentence: &'a str,

@@ -1,4 +1,4 @@
-//! What changed from one run to another, to be shown in every format.
+//! The changes from one run to another, for every format.
 
 mod cells;
 mod entries;

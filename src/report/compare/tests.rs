@@ -12,7 +12,7 @@ fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
     measured(asked, 8, move |_| Some(10.0 * times * (deviation * random.normal()).exp()))
 }
 
-/// Every kind of line: worse, not measurable, failing, the same; by force, after an interrupted run.
+/// A judgement with every kind of line: worse, not measurable, failing, the same; forced, after an interrupted run.
 fn judgement() -> Judgement {
     let all = asked(&["reference", "an-engine-of-a-longer-name"], &["load", "ttft", "decode"]);
     let base = run(&all, 1.0, 0.001, 1);
@@ -43,7 +43,7 @@ fn text(format: &str, width: Option<usize>) -> String {
 fn a_table_is_no_wider_than_its_reader_and_eighty_columns_where_nobody_says() {
     for limit in [None, Some(80), Some(100), Some(200), Some(60)] {
         let table = text("table", limit);
-        // What cannot be broken, a command to be pasted, may stand out.
+        // A command to be pasted cannot be broken and may be wider.
         let wide =
             table.lines().find(|line| width(line) > limit.unwrap_or(80) && !line.contains("calibrate"));
         assert!(wide.is_none(), "{limit:?}: {}\n{table}", wide.unwrap_or_default());

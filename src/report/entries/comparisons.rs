@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::report::verdicts::{Derived, Judged, Noise, evidence};
 use stats::{Probabilities, StoppedBy, Verdict};
 
-/// Ratios are times as good: above 1 is better, whichever way the metric points.
+/// A comparison. A ratio above 1 is better, for every metric.
 #[derive(Serialize)]
 pub struct ComparisonEntry<'a> {
     case: &'a str,
@@ -16,15 +16,15 @@ pub struct ComparisonEntry<'a> {
     against: &'a str,
     verdict: Option<Verdict>,
     sentence: &'a str,
-    /// Why there is none of what follows.
+    /// The reason why the fields below are empty.
     refused: Option<&'a str>,
     ratio: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
     evidence: Option<&'static str>,
-    /// A second opinion on the interval.
+    /// The bootstrap interval, as a check of the first.
     bootstrap: Option<(f64, f64)>,
-    /// The share from which on something counts as a difference, and that within which it is the same.
+    /// The threshold of a difference, as a share.
     epsilon: Option<f64>,
     same_within: Option<f64>,
     lost_among_many: Option<bool>,
@@ -34,7 +34,7 @@ pub struct ComparisonEntry<'a> {
     p: Option<Probabilities>,
 }
 
-/// A preset against another of its engine.
+/// A preset against another of the same engine.
 #[derive(Serialize)]
 pub struct DerivedEntry<'a> {
     says: &'a str,
@@ -45,7 +45,7 @@ pub struct DerivedEntry<'a> {
 struct DerivedComparison<'a> {
     #[serde(flatten)]
     comparison: ComparisonEntry<'a>,
-    /// What that comes to in time, of a rate for each token: below zero where it is less.
+    /// The difference in time; of a rate, for each token. It is negative where the preset takes less.
     difference_ns: Option<f64>,
 }
 
@@ -57,7 +57,7 @@ pub fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
     DerivedEntry { says: &derived.says, comparisons: derived.judged.iter().map(entry).collect() }
 }
 
-/// How far a configuration and its twin lay apart in this run.
+/// The difference between a configuration and its twin in this run.
 #[derive(Serialize)]
 pub struct NoiseEntry<'a> {
     engine: &'a str,

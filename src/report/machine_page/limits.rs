@@ -1,4 +1,4 @@
-//! What a machine can do at most, as two small tables: memory by threads and streams, arithmetic by units and threads.
+//! The limits of a machine as two small tables: memory by threads and streams, arithmetic by units and threads.
 
 use std::collections::BTreeSet;
 
@@ -65,14 +65,14 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
     table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| counted(it, "thread")), rows)
 }
 
-/// The highest rate; empty where nothing was counted.
+/// The highest rate; empty without a measurement.
 fn best(counted: impl Iterator<Item = (u64, u64)>, scale: f64) -> String {
     let rates = counted.filter(|(count, ns)| *count > 0 && *ns > 0);
     let rates = rates.map(|(count, ns)| count as f64 * 1e9 / ns as f64 / scale);
     rates.reduce(f64::max).map_or_else(String::new, three_digits)
 }
 
-/// With a name and one value for each title.
+/// A table with a name column and a column for each title.
 fn table(
     name: &str,
     titles: impl Iterator<Item = String>,
@@ -94,7 +94,7 @@ mod tests {
     use crate::report::shown;
     use crate::text::width;
 
-    /// What the page says of them.
+    /// The lines of the page for these limits.
     fn lines(limits: &Limits, limit: usize) -> Vec<String> {
         let page = |limits| shown(&Page { limits, ..Page::default() }, "table", Some(limit));
         let (whole, without) = (page(Some(limits.clone())), page(None));

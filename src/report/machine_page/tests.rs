@@ -3,7 +3,7 @@ use crate::machine::gpu::{Cuda, GpuProcess};
 use crate::report::{FORMATS, shown};
 use crate::text::width;
 
-/// A machine that says all that one can say.
+/// A machine with every fact.
 fn page() -> Page {
     let cpu = Cpu {
         model: Some("AMD EPYC 9554 64-Core Processor\u{1b}[2J".into()),
@@ -129,7 +129,7 @@ fn of_several_gpus_of_which_one_is_cut_up_the_remedy_is_to_name_one_and_it_is_to
         mig_uuids: vec![],
         ..page.machine.gpus[0].clone()
     });
-    // Who counts by slot already, and who does not: the part comes first.
+    // With and without CUDA's order by slot: the part of a GPU comes first.
     for order in ["PCI_BUS_ID", "FASTEST_FIRST"] {
         page.machine.cuda = Some(Cuda { device_order: order.into(), visible_devices: None });
         let text = shown(&page, "table", Some(80));

@@ -1,4 +1,4 @@
-//! How the figures of a row moved while they were measured.
+//! How the results of a row changed while they were measured.
 
 use super::super::Row;
 use super::super::extent::more_blocks;
@@ -10,18 +10,18 @@ use crate::record::WarmUpEnd;
 use crate::text::three_digits;
 use stats::{self, FIRM, median};
 
-/// A first request that takes so many times as long as the others was not warm.
+/// A first request that takes longer by this factor than the others was not warm.
 const SLOW_FIRST: f64 = 1.25;
-/// Levels that rise or fall by less over a run are those of a good machine.
+/// A smaller rise or fall over a run is normal for a good machine.
 const DRIFT: f64 = 0.1;
-/// Kendall's tau between level and block, from -1 to 1, beyond which it is hardly an accident: by chance one row in sixty
-/// has it over five blocks, and fewer over more.
+/// Kendall's tau between level and block, from -1 to 1, above which it is hardly chance: one row in sixty exceeds it by
+/// chance over five blocks, and fewer over more.
 const STEADILY: f64 = 0.8;
-/// So large a share of values far from the others is worth a note, and no fewer values than this.
+/// The share of values far from the others that gets a note. `FEW_OUTLIERS` is the least number.
 const OUTLIERS: f64 = 0.05;
 const FEW_OUTLIERS: usize = 3;
 
-/// Cases whose levels rise or fall from block to block, with how many times the last exceeds the first.
+/// The cases whose level rises or falls from block to block, with the ratio of the last level to the first.
 pub fn drifting(seen: &Seen, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
     let drifting = measured.filter_map(|(case, row)| {
@@ -36,12 +36,12 @@ pub fn drifts(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> 
         Order::Interleaved => "ratios hold, for all are measured in turn, the figures themselves do not",
         Order::Sequential => "neither the figures nor the ratios hold: leave out `--order sequential`",
     };
-    // Each block launches and warms up anew, so this is the machine's doing and no longer warm-up helps.
+    // Each block launches and warms up anew. So the machine is the cause, and a longer warm-up does not help.
     let remedy = format!("{hold}; close what else runs, or measure again when the machine has settled");
     let way = |times: f64| if times > 1.0 { "slower" } else { "faster" };
     let percent = |times: f64| three_digits(100.0 * (times.max(1.0 / times) - 1.0));
     let count = rows.iter().filter(|(_, row)| row.fault.is_none()).count();
-    // What befalls most rows alike is the machine's.
+    // A drift of most rows alike comes from the machine.
     let alike =
         |slower: bool| drifting.iter().map(|(_, times)| *times).filter(move |times| (*times > 1.0) == slower);
     for slower in [true, false] {
@@ -62,7 +62,7 @@ pub fn drifts(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> 
     rows.iter().filter_map(of_row).collect()
 }
 
-/// A first measured request that is not like the others.
+/// Notes about a first measured request that differs from the others.
 pub fn slow_firsts(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
     let slow = rows.iter().filter_map(|(case, row)| {
         let times = three_digits(excess_of_first(seen, *case, row)?);
@@ -73,7 +73,7 @@ pub fn slow_firsts(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
     slow.collect()
 }
 
-/// How many times as long as the others it takes, in the median over launches, where that is not as it should be.
+/// The ratio of the first request to the others, as the median over launches, where it is too large.
 fn excess_of_first(seen: &Seen, case: usize, row: &Row) -> Option<f64> {
     let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.fault.is_none())?;
     let is_warm = seen.plan.mode == Mode::Warm && seen.plan.cases[case].workload.kind == Kind::Warm;
@@ -84,7 +84,7 @@ fn excess_of_first(seen: &Seen, case: usize, row: &Row) -> Option<f64> {
     median(&excess.collect::<Vec<_>>()).filter(|excess| *excess >= SLOW_FIRST)
 }
 
-/// Warm-ups that ran out of time.
+/// Notes about warm-ups that ran out of time.
 pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     let unsteady = rows.iter().filter_map(|(_, row)| {
         let ended = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
@@ -101,8 +101,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     unsteady.collect()
 }
 
-/// Values far from the others of their launch, which are in every figure all the same. Where the first request is the slow
-/// one it is known why.
+/// Notes about values far from the others of their launch, which stay in every figure. A slow first request has its own note.
 pub fn outliers(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
     let more = more_blocks(seen.record);
@@ -124,8 +123,8 @@ pub fn outliers(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
     many.collect()
 }
 
-/// How many values lie far from the median of their launch, as the deviations of all launches go: launches may differ in
-/// their level. The value that is its launch's median has no deviation, and would make the others look large.
+/// The number of values far from the median of their launch, by the deviations of all launches: launches may differ in
+/// level. The median itself has no deviation, and would make the others look large.
 fn far_from_their_launch(launches: &[Vec<f64>]) -> usize {
     let deviations = launches.iter().flat_map(|values| {
         let level = median(values).unwrap_or(1.0);
@@ -138,14 +137,13 @@ fn named(row: &Row) -> String {
     format!("`{}` `{}`", row.engine.label, row.case.label)
 }
 
-/// Twice as many warm-up requests as the most that this row had.
+/// Twice the largest number of warm-up requests of this row.
 fn longer(row: &Row) -> u32 {
     let had = row.warm_ups.iter().map(|warm_up| warm_up.requests).chain(row.case.warmup);
     2 * had.max().unwrap_or(0).max(2)
 }
 
-/// The block of each launch, and what each of its requests cost, in their order: the more the worse, whichever way the metric
-/// points.
+/// The block of each launch and the costs of its requests, in order. A higher cost is worse, for every metric.
 fn costs(seen: &Seen, case: usize, metric: &Metric) -> impl Iterator<Item = (u32, Vec<f64>)> + use<> {
     let better = metric.better;
     let cost = move |value: f64| if better == Better::Lower { value } else { 1.0 / value };
@@ -154,11 +152,11 @@ fn costs(seen: &Seen, case: usize, metric: &Metric) -> impl Iterator<Item = (u32
     })
 }
 
-/// What a request cost in each block, in their order; `None` of too few blocks.
+/// The cost of a request in each block, in order; `None` with too few blocks.
 fn of_blocks(seen: &Seen, case: usize, metric: &Metric) -> Option<Vec<f64>> {
     let mut levels: Vec<(u32, f64)> = Vec::new();
     for (block, costs) in costs(seen, case, metric) {
-        // Of the launches of one block the first says it.
+        // The first launch of a block counts.
         if let Some(level) = median(&costs)
             && levels.iter().all(|(other, _)| *other != block)
         {
@@ -171,11 +169,11 @@ fn of_blocks(seen: &Seen, case: usize, metric: &Metric) -> Option<Vec<f64>> {
 
 const MOST_LEVELS: usize = 200;
 
-/// By how many times the last level exceeds the first, where they rise or fall steadily and far: the median of all slopes
-/// (Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", Journal of the American Statistical Association
-/// 63 (1968)) over the length of the run.
+/// The ratio of the last level to the first, where they rise or fall steadily and far: the median of all slopes (Sen,
+/// "Estimates of the Regression Coefficient Based on Kendall's Tau", Journal of the American Statistical Association 63
+/// (1968)) over the length of the run.
 fn drift(levels: &[f64]) -> Option<f64> {
-    // The slopes are half the square of the levels; of more than these every other, or third, says the same.
+    // The number of slopes grows with the square of the levels. Every second or third of many levels gives the same slope.
     let step = levels.len().div_ceil(MOST_LEVELS).max(1);
     let levels: Vec<f64> = levels.iter().copied().step_by(step).collect();
     let (mut slopes, mut signs) = (Vec::new(), 0.0);

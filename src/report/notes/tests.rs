@@ -10,7 +10,7 @@ fn decoding(names: &[&str]) -> Asked {
     Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
 }
 
-/// Every time of a configuration's requests so many times as long, by block and by index.
+/// Multiplies the times of a configuration's requests, by block and by index.
 fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u32) -> f64) -> RunRecord {
     for sample in record.samples.iter_mut().filter(|sample| sample.role == Role::Measured) {
         let launch = &record.launches[sample.launch as usize];
@@ -31,7 +31,7 @@ fn three() -> RunRecord {
     measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED])
 }
 
-/// The one note of a record, which fits a narrow terminal.
+/// The one note of a record. It fits a narrow terminal.
 fn only_note(record: &RunRecord) -> String {
     let text = rendered(record, "table", 80);
     assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
@@ -102,7 +102,7 @@ fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
     let note = only_note(&stretched(three(), 2, |_, index| if index == 0 { 3.0 } else { 1.0 }));
     let said = "`reed` `decode`: its first measured request takes ";
     assert!(note.starts_with(said) && note.ends_with("`--warmup 12`"), "{note}");
-    // The last one, or one in one launch, is none.
+    // A slow last request, or one in a single launch, gives no note.
     let last = stretched(three(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
     let once = stretched(three(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
     for record in [last, once] {

@@ -8,7 +8,7 @@ use crate::record::RunRecord;
 use crate::record::specimen::{BASELINE, BEACON, REED};
 use crate::text;
 
-/// A witness, an engine that is beside it by so much, and one that nobody could ask.
+/// A reference engine, an engine that deviates by this much, and one that could not be checked.
 fn three(off: f64) -> RunRecord {
     let mut record = measured(&["patient-original", "beacon", "reed"], &[BASELINE, BEACON, REED]);
     state(&mut record, WITNESS, "f32", "f32");
@@ -20,7 +20,7 @@ fn three(off: f64) -> RunRecord {
     }
     let cases = record.header.plan.cases.clone();
     for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == 2) {
-        // Nothing says that it was asked the same.
+        // Nothing proves that it got the same prompt.
         sample.prompt_hash.clear();
     }
     record
@@ -65,7 +65,7 @@ fn one_word_for_all_is_said_once() {
     assert!(text.contains("output unverified\n"), "{text}");
     let why = "note: `patient-original`, `beacon` are unverified: no engine in f32 vouches for this model";
     assert!(text.contains(why), "{text}");
-    // Where nobody is verified nobody is marked.
+    // Without a verified engine there are no marks.
     assert!(!text.contains("x*"), "{text}");
 }
 

@@ -1,35 +1,35 @@
-//! What a row knows of its needs, one entry for each figure: tables for people, CSV and `orchestrate metrics` go through this
-//! table. To add one, add it to `Resources` and here.
+//! The resources of a row, one entry for each value: tables for people, CSV and `orchestrate metrics` use this list. To
+//! add a value, add it to `Resources` and here.
 
 use super::Resources;
 
 /// A column of the table for people, a line of CSV, or both.
 #[derive(Debug)]
 pub struct Fact {
-    /// The header of its column; `None` where only programs are shown it.
+    /// The header of its column; `None` for a value that only programs get.
     pub title: Option<&'static str>,
     pub of: fn(&Resources) -> Option<f64>,
     pub counts: Counts,
-    /// Absent for what METRICS explains, and CSV has from there.
+    /// Absent for a metric: METRICS explains it, and CSV has it from there.
     pub itself: Option<Itself>,
 }
 
 #[derive(Debug)]
 pub struct Itself {
-    /// Without its room: `resources.weights` in CSV.
+    /// Without the prefix: CSV has `resources.weights`.
     pub name: &'static str,
     pub about: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
-    /// All columns of bytes have one scale.
+    /// All columns of bytes share one scale.
     Bytes,
     Joules,
     Plain(&'static str),
-    /// As plain, and of a GPU: nothing is said of it where no row computes on one.
+    /// A plain value of a GPU, left out where no row computes on one.
     Gpu(&'static str),
-    /// As bytes and as joules, likewise.
+    /// Bytes of a GPU, left out likewise.
     GpuBytes,
     GpuJoules,
 }
@@ -205,7 +205,7 @@ pub const FACTS: &[Fact] = &[
     ),
 ];
 
-/// Those that are no metrics.
+/// The values that are no metrics.
 pub fn lines(of: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
     let own = FACTS.iter().filter_map(|fact| Some((fact, fact.itself.as_ref()?)));
     own.map(|(fact, itself)| (itself.name, fact.counts.unit(), (fact.of)(of)))

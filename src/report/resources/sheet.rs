@@ -1,4 +1,4 @@
-//! What was needed as columns and cells.
+//! The resources of cases as columns and cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use crate::report::document::{Column, Part, Room, Table};
 use crate::report::{Report, Row};
 use crate::text::three_digits;
 
-/// The cases of a report that were measured, with what each needed.
+/// The measured cases of a report, with the resources of each.
 pub struct Needs<'a> {
     report: &'a Report,
     rows: Vec<(&'a Row, &'a Resources)>,
     bytes: Scale,
     joules: Scale,
-    /// The columns: facts that are known of some row.
+    /// The columns: values that some row has.
     known: Vec<Titled>,
-    /// Said once.
+    /// The values that no row has: the legend lists them.
     unknown: Vec<Titled>,
 }
 
@@ -80,7 +80,7 @@ fn legend(unknown: &[Titled]) -> Vec<String> {
     let counted = "memory counts the process tree, each page once; its peak may lie at load, and its parts were seen in \
                    requests; energy is over idle";
     let mut legend = vec![counted.to_string()];
-    // Without a GPU all of its own are unknown, which one word says.
+    // Without a GPU one entry stands for all its values.
     let of_gpus = || unknown.iter().filter(|(_, fact)| fact.counts.is_of_gpus());
     let no_gpu =
         of_gpus().count() == FACTS.iter().filter(|it| it.title.is_some() && it.counts.is_of_gpus()).count();
@@ -100,7 +100,7 @@ fn legend(unknown: &[Titled]) -> Vec<String> {
     legend
 }
 
-/// Whose word the memory of devices is, and what slowed them down: each once, with the engines of which it is true.
+/// Notes about GPUs: the source of device memory, and the reasons of a slow-down. Each note names its engines.
 fn of_gpus(rows: &[(&Row, &Resources)]) -> Vec<String> {
     let mut said: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (row, resources) in rows {

@@ -4,7 +4,7 @@ use crate::report::tests::seen as rendered;
 use crate::report::{Report, View};
 use crate::text;
 
-/// The default suite with readings of memory, CPU time, energy and a GPU for the second engine.
+/// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
 fn looked_at() -> RunRecord {
     let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let held = Held {
@@ -52,7 +52,7 @@ fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
         report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon").unwrap();
     let it = row.resources.clone().unwrap();
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
-    // 61 MB at most, of which 10 MB were counted twice.
+    // 61 MB at most; 10 MB of them were counted twice.
     assert_eq!(
         (it.peak_bytes, it.weights_bytes, it.over_weights_bytes),
         (Some(51e6), Some(21e6), Some(30e6))
@@ -76,11 +76,11 @@ fn a_gpu_is_busy_for_the_engine_that_computes_on_it_and_for_no_other() {
         rows.next().unwrap().resources.clone().unwrap()
     };
     assert_eq!((of("patient-original").gpu_percent, of("beacon").gpu_percent), (None, Some(83.0)));
-    // Nothing counted that GPU's energy, and the package's alone would be half of it.
+    // That GPU has no energy counter, and the package's energy alone would be half of it.
     assert_eq!(of("beacon").joules_per_token, None);
 }
 
-/// The second engine on the second of two GPUs, of which samplers saw all that a driver says.
+/// The second engine on the second of two GPUs, with every reading of the driver.
 fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
     let mut record = looked_at();
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {

@@ -4,7 +4,7 @@ use crate::analysis::values::Measured;
 use crate::report::Report;
 use stats::Summary;
 
-/// A default suite: five blocks, each with one launch of every configuration.
+/// The default suite: five blocks, each with one launch of every configuration.
 const DEFAULT_SUITE: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/records/default-suite.jsonl"));
 
@@ -24,7 +24,7 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
             let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
             if metric.id == MetricId::INTER_TOKEN {
-                // A request has many gaps: the table has them all, a comparison their median of each request.
+                // A request has many inter-token gaps. The table uses all of them, a comparison uses the median of each request.
                 assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
             } else {
                 assert_eq!(figure.summary, summary, "{} of case {index}", metric.name());

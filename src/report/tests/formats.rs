@@ -1,4 +1,4 @@
-//! What holds in every format, and what programs read: CSV and JSON.
+//! Tests of every format, and of CSV and JSON for programs.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn every_line_of_csv_has_every_field_and_every_failure_is_a_line() {
     }
 }
 
-/// The fields of a line of CSV, quotes taken off.
+/// The fields of a line of CSV, without their quotes.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

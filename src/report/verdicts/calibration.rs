@@ -1,4 +1,4 @@
-//! Which of the engines that were measured this machine is calibrated for, and the command that calibrates the others.
+//! The engines of a run without a calibration on this machine, and the command that calibrates them.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use crate::plan::{Configuration, Mode, Plan};
 use crate::record::RunRecord;
 use crate::shell::pasteable;
 
-/// The model that a run has unless another is asked for.
+/// The default model of a run.
 const OWN_MODEL: &str = "embedded";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// When, where the run knew of it.
+    /// The time of the calibration, where the run has one.
     pub since: Option<String>,
-    /// Labels of rows of which it knew nothing, or not in every workload.
+    /// The rows without a calibration for every workload.
     pub lacking: Vec<Lacking>,
-    /// What calibrates these.
+    /// The command that calibrates these.
     pub remedy: String,
 }
 
-/// JSON has it as it stands: add, never rename.
+/// An engine without a calibration. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lacking {
     pub engine: String,
-    /// Workloads' labels; none where all that were measured are meant.
+    /// Labels of the workloads that lack it; empty where all of them do.
     pub workloads: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Calibration {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let mut sampled: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
-        // What fails cannot be calibrated either.
+        // A failing case cannot be calibrated either.
         sampled.retain(|case| !record.has_failed(*case));
         let mut lacking = Vec::new();
         let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -71,7 +71,7 @@ impl Calibration {
     }
 }
 
-/// What is not said is as it is by default there, too.
+/// The command that calibrates these rows. It leaves out options with default values.
 fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     let distinct = |of: &dyn Fn(&Configuration) -> Option<String>| {
         let mut found: Vec<String> = Vec::new();
@@ -84,7 +84,7 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     };
     let mut words: Vec<String> = vec!["orchestrate calibrate".into()];
     words.extend(distinct(&|row| Some(row.asked_as())).into_iter().map(|engine| format!("-e {engine}")));
-    // With the default model beside others all of them are named.
+    // Beside another model, the default model is named too.
     if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
         let models = distinct(&|row| Some(row.model.path.clone()));
         words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));

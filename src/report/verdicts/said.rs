@@ -1,5 +1,5 @@
-//! Verdicts for people: as sentences where there are few, else engine by engine and compact; what must be known to read
-//! them; why there are none.
+//! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. With them come the
+//! explanations, or the reason why there are none.
 
 use super::{Calibration, Derived, Judged, Lacking, Sureness};
 use crate::analysis::metric::Unit;
@@ -8,18 +8,18 @@ use crate::report::labels::Labels;
 use crate::report::{Output, Report, Row};
 use crate::text::three_digits;
 
-/// More sentences than this are read by nobody.
+/// The most verdicts that are printed as sentences.
 const SENTENCES: usize = 8;
 
-/// Stands behind a ratio of an engine that nobody has seen to be right.
+/// Follows a ratio of an engine with unverified output.
 const UNVERIFIED: &str = "*";
-/// Stands behind a ratio of an engine of which something is doubted that could flatter it.
+/// Follows a ratio of an engine with a claim that does not hold and could flatter it.
 const DOUBTED: &str = "!";
 
-/// Holds a word together where lines are wrapped; a space once they are.
+/// Holds a phrase together where lines are wrapped, and then becomes a space.
 const JOINT: char = '\u{a0}';
 
-/// What is said under the table about its ratios, and what must be read with it.
+/// The verdicts and remarks below the table.
 pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     let (heading, lines) = match report.why_no_verdicts() {
         Some(why) => (Some(why), Vec::new()),
@@ -30,12 +30,12 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     (heading.is_some() || !items.is_empty()).then_some(List { heading, items })
 }
 
-/// What is wrapped as one word was joined for that alone.
+/// Replaces the joints by spaces, after wrapping.
 pub fn loosened(text: &str) -> String {
     text.replace(JOINT, " ")
 }
 
-/// Each workload's headline, engine by engine.
+/// The verdicts on each workload's headline, engine by engine.
 fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
     let shown = |judged: &&Judged| judged.is_headline && !report.has_failed(judged);
     let asked = report.verdicts.asked(pairs).iter().chain(&report.verdicts.against_baseline);
@@ -55,7 +55,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
         let each = each.map(|it| format!("{}{}", labels.within(&it.sentence), caution(report, &it.engine)));
         return (Some(format!("verdicts, {over}:")), each.collect());
     }
-    // One reference for all is named once.
+    // A reference that all rows share is named once.
     let one = groups.iter().all(|((_, against), _)| against == first);
     let against = |label: &str| format!(" against `{}`", labels.label(label));
     let of_group = |((engine, other), of_it): &((&str, &str), Vec<&Judged>)| {
@@ -70,7 +70,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
     (Some(heading), groups.iter().map(of_group).collect())
 }
 
-/// `5`, `5 to 8`: what these rest on.
+/// `5`, `5 to 8`: the number of blocks of these comparisons.
 fn blocks(judged: &[&Judged]) -> String {
     let blocks = || judged.iter().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks));
     match (blocks().min(), blocks().max()) {
@@ -111,7 +111,7 @@ fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String
     Some(format!("{}, `{engine}` against `{against}`: {each}", derived.says))
 }
 
-/// What a difference that is sure comes to in time.
+/// The difference in time, where it is certain.
 fn in_time(report: &Report, judged: &Judged) -> String {
     let sure = judged.sureness() == Some(Sureness::Differs);
     let Some(difference) = report.difference_ns(judged).filter(|_| sure) else { return String::new() };
@@ -120,8 +120,7 @@ fn in_time(report: &Report, judged: &Judged) -> String {
     format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())).replace(' ', &JOINT.to_string())
 }
 
-/// What the figures' own noise is here, and whether more is known of it than this run shows. Of several references the
-/// largest counts.
+/// The noise of this run, and the calibration of the machine. Of several references the largest noise counts.
 fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let noise = &report.verdicts.noise;
     let mut largest: Vec<(&str, f64)> = Vec::new();
@@ -144,7 +143,7 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
     Some(format!("noise, {whose}: {floors}{calibration}"))
 }
 
-/// For what this machine is calibrated, and what calibrates it for the rest.
+/// The engines with a calibration on this machine, and the command for the others.
 fn calibration(calibration: &Calibration, labels: &Labels) -> String {
     let Calibration { since, lacking, remedy } = calibration;
     let name = |it: &Lacking| {
@@ -162,7 +161,7 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
     }
 }
 
-/// What the `x ref` column says of a row: a number without a mark is sure.
+/// The cell of the `x ref` column. A number without a mark is certain.
 pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.fault.is_some() {
         return String::new();
@@ -186,7 +185,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
 }
 
-/// Stands behind a verdict on an engine that ranks behind others for it.
+/// Follows a verdict on an engine with a lower rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
     let unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
     let doubted = report.rows.iter().any(|row| row.engine.label == engine && row.doubted);
@@ -197,7 +196,7 @@ fn caution(report: &Report, engine: &str) -> &'static str {
     }
 }
 
-/// What keeps a ratio from the first rank.
+/// The mark of a ratio that cannot have the first rank.
 fn mark(is_unverified: bool, is_doubted: bool) -> &'static str {
     match (is_unverified, is_doubted) {
         (true, _) => UNVERIFIED,
@@ -206,7 +205,7 @@ fn mark(is_unverified: bool, is_doubted: bool) -> &'static str {
     }
 }
 
-/// What its marks mean, as far as they occur.
+/// The explanations of the marks that occur.
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
     let judged = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
@@ -237,7 +236,8 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
 }
 
-/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`, each in one piece.
+/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`; each stays
+/// on one line.
 fn compact(judged: &Judged) -> String {
     let case = &judged.case;
     let bounds = judged

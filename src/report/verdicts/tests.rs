@@ -8,9 +8,9 @@ use crate::record::{Closed, Entry, KnownFloor, RunRecord};
 use crate::text;
 use stats::StoppedBy;
 
-/// As fast as the baseline, and another engine.
+/// An engine as fast as the baseline.
 const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
-/// As fast as the baseline in the middle, and all over the place.
+/// An engine as fast as the baseline in the median, with much noise.
 const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
 
 fn decoding(names: &[&str]) -> Asked {
@@ -146,7 +146,7 @@ fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_
 fn what_the_program_of_a_baseline_differs_by_is_among_the_verdicts() {
     let asked = decoding(&["patient-original", "beacon"]);
     let mut record = of_all_kinds(&asked);
-    // As if the twin were what the baseline was measured with, and there were no other row.
+    // The twin becomes the baseline's program, and there is no other row.
     let then = &mut record.header.plan.configurations[2];
     (then.label, then.beside) = ("patient-original (main)".into(), Some(Beside::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
@@ -255,7 +255,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     record.header.floors.extend(others);
     assert_eq!(said(&record), own + since);
     record.header.floors = partly;
-    // What calibration saw is not lowered by a quiet run: eleven times is less than twenty.
+    // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
     let headline = verdicts.iter().find(|judged| judged.is_headline).unwrap();
     assert_eq!(headline.sureness(), Some(Sureness::NotMeasurable));
@@ -361,16 +361,16 @@ fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
     let derived = &json["derived"][0];
     assert_eq!(derived["says"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
-    // What is asked for otherwise and comes to the same is no difference.
+    // A requested option without an effect is no difference.
     asked.candidates[2].options.clear();
     assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
     asked.candidates[2].options.insert("half".into(), true.into());
-    // Without a verdict the ratio stands all the same.
+    // The ratio is shown without a verdict too.
     asked.extent.blocks = Some(1);
     let quick = rendered(&of_all_kinds(&asked), "table", 100);
     let said = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
     assert!(said.contains(": decode ") && said.ends_with("x?"), "{said}");
-    // A preset that is measured alone changes nothing that could be shown.
+    // A preset that is measured alone has no effect to show.
     asked.candidates.remove(1);
     assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
 }

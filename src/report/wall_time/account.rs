@@ -1,4 +1,4 @@
-//! The account of wall time as columns and cells, whose figures add up as they are printed.
+//! The account of wall time as columns and cells. The printed values add up.
 
 use super::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
@@ -7,15 +7,15 @@ use crate::report::document::{Column, Part, Room, Table};
 use crate::report::labels::Labels;
 use crate::report::{Report, Row};
 
-/// What is left when all parts are taken from the total.
+/// The title of the remainder.
 const REST: &str = "rest";
 
-/// The cases of a report of which it is known where the time went.
+/// The cases of a report with an account of their wall time.
 pub struct Account<'a> {
     report: &'a Report,
     rows: Vec<(&'a Row, &'a WallTime)>,
     scale: Scale,
-    /// Those that some row has.
+    /// The parts that some row has.
     parts: Vec<TimePart>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Account<'a> {
     }
 }
 
-/// One for each part, then the rest and the total.
+/// The cells: each part, then the remainder and the total.
 fn figures(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<String> {
     let claimed: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
     let mut all: Vec<u64> = claimed.iter().map(|ns| ns.unwrap_or(0)).collect();
@@ -79,7 +79,7 @@ fn figures(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<String
         .collect()
 }
 
-/// How many steps each is, rounded so that they add up to their sum rounded: by largest remainder.
+/// The steps of each value, rounded by largest remainder so that they add up to their rounded sum.
 fn apportioned(ns: &[u64], step: u64) -> Vec<u64> {
     let mut steps: Vec<u64> = ns.iter().map(|ns| ns / step).collect();
     let total = (ns.iter().sum::<u64>() + step / 2) / step;

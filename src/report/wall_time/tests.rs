@@ -23,7 +23,7 @@ fn plan(mode: Mode) -> Plan {
     Plan { mode, configurations, cases: vec![Case { configuration: 0, workload }], ..Plan::default() }
 }
 
-/// Spawned in 20 ms, loaded after 100 ms with these phases.
+/// A launch: spawned in 20 ms, loaded after 100 ms, with these phases.
 fn launch(phases: &[(&str, u64)]) -> Launch {
     let phases = phases.iter().map(|(name, ms)| Phase { name: name.to_string(), ns: ms * MS });
     Launch {
@@ -35,7 +35,7 @@ fn launch(phases: &[(&str, u64)]) -> Launch {
     }
 }
 
-/// Sent 200 ms after the start, answered `ms` later; tokens at these milliseconds of the engine's clock.
+/// A sample: sent 200 ms after the start, answered `ms` later; token times in milliseconds of the engine's clock.
 fn sample(ms: u64, token_ms: &[u64]) -> Sample {
     let times: Vec<u64> = token_ms.iter().map(|ms| ms * MS).collect();
     let end_ns = times.last().copied().unwrap_or(0);
@@ -69,7 +69,7 @@ fn the_parts_are_those_that_the_clocks_saw_and_the_rest_is_unattributed() {
     let wall_time = of(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
     let expected = [20.0, 30.0, 25.0, 5.0, 5.0, 3.0, 5.0].map(Some);
     assert_eq!(milliseconds(&wall_time), expected);
-    // 15 ms of the load that no phase claims, 3 ms of each request that lie outside its tokens.
+    // 15 ms of the load without a phase, and 3 ms of each request outside its tokens.
     assert_eq!((wall_time.total_ns, wall_time.unattributed_ns), (111 * MS, 18 * MS));
     assert!(adds_up(&wall_time));
     assert_eq!((wall_time.launches, wall_time.requests, wall_time.shortened), (1, 2, 0));
@@ -90,7 +90,7 @@ fn means_that_no_whole_nanosecond_holds_add_up_all_the_same() {
 
 #[test]
 fn claims_beyond_what_passed_are_shortened_and_counted_and_nothing_is_negative() {
-    // The phases overlap: 160 ms of the 80 ms after the hello.
+    // The phases overlap: they claim 160 ms of the 80 ms after `hello`.
     let overlapping = launch(&[("import", 80), ("weights", 80)]);
     let wall_time = of(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
     assert!(adds_up(&wall_time));
@@ -116,7 +116,7 @@ fn what_nobody_said_is_not_known_and_its_time_is_unattributed() {
 fn an_engine_that_loads_within_its_first_request_is_not_counted_twice() {
     let mut minimal = launch(&[("weights", 150)]);
     (minimal.hello_ns, minimal.loaded_ns) = (None, None);
-    // It waited in the pipe from the start: answered after 210 ms, of which its own count is 7.
+    // It waited in the pipe from the start: answered after 210 ms; its own count is 7.
     let mut first = sample(10, &[3, 4, 8]);
     first.sent_ns = MS;
     for mode in [Mode::Warm, Mode::OneShot] {

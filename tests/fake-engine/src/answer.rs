@@ -11,7 +11,7 @@ use crate::script::{Script, merged};
 
 pub const EOS: u64 = 2;
 const BOS: u64 = 1;
-/// The smallest id that an output has of its own accord.
+/// The smallest id of an ordinary output.
 const FIRST: u64 = 3;
 
 pub fn failed(id: &Value, kind: &str, message: &str) -> Value {
@@ -45,7 +45,7 @@ pub fn hello(script: &Script) -> Value {
     })
 }
 
-/// What is in effect: as `load` asked, else as the environment says.
+/// The configuration in effect: as `load` requested, otherwise as the environment says.
 pub fn loaded(script: &Script, load: &Value) -> Value {
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let asked = |field: &str, variable: &str, default: &str| {
@@ -95,8 +95,8 @@ pub fn tokenise(prompt: &str) -> Vec<u64> {
     std::iter::once(BOS).chain(prompt.bytes().map(|byte| 3 + u64::from(byte))).collect()
 }
 
-/// The output for one prompt: each id is made of all those before it and of `salt`, so that what goes on from a part of an
-/// output goes on as the output did.
+/// The output for one prompt. Each id depends on all ids before it and on `salt`, so a prompt with a part of an output
+/// continues that output.
 pub fn output_ids(
     script: &Script,
     prompt: &[u64],
@@ -136,7 +136,7 @@ pub fn output_ids(
     ids
 }
 
-/// One sequence of an answer. `finish` is what ended it.
+/// One sequence of an answer. `finish` is the reason for its end.
 pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], finish: &str) -> Value {
     let prompt_tokens = prompt.len() + usize::from(has(script, "wrong_prompt_tokens"));
     let text: String = ids.iter().map(|id| format!(" {id}")).collect();
@@ -179,12 +179,12 @@ pub fn spoil_times(script: &Script, iteration: &mut Value) {
     }
 }
 
-/// What the greedy id has of the probability, and how the others share the rest: as unevenly as in a sure model, and with
-/// as many of them as there are the sum stays below 1.
+/// The log-probability of the greedy id. The others share the rest unevenly, as in a confident model, and the sum of all
+/// stays below 1.
 const LIKELIEST: f64 = -0.05;
 const OTHERS: f64 = -8.0;
 
-/// Of every id but the first, by the same model that `output_ids` takes the likeliest of.
+/// The log-probability of every id but the first, from the model behind `output_ids`.
 pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let offset = script.value("score_offset").as_f64().unwrap_or(0.0);
     let noise = script.value("score_noise").as_f64().unwrap_or(0.0);
@@ -195,7 +195,7 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
         let is_likeliest = id == likeliest(read, vocabulary);
         read = mix(read ^ id);
         let logprob = if is_likeliest { LIKELIEST } else { OTHERS * (1.0 + uniform(read)) };
-        // What a narrow dtype costs is the same every time, and never makes a probability of more than 1.
+        // The noise of a narrow dtype is the same every time, and a probability stays below 1.
         let spoilt = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(read))).min(0.0) };
         logprobs.push(spoilt + offset);
     }
@@ -205,8 +205,7 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     logprobs
 }
 
-/// The weights of every fake engine are these few lines: all that was read, as one number, and the id that follows it. Any
-/// two of them say the same.
+/// The model of every fake engine: a number from all ids so far. The next id follows from it, so any two fake engines agree.
 fn read_all(salt: u64, ids: &[u64]) -> u64 {
     ids.iter().fold(mix(salt), |read, &id| mix(read ^ id))
 }
@@ -215,12 +214,12 @@ fn likeliest(read: u64, vocabulary: u64) -> u64 {
     FIRST + mix(read) % (vocabulary - FIRST)
 }
 
-/// One number between 0 and 1.
+/// A number between 0 and 1.
 pub fn uniform(seed: u64) -> f64 {
     ((mix(seed) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
-/// One standard normal number (Box and Muller, 1958).
+/// A number of the standard normal distribution (Box and Muller, 1958).
 pub fn normal(seed: u64) -> f64 {
     (-2.0 * uniform(seed).ln()).sqrt() * (TAU * uniform(mix(seed))).cos()
 }

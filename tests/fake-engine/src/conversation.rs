@@ -1,5 +1,5 @@
-//! The conversation: reads requests, stamps them, answers them in order, or side by side where they carry ids and the
-//! script says `concurrency`.
+//! The conversation: reads requests, stamps them, and answers them in order. With ids and the setting `concurrency`, it
+//! answers them in parallel.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -17,7 +17,7 @@ use crate::{answer, generate, lie};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Requests with ids that are not answered yet, and whether they were cancelled. Shared by the thread that reads and
+/// Requests with ids that are not answered yet, and whether they were cancelled. The thread that reads shares it with
 /// those that generate.
 #[derive(Clone, Default)]
 struct Open(Arc<Mutex<BTreeMap<String, bool>>>);
@@ -27,7 +27,7 @@ impl Open {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes note of a line as it is read; true if there is nothing more to do about it.
+    /// Notes a line as it is read; true if it needs no answer.
     fn note(&self, request: &Value) -> bool {
         let id = request["id"].to_string();
         match request["type"].as_str() {
@@ -79,14 +79,14 @@ pub fn hold(script: Script) {
 }
 
 struct Conversation {
-    /// From the environment and the command line; `load` lays its options over a copy.
+    /// The script of the environment and the command line; `load` lays its options over a copy.
     first: Script,
     script: Arc<Script>,
     world: World,
     loaded: bool,
     generates: u64,
     open: Open,
-    /// Requests that overlap, on threads of their own.
+    /// Overlapping requests, on threads of their own.
     under_way: Vec<JoinHandle<()>>,
 }
 
@@ -236,7 +236,7 @@ fn say(script: &Script, line: &str) {
     print(line);
 }
 
-/// The duration of a load, with its progress on the way. Gives back the script, with the duration that it had.
+/// Waits for the duration of a load, and reports its progress. Returns the script with the duration that it had.
 fn live_through_load(mut script: Script, zero: Instant) -> Script {
     let mut messages = script.count("progress_messages");
     if has(&script, "slow_progress") {
@@ -263,7 +263,7 @@ fn live_through_load(mut script: Script, zero: Instant) -> Script {
     script
 }
 
-/// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with what it cancels.
+/// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with the cancelled request.
 fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &Open) {
     let mut stdin = std::io::stdin().lock();
     let mut line = Vec::new();

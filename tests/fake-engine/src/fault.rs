@@ -1,13 +1,13 @@
-//! FAULTS: every way to go wrong, by name; and those that are deeds rather than wrong facts.
+//! FAULTS: every fault by name; and the faults that are actions rather than wrong facts.
 //!
-//! Processes are started here and only here. Nothing here uses unsafe code: signals go through the shell.
+//! Only this file starts processes. It has no unsafe code: signals are sent by the shell.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::script::Script;
 
-/// Name and deed. Faults of a generate show from the request on that the setting `at` counts to.
+/// Name and effect. Faults of a generate begin with the request of the setting `at`.
 pub const FAULTS: &[(&str, &str)] = &[
     ("exits_before_hello", "writes two lines on stderr and exits with `exit_code`, having read nothing"),
     ("never_answers", "starts, and reads and writes nothing, for ever"),
@@ -83,13 +83,12 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("grandchild_holds_stdout", "as `leaves_grandchild`, and it holds stdout and stderr open"),
 ];
 
-/// Whether the script has this fault.
 pub fn has(script: &Script, name: &str) -> bool {
     debug_assert!(FAULTS.iter().any(|(known, _)| *known == name), "{name}");
     script.faults().any(|fault| fault == name)
 }
 
-/// For ever, as far as the orchestrator can tell, and says so on stderr. SIGTERM ends it, where it is not ignored.
+/// Hangs longer than any deadline, and says so on stderr. SIGTERM ends it, where it is not ignored.
 pub fn hang(moment: &str) -> ! {
     eprint(&format!("fake: hangs {moment}\n"));
     loop {
@@ -116,7 +115,7 @@ pub fn before_hello(script: &Script) {
     }
 }
 
-/// The faults in place of an answer to a generate, and what comes before one. Returns what is to be said instead.
+/// The faults before or in place of an answer to a generate. Returns the kind and message of a failure.
 pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'static str)> {
     if has(script, "hangs_in_generate") {
         hang("in generate");
@@ -177,7 +176,7 @@ pub fn print(text: &str) {
     print_bytes(text.as_bytes());
 }
 
-/// A reader who has gone away is no error here: end of stdin comes next.
+/// Prints bytes. A closed pipe is no error here: the end of stdin comes next.
 pub fn print_bytes(bytes: &[u8]) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
@@ -192,7 +191,7 @@ fn command(program: &str) -> Command {
     Command::new(program)
 }
 
-/// More than once, because Rust's own handler of SIGSEGV forgives the first that does not come from memory.
+/// More than once, because Rust's own handler of SIGSEGV ignores the first that does not come from memory.
 fn raise(signal: &str) -> ! {
     for _ in 0..100 {
         let kill = format!("kill -{signal} $PPID");
@@ -201,7 +200,7 @@ fn raise(signal: &str) -> ! {
     hang("after a signal that did nothing")
 }
 
-/// The same process goes on as a program that holds the other end of nothing.
+/// The process becomes a program that never writes.
 fn become_mute() -> ! {
     use std::os::unix::process::CommandExt;
     let error = command("sleep").arg("1000").stdout(Stdio::null()).exec();

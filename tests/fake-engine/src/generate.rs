@@ -1,4 +1,4 @@
-//! One `generate`: what was asked, the scripted times lived through, the answer.
+//! One `generate`: the request, the wait for the scripted times, the answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::lie;
 use crate::script::Script;
 use crate::world::World;
 
-/// A request that makes sense.
+/// A valid request.
 pub struct Asked {
     pub id: Value,
     prompts: Vec<Vec<u64>>,
@@ -26,16 +26,16 @@ pub struct Asked {
 pub struct Turn<'a> {
     pub script: &'a Script,
     pub world: World,
-    /// When the request line had been read.
+    /// The time at which the request line had been read.
     pub zero: Instant,
-    /// Which generate of this process it is.
+    /// The number of this generate in its process.
     pub number: u64,
     /// The facts of a load that this request causes.
     pub loaded: Option<Value>,
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
-/// `Err` is the kind and the message of a `failed`.
+/// Reads a request. `Err` is the kind and the message of a `failed`.
 pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, String)> {
     let bad = |field: &str, expected: &str| ("bad_request", format!("`{field}`: expected {expected}"));
     let fields = ["prompt", "prompt_ids", "prompts", "prompts_ids"];
@@ -84,7 +84,7 @@ pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, St
     })
 }
 
-/// Lives through the request and gives the line that answers it, streaming on the way.
+/// Waits for the scripted times and returns the answer's line. Streams tokens meanwhile.
 pub fn answer(turn: &Turn, asked: &Asked) -> String {
     let _busy = lie::Busy::begin(turn.script);
     let load_ns = turn.loaded.as_ref().map_or(0, |_| turn.script.count("load_ns"));
@@ -116,11 +116,11 @@ pub fn answer(turn: &Turn, asked: &Asked) -> String {
         generated["id"] = if asked.id.is_string() { "somebody-else".into() } else { 999_999.into() };
     }
     let line = format!("{generated}\n");
-    // JSON has no NaN, but careless writers of JSON do.
+    // JSON has no NaN, but some writers of JSON do.
     if has(turn.script, "nan_fact") { line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":") } else { line }
 }
 
-/// `factor`: how much longer each token takes than the script says.
+/// One iteration. `factor` multiplies the script's time of each token.
 fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut u64) -> Value {
     let script = turn.script;
     let salt = asked.salt + if has(script, "nondeterministic") { turn.number << 32 } else { 0 };
@@ -139,7 +139,7 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut 
     let mut times: Vec<u64> = Vec::new();
     while times.len() < steps {
         let ns = first_ns + planted(times.len() as u64 * script.count("per_token_ns"));
-        // An unstreamed answer shows no time before its end, so one wait will do, unless somebody may cancel.
+        // An unstreamed answer shows no time before its end, so one wait is enough, unless a request may be cancelled.
         let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
         if must_wait && !wait(turn, ns) {
             break;
@@ -196,8 +196,8 @@ fn stream(turn: &Turn, asked: &Asked, iteration: u64, index: usize, outputs: &[V
     }
 }
 
-/// Until `ns` after the request line, unless it is cancelled first: then false. A sleep wakes late by a tenth of a
-/// millisecond or so, as long as a token of a fast engine takes: the last bit is spun.
+/// Waits until `ns` after the request line; false if the request is cancelled first. A sleep ends about a tenth of a
+/// millisecond late, the time of a fast engine's token. So the last part is a spin loop.
 fn wait(turn: &Turn, ns: u64) -> bool {
     const SLICE: Duration = Duration::from_millis(5);
     const SPUN: Duration = Duration::from_micros(200);

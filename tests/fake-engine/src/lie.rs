@@ -1,4 +1,4 @@
-//! Lies: an engine that does other work than it states. And answers that contradict themselves, one rule at a time.
+//! Lies: an engine that does other work than it states, and answers that contradict themselves, one rule at a time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use crate::fault::has;
 use crate::script::Script;
 
-/// Takes memory and touches all of it, for as long as the process lives.
+/// Allocates memory and touches all of it, until the process ends.
 pub fn hold_memory(script: &Script) {
     static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     held.resize(script.count("resident_bytes") as usize, 1);
 }
 
-/// Threads that compute nothing, and that all the time, until this is dropped.
+/// Threads in a busy loop, until this is dropped.
 pub struct Busy(Arc<AtomicBool>);
 
 impl Busy {
@@ -40,7 +40,7 @@ impl Drop for Busy {
     }
 }
 
-/// What times are multiplied by, for the prompts of a request.
+/// The factor on the times of a request with these prompts.
 pub fn share_of_time(script: &Script, prompts: &[Vec<u64>]) -> f64 {
     static SEEN: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
     if !has(script, "repeats_at_once") {
@@ -51,20 +51,20 @@ pub fn share_of_time(script: &Script, prompts: &[Vec<u64>]) -> f64 {
     if new == 0 { 0.05 } else { 1.0 }
 }
 
-/// More ids than were asked for.
+/// Adds an id that was not requested.
 pub fn change_ids(script: &Script, ids: &mut Vec<u64>) {
     if has(script, "too_many_tokens") {
         ids.push(3);
     }
 }
 
-/// What it says of a time that it lives through.
+/// The stated time of a moment.
 pub fn stamp(script: &Script, start_ns: u64, ns: u64) -> u64 {
     let early = has(script, "early_times") || has(script, "early_tokens");
     if early { start_ns + ns.saturating_sub(start_ns) / 2 } else { ns }
 }
 
-/// As if all tokens but the first had been made in no time, at the end.
+/// Moves all tokens but the first to the end, with almost no time between them.
 pub fn bunch(times: &mut [u64]) {
     const APART_NS: u64 = 1000;
     let last = times.last().copied().unwrap_or(0);
@@ -73,7 +73,7 @@ pub fn bunch(times: &mut [u64]) {
     }
 }
 
-/// A streamed message, told otherwise than the answer.
+/// Changes a streamed message, so that it differs from the answer.
 pub fn change_token(script: &Script, token: &mut Value) {
     if has(script, "streams_to_nobody") {
         token["sequence"] = 7.into();
@@ -83,12 +83,12 @@ pub fn change_token(script: &Script, token: &mut Value) {
     }
 }
 
-/// Whether the token at this place is kept from the stream.
+/// Whether the stream leaves out the token with this index.
 pub fn keeps_back(script: &Script, index: usize) -> bool {
     has(script, "streams_half") && index % 2 == 1
 }
 
-/// Changes an answer that was right, once for each of its iterations.
+/// Changes a right answer, once for each of its iterations.
 pub fn change_iteration(script: &Script, iteration: &mut Value) {
     let start_ns = iteration["start_ns"].as_u64().unwrap_or(0);
     if has(script, "early_times") {

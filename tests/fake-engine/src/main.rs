@@ -1,5 +1,5 @@
-//! An engine with scripted facts and scripted faults, for the orchestrator's tests. Written from `protocol/README.md`
-//! alone, without the kit and without the protocol's crate, so that it shares no mistake with them.
+//! An engine with scripted facts and scripted faults, for the orchestrator's tests. It is written from
+//! `protocol/README.md` alone, without the kit and without the protocol's crate, so that it shares no mistake with them.
 //!
 //! Settings, weakest first: `FAKE_ENGINE='{"fault":"chatter"}'` in the environment; `--fault NAME` or `--SETTING VALUE`
 //! on the command line; the options of `load`. `--list` prints every setting and every fault.

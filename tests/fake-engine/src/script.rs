@@ -1,4 +1,4 @@
-//! What the engine was told to be: one table of settings, laid over by the environment, the command line and `load`.
+//! The script of the engine: one table of settings, overridden by the environment, the command line and `load`.
 //!
 //! Knows nothing of requests, of processes or of time.
 
@@ -95,7 +95,7 @@ impl Script {
         self.check_faults()
     }
 
-    /// A misspelt fault would test nothing.
+    /// Refuses an unknown fault: a misspelt one would test nothing.
     fn check_faults(&self) -> Result<(), String> {
         let known = |name: &str| crate::fault::FAULTS.iter().any(|(known, _)| *known == name);
         match self.faults().find(|name| !known(name)) {
@@ -108,7 +108,7 @@ impl Script {
         self.text("fault").split(',').map(str::trim).filter(|name| !name.is_empty())
     }
 
-    /// The script for the generate of this number: without faults, while it is one of those before `at`.
+    /// The script for the generate with this number, without faults before the number `at`.
     pub fn at_generate(&self, number: u64) -> Self {
         let mut script = self.clone();
         if number < self.count("at") {

@@ -1,16 +1,16 @@
-//! A planted world: how much longer tokens take than the script says, because of what a test planted: a slowdown, a drift
-//! that outlives launches, noise. The truth is known, so what finds it can be judged.
+//! A planted world: the factor on token times that a test planted: a slowdown, a drift over several launches, noise. The
+//! truth is known, so the program's result can be judged.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::answer::{mix, normal};
 use crate::script::Script;
 
-/// One process lifetime: what differs between two launches of the same script.
+/// One lifetime of a process: the differences between two launches of the same script.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     seed: u64,
-    /// Of those of its run; 0 where no run started it.
+    /// The number among the launches of its run; 0 without a run.
     launch: u64,
     began_ns: u64,
 }
@@ -25,8 +25,8 @@ impl World {
         Self { seed, launch: launch.unwrap_or(0), began_ns }
     }
 
-    /// What the times of an iteration's tokens are multiplied by: the slowdown, the drift so far, the noise of this launch
-    /// and that of this iteration. The drift is that of the iteration's beginning.
+    /// The factor on the token times of an iteration: slowdown, drift at its beginning, noise of the launch and of the
+    /// iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_ns);
         let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;

@@ -1,4 +1,4 @@
-//! Each fault does what its name says. What the engine does without one is in `healthy.rs`.
+//! Each fault has the effect of its name. The engine without faults is in `healthy.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -94,7 +94,7 @@ fn load_can_fail_exit_and_take_its_time() {
     let mut exits = Fake::with("exits_in_load");
     exits.send(LOAD);
     assert_eq!((exits.line(), exits.child.wait().unwrap().code()), (Vec::new(), Some(3)));
-    // With sleeping off, the two seconds are only claimed.
+    // Without sleeping, the two seconds are only claimed.
     let mut slow = Fake::start(&json!({ "fault": "slow_progress", "real_sleep": false }));
     slow.send(LOAD);
     for _ in 0..40 {
@@ -208,7 +208,7 @@ fn facts_can_be_wrong_one_at_a_time() {
 #[test]
 fn lies_about_time_are_half_of_the_truth_and_a_repeated_prompt_takes_a_twentieth() {
     let early = Fake::with("early_times").ask(GENERATE);
-    // A load in passing takes the first microsecond, and the start is true.
+    // The implicit load takes the first microsecond, and the start is true.
     assert_eq!(times(&early), [12_000, 13_000, 14_000, 15_000, 16_000, 17_000]);
     assert_eq!(iteration(&early)["end_ns"], 17_250);
     let early = Fake::with("early_tokens").ask(GENERATE);

@@ -1,4 +1,4 @@
-//! Without a fault the engine is beyond reproach, and does what its settings say. Faults are in `faults.rs`.
+//! Without a fault the engine follows the protocol and its settings. Faults are in `faults.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -124,7 +124,7 @@ fn the_greedy_token_is_the_likeliest_by_far() {
     let logprobs = score(&mut fake, std::slice::from_ref(&all));
     let (prompt, output) = logprobs[0].split_at(2);
     assert!(prompt.iter().all(|&it| it < -7.0) && output == [-0.05; 6], "{logprobs:?}");
-    // All ids together are no more than certain.
+    // The sum of all probabilities is at most 1.
     let ends: Vec<Vec<u64>> = (0..1000).map(|id| [&all[..3], &[id]].concat()).collect();
     let sum: f64 = score(&mut fake, &ends).iter().map(|values| values[2].exp()).sum();
     assert!(0.95 < sum && sum <= 1.0, "{sum}");

@@ -1,4 +1,4 @@
-//! What is planted shows in the stated facts by the formula of its setting, and the facts stay true.
+//! Planted effects appear in the stated facts by the formula of their setting, and the facts stay true.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const GENERATE: &str = r#"{"prompt_ids":[1,5,7],"max_new_tokens":6,"ignore_eos":true}"#;
 
-/// The times of each request's tokens, counted from the start of its iteration, in one launch that waits for nothing.
+/// The times of each request's tokens, counted from the start of its iteration, in one launch without waits.
 fn launch(settings: Value, requests: usize) -> Vec<Vec<u64>> {
     let mut settings = settings;
     settings["real_sleep"] = false.into();
@@ -37,14 +37,14 @@ fn times(generated: &Value) -> Vec<u64> {
     times.iter().map(|ns| ns.as_u64().unwrap() - start_ns).collect()
 }
 
-/// What the times of a request were multiplied by, the same for the first token and between tokens.
+/// The factor on the times of a request, the same for the first token and between tokens.
 fn factor(times: &[u64]) -> f64 {
     let (first, between) = (times[0] as f64 / 2e7, (times[5] - times[0]) as f64 / (5.0 * 2e6));
     assert!((first - between).abs() < 1e-6, "{times:?}");
     first
 }
 
-/// Long enough that a nanosecond of rounding is nothing.
+/// Long enough that rounding to a nanosecond does not matter.
 fn script(planted: Value) -> Value {
     let mut script = json!({ "first_token_ns": 20_000_000, "per_token_ns": 2_000_000 });
     script.as_object_mut().unwrap().extend(planted.as_object().unwrap().clone());
@@ -90,6 +90,6 @@ fn what_is_planted_is_also_lived_through() {
     let stated = generated(&planted, 2);
     let lived = begun.elapsed().as_nanos() as u64;
     let took = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
-    // Each request counts from when it was read, and the second one was read at once: it waited for the first.
+    // Each request counts from its reading. The second one was read at once, so it waited for the first.
     assert!(stated.iter().all(|it| took(it) > 60_000_000 && took(it) <= lived), "{lived} {stated:?}");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Contents, Graph, Module, Path};
 
 impl Graph<'_> {
-    /// For each module: the paths of other crates that it names, each in full. That of a glob ends with `*`.
+    /// For each module: the full paths of other crates that it names. That of a glob ends with `*`.
     pub fn foreign(&self) -> BTreeMap<Module, BTreeSet<String>> {
         self.modules
             .iter()
@@ -16,7 +16,7 @@ impl Graph<'_> {
     fn foreign_of(&self, module: &Module, contents: &Contents) -> BTreeSet<String> {
         let imports = contents.imports.iter().map(|(_, path)| path.clone());
         let globs = contents.globs.iter().map(|path| [&path[..], &["*".to_string()]].concat());
-        // A single name outside of `use` is a local variable, or stands for an import that is listed itself.
+        // A single name outside of `use` is a local variable, or an import that is listed itself.
         let paths = contents.paths.iter().filter(|path| path.len() > 1).cloned();
         let all = imports.chain(globs).chain(paths);
         all.flat_map(|path| self.outside(module, &path, &mut Vec::new()))
@@ -24,7 +24,7 @@ impl Graph<'_> {
             .collect()
     }
 
-    /// Nothing for a path that stays in this crate. Several where globs leave a choice.
+    /// The paths of other crates; empty for a path that stays in this crate. There are several where globs leave a choice.
     fn outside(&self, from: &Module, path: &[String], pending: &mut Vec<(Module, String)>) -> Vec<Path> {
         let (mut base, mut rest) = (from.clone(), path);
         while let Some((first, after)) = rest.split_first() {
@@ -86,7 +86,7 @@ impl Graph<'_> {
         found
     }
 
-    /// The module that a path of this crate ends at, where it goes through no `use`.
+    /// The module at the end of a path of this crate, where the path goes through no `use`.
     fn module_of(&self, from: &Module, path: &[String]) -> Option<Module> {
         let mut at = from.clone();
         for name in path {
@@ -105,7 +105,7 @@ fn is_own(path: &[String]) -> bool {
     path.first().is_some_and(|first| ["crate", "super", "self"].contains(&first.as_str()))
 }
 
-/// Whether a path of another crate is this one or goes through it. A glob may bring whatever is below it.
+/// Whether a path of another crate is this one or goes through it. A glob may import any name below it.
 pub fn goes_through(path: &str, wanted: &str) -> bool {
     let below = |path: &str, above: &str| {
         path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))

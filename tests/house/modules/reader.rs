@@ -1,4 +1,4 @@
-//! What a source file declares and names, before any path is resolved.
+//! The declarations and names of a source file, before any path is resolved.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use syn::{Attribute, Item, Meta, UseTree};
 
 use super::{Contents, Module, Scope};
 
-/// Reads one file: its module and the inline ones inside it.
+/// Reads one file: its module and the inline modules inside it.
 pub struct Reader {
     scope: Scope,
     at: Module,
@@ -154,7 +154,7 @@ fn plain(name: &syn::Ident) -> String {
     name.to_string().trim_start_matches("r#").to_string()
 }
 
-/// Whether the attribute is the one of that name, or sets it under a condition.
+/// Whether the attribute has that name, or sets it under a condition.
 fn is_or_sets(attribute: &Meta, name: &str) -> bool {
     let Meta::List(list) = attribute else { return attribute.path().is_ident(name) };
     let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
@@ -194,7 +194,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// With whether it is a type, which may stand before `::`.
+/// The name of an item, and whether it is a type, which may precede `::`.
 fn name_of(item: &Item) -> Option<(String, bool)> {
     let (name, is_type) = match item {
         Item::Const(it) => (&it.ident, false),
@@ -223,7 +223,7 @@ fn names_in(mut at: Cursor, contents: &mut Contents) {
                 path.push(plain(&name));
                 at = after;
             }
-            // A single name after a dot is a field or a method, which is called.
+            // A single name after a dot is a field or a called method.
             if path.len() > 1 || before != '.' {
                 contents.paths.push(path);
             } else if at.any_group().is_some() {

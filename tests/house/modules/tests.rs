@@ -79,7 +79,7 @@ fn the_reader_follows_names_that_use_and_globs_bring() {
     let same_name = ("a/e.rs", "use super::*; fn d() { d::up() }");
     let parent = ("a.rs", "mod d; mod e;");
     assert_eq!(needs(&[ROOT, parent, ("a/d.rs", "pub fn up() {}"), same_name, B, C]), ["a::e -> a::d"]);
-    // No name of these leads anywhere.
+    // These names have no target.
     assert!(needs(&[ROOT, ("a.rs", "use time::time; use self::x as y; use self::y as x;"), B, C]).is_empty());
 }
 
@@ -120,7 +120,7 @@ fn the_reader_finds_paths_of_other_crates_however_they_are_brought_in() {
     assert!(!through("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
     assert!(!through("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
     assert_eq!(names("use x::{self, Y as Z}; fn f() { Z::g() }"), ["x", "x::Y", "x::Y::g"]);
-    // A child takes a name from its parent by a glob.
+    // A child gets a name from its parent by a glob.
     let [root, parent, ..] = files("use std::env; mod d;");
     let read = |path: &str| {
         let all = [root, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
@@ -150,7 +150,7 @@ fn an_impl_beside_its_type_is_needed_by_those_around_it_who_call_its_methods() {
     assert_eq!(by_dot, ["a::c -> a::b", "a::c -> a::d", "a::d -> a::b", "a::d -> a::c"]);
     assert_eq!(of("use super::b::T; pub fn f() { assert!(T::of() == ()) }"), by_dot);
     assert_eq!(of("use super::b::T; pub fn f(t: T) { println!(\"{}\", t.size()) }"), by_dot);
-    // A field, a method of another type.
+    // A field, and a method of another type.
     assert_eq!(of("use super::b::T; pub fn f(t: T) { t.size; format!(\"{}\", t.size) }"), by_dot[..3]);
     assert_eq!(of("pub fn f(t: U) { t.size() }"), by_dot[..2]);
 }

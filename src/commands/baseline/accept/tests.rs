@@ -21,7 +21,7 @@ fn workload() -> Workload {
     }
 }
 
-/// Engines with one case each, and for each of their blocks the ns between tokens.
+/// A record of engines with one case each. The numbers are the ns between tokens in each block.
 fn record(engines: &[(&str, &[u64])]) -> RunRecord {
     let mut record = RunRecord::default();
     for (configuration, (name, blocks)) in engines.iter().enumerate() {
@@ -36,7 +36,7 @@ fn record(engines: &[(&str, &[u64])]) -> RunRecord {
                 block,
                 ..Launch::default()
             })));
-            // The median of the rounds counts, not the one that was disturbed.
+            // The median of the rounds counts, not the disturbed round.
             for (index, ns) in [ns, 40 * ns, ns].into_iter().enumerate() {
                 record.take(Entry::Sample(Box::new(sample(launch, configuration, index as u32, ns))));
             }

@@ -1,4 +1,4 @@
-//! What the tests of the fake engine share: the program, its streams, and what stands in its answers.
+//! Shared parts of the fake engine's tests: the program, its streams, and checks of its answers.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -59,14 +59,14 @@ impl Fake {
         let _ = self.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes());
     }
 
-    /// The next line of stdout as it is; empty at its end.
+    /// The raw next line of stdout; empty at its end.
     pub fn line(&mut self) -> Vec<u8> {
         let mut line = Vec::new();
         self.stdout.read_until(b'\n', &mut line).unwrap();
         line
     }
 
-    /// The next line of stdout, which the protocol's own crate must understand.
+    /// The next line of stdout, parsed by the protocol's own crate.
     pub fn sound_message(&mut self) -> Value {
         let line = self.line();
         protocol::parse_message(&line).unwrap_or_else(|refused| panic!("{}", refused.message));
@@ -99,7 +99,7 @@ impl Fake {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// The last number of the next line on stderr, which announces a grandchild.
+    /// The last number of the next line on stderr: the process id of a grandchild.
     pub fn grandchild(&mut self) -> Orphan {
         let line = self.error_line();
         assert!(line.contains("grandchild"), "{line}");
@@ -107,7 +107,7 @@ impl Fake {
     }
 }
 
-/// A process that outlives its parent, and not this test.
+/// A process that outlives its parent, and ends with this test.
 pub struct Orphan(pub String);
 
 impl Orphan {
