@@ -3,7 +3,7 @@
 /// A logical core, by the kernel's number.
 pub type Core = usize;
 
-/// The cores that this process may use, with the first logical core of each physical core before any second one, because two
+/// The cores that this process may use. The first logical core of each physical core precedes any second one, because two
 /// threads on one physical core share its units.
 pub fn allowed() -> Vec<Core> {
     let mut cores = system::allowed();
@@ -11,8 +11,8 @@ pub fn allowed() -> Vec<Core> {
     cores
 }
 
-/// This number of cores, spread as widely as possible, so that few share caches and memory channels, as a scheduler places
-/// threads on an idle machine.
+/// This number of cores, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
+/// in this way on an idle machine.
 pub fn spread(cores: &[Core], count: usize) -> Vec<Core> {
     let count = count.min(cores.len());
     (0..count).map(|index| cores[index * cores.len() / count]).collect()

@@ -12,8 +12,8 @@ use crate::team;
 
 /// Numbers of streams that each thread reads at once.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
-/// Bytes of a pass. A pass reads one window of the buffer, and the next pass the next window, so that no byte is read twice
-/// before the whole buffer was read. A pass takes a few milliseconds: other processes disturb short passes less often.
+/// Bytes of a pass. Passes read one window of the buffer after the other, so that no byte is read twice before the whole buffer
+/// was read. A pass takes a few milliseconds: other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
 /// The fewest windows, for a small buffer.
 const LEAST_WINDOWS: usize = 5;

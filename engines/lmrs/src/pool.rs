@@ -188,8 +188,8 @@ impl Shared {
     /// Runs the caller's part. Requires `turn`.
     fn run(&self, work: &Work<'_>) {
         let work: *const Work<'_> = work;
-        // SAFETY: only the lifetime is erased. This function returns when all shares are done, and threads use the pointer only
-        // for a share of this generation, so nothing uses it after the borrow ends.
+        // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only for
+        // a share of this generation, so nothing uses it after the borrow ends.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         // SAFETY: no share of an earlier generation is running, and none of this one can be taken yet: see `take`.
         unsafe { *self.call.0.work.get() = Some(work) };

@@ -6,8 +6,8 @@ use super::driver::Context;
 use crate::Copies;
 
 const MIB: u64 = 1 << 20;
-/// Bytes of each of the two buffers. Two of the smallest are four times the largest cache of any GPU (126 MiB), and a copy of
-/// the largest takes most of a millisecond on the fastest GPU.
+/// Bytes of each of the two buffers. Two of the smallest are four times the largest cache of any GPU (126 MiB). A copy of the
+/// largest takes most of a millisecond on the fastest GPU.
 const SMALLEST: u64 = 256 * MIB;
 const LARGEST: u64 = 1024 * MIB;
 /// The divisor of the free memory for each buffer.

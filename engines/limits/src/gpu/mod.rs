@@ -1,7 +1,7 @@
 //! The limits of NVIDIA GPUs: the speed of copies within memory, and the operations per second of cuBLAS.
 //!
-//! A context holds some hundred MiB of a GPU until its process ends, and a driver may hang or crash, so a process of its own
-//! should run this. Impossible probes are absent from the result, with reasons in words.
+//! A process of its own should run this: a context holds some hundred MiB of a GPU until its process ends, and a driver may
+//! hang or crash. Impossible probes are absent from the result, with reasons in words.
 
 mod copies;
 mod cublas;

@@ -46,7 +46,7 @@ pub struct Span<'a, S> {
 }
 
 impl<S> Span<'_, S> {
-    /// The ids whose logits are computed, which does not depend on other spans.
+    /// The ids whose logits are computed. Other spans have no influence.
     pub fn asked(&self) -> Range<usize> {
         let all = self.ids.len();
         match self.wanted {

@@ -1,7 +1,7 @@
 //! The rows of a step, and their grouping into passes through the network.
 //!
 //! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most `FEW` rows,
-//! where each row gets the same bits as alone, and never together with a long prompt. Passes for long prompts contain only
+//! where each row gets the same bits as alone. They never go together with a long prompt. Passes for long prompts contain only
 //! parts of long prompts.
 
 use super::AT_ONCE;

@@ -48,7 +48,7 @@ struct Room {
     attention: attention::Space,
 }
 
-/// An error: weights with a NaN would still yield ids.
+/// The error for weights with a NaN, which would otherwise still yield ids.
 #[derive(Debug)]
 pub struct NoNumbers;
 

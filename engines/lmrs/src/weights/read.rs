@@ -15,8 +15,8 @@ use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 use crate::share::share;
 
-/// Numbers that are read at a time: enough for long reads, but few enough to stay in a core's cache while they are packed, and
-/// to spread the last matrix over the threads.
+/// Numbers that are read at a time. Enough for long reads, but few enough to stay in a core's cache during packing and to
+/// spread the last matrix over the threads.
 const STEP: usize = 1 << 16;
 
 struct Piece<'a> {

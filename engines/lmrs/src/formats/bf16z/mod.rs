@@ -16,7 +16,7 @@
 //!           96 + i
 //! ```
 //!
-//! So each read of the activations serves four rows, a part of them stays in the first-level cache for sixteen rows, and memory
+//! So each read of the activations serves four rows, and a part of them stays in the first-level cache for sixteen rows. Memory
 //! is still read sequentially.
 //!
 //! A row of 2,048 inputs takes 12.25 bits a number. A row with more exceptions than a head can hold cannot be packed; its

@@ -1,4 +1,4 @@
-//! Attention products, 8 numbers at a time. Sums of 6 rows by up to 2 vectors stay in registers over the whole depth, so each
+//! Attention products, 8 numbers at a time. Sums of 6 rows by up to 2 vectors stay in registers over the whole depth. So each
 //! number of the cache is read and widened once for all rows.
 #![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
@@ -16,8 +16,8 @@ const ROWS: usize = 6;
 const LINE: usize = 64;
 
 /// # Safety
-/// The processor has the features; `left` has `(rows - 1) * stride + depth` numbers, `right` has `depth` rows of `width`, a
-/// multiple of 16, and `sums` has `(rows - 1) * stride + width` numbers.
+/// The processor has the features. `left` has `(rows - 1) * stride + depth` numbers; `right` has `depth` rows of `width`, a
+/// multiple of 16; `sums` has `(rows - 1) * stride + width` numbers.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn accumulate(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;

@@ -159,8 +159,8 @@ impl Lanes for Vnni {
     }
 }
 
-/// No instruction, but it keeps the order of the source. The compiler would otherwise finish one sum after the other, and each
-/// addition would wait for the one before: four times slower.
+/// No instruction, but it keeps the order of the source. The compiler would otherwise finish one sum after the other. Each
+/// addition would then wait for the one before, four times as long as it takes to start another.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn in_order(mut sums: __m512i) -> __m512i {

@@ -112,7 +112,7 @@ impl Decoder for Toy {
     }
 }
 
-/// Checks the grouping rule: a network can guarantee same bits for few rows only in passes without long parts. The same rule
+/// Checks the grouping rule: a network can guarantee equal bits for few rows only in passes without long parts. The same rule
 /// holds for rows whose logits are computed.
 fn assert_alike(spans: &[Span<'_, Vec<u32>>]) {
     let rows = |span: &Span<'_, _>| span.ids.len();
