@@ -28,8 +28,8 @@ pub struct Course<S> {
 }
 
 impl<S> Course<S> {
-    /// `index` is the sequence's index in its job. Only greedy sequences with a cache draft ids, because a draft is compared
-    /// with the likeliest id.
+    /// The state before the first step. `index` is the sequence's index in its job. Only greedy sequences with a cache draft
+    /// ids, because a draft is compared with the likeliest id.
     pub fn new(sequence: S, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
         let most = prompt.len() + job.max_new_tokens as usize;
         let may_draft = job.sampling.is_none() && job.use_cache;

@@ -12,7 +12,7 @@ use crate::rows::Rows;
 const UNIT_BYTES: usize = 64 << 10;
 /// Bytes that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
-/// Bytes of a unit when many tokens read the same floats group by group: half of a second-level cache.
+/// Bytes that a thread takes at a time when many tokens read the same floats group by group: half of a second-level cache.
 const NEAR_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;
@@ -65,7 +65,7 @@ impl Way {
         }
     }
 
-    /// Positions of a unit, and units that a thread takes at a time.
+    /// Positions of a unit, and positions that a thread takes at a time.
     pub fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
         // Packed rows are taken in whole groups.

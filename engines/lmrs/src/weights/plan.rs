@@ -18,7 +18,7 @@ use crate::region::Region;
 use crate::rows::Rows;
 use crate::shape::Shape;
 
-/// The alignment of a matrix in own memory: a cache line.
+/// The alignment of a matrix in owned memory: a cache line.
 const LINE: usize = 64;
 
 /// GGUF's name of learned positions.
@@ -51,11 +51,11 @@ struct Planned {
 
 enum Memory {
     Mapped(Region),
-    /// The offset in own memory.
+    /// The offset in owned memory.
     Own(usize),
 }
 
-/// A matrix that is read into own memory.
+/// A matrix that is read into owned memory.
 pub(super) struct Own {
     pub part: usize,
     /// The range of rows in the network's order.
@@ -130,7 +130,7 @@ impl Plan {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
-    /// A text of the own memory's contents. Different layouts have different texts.
+    /// A text of the owned memory's contents. Different layouts have different texts.
     pub fn layout(&self) -> String {
         let line = |own: &Own| {
             let Own { rows, inputs, format, at, .. } = own;

@@ -28,7 +28,7 @@ struct Piece<'a> {
 }
 
 impl Plan {
-    /// Fills own memory. `watch` receives the number of finished bytes, from any thread.
+    /// Fills owned memory. `watch` receives the number of finished bytes, from any thread.
     pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
         let no_memory = |error: anyhow::Error| Failed::new(FailureKind::OutOfMemory, format!("{error:#}"));
         let mut region = NewRegion::new(self.own_bytes()).map_err(no_memory)?;
