@@ -44,8 +44,7 @@ mod system {
 
     use super::Page;
 
-    /// Requests huge pages, as engines do: with small pages, reads also wait for page tables. A kernel without huge pages
-    /// ignores the advice.
+    /// Requests huge pages, as engines do: with small pages, reads also wait for page tables. The kernel may ignore the advice.
     pub fn wish_for_huge_pages(pages: &mut [MaybeUninit<Page>]) {
         // SAFETY: the range is exactly this slice, in whole pages, and the advice does not change its contents.
         let _ = unsafe { madvise(pages.as_mut_ptr().cast(), size_of_val(pages), Advice::LinuxHugepage) };

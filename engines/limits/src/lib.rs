@@ -27,7 +27,6 @@ pub struct Limits {
     /// Memory reads, by threads and by streams per thread.
     pub reads: Vec<Reads>,
     pub units: Vec<Operations>,
-    /// Results of `probe_gpus`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
     /// Reasons for missing GPU results, for a person; from `probe_gpus`.
@@ -44,7 +43,6 @@ pub struct Reads {
     pub ns: u64,
 }
 
-/// The limits of one NVIDIA GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuLimits {
@@ -117,8 +115,7 @@ pub fn probe(asked: &Asked) -> Limits {
     limits
 }
 
-/// Bytes per second of memory with all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if the
-/// measurement is impossible.
+/// Bytes per second of memory with all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
 pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     STREAMS.contains(&streams).then_some(())?;
     memory::sustained(&cores::allowed(), buffer_bytes, streams, time)

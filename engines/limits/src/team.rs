@@ -121,8 +121,7 @@ impl Shared {
         }
     }
 
-    /// The barrier. Threads spin, because waking a thread takes longer than some passes. Returns `false` if a thread will never
-    /// arrive.
+    /// The barrier. Threads spin, because waking takes longer than some passes. Returns `false` if a thread will never arrive.
     fn wait(&self) -> bool {
         let turn = self.turns.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {

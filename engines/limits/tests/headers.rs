@@ -11,8 +11,7 @@ use std::process::{Command, Stdio};
 const DRIVER: &str = include_str!("../src/gpu/driver.rs");
 const CUBLAS: &str = include_str!("../src/gpu/cublas.rs");
 
-/// C++ code that compares two types by their calling convention: pointers by their targets, if both declare one; numbers by
-/// size and kind.
+/// C++ code that compares two types in a call: pointers by targets, if both declare one; numbers by size and kind.
 const ALIKE: &str = r"
 #include <cuda.h>
 #include <cublas_v2.h>

@@ -37,8 +37,7 @@ fn region(bytes: usize) -> Result<Region> {
     Ok(region.finish())
 }
 
-/// Prints billions of operations per second for each format, in integers and, if the level has products of bf16, widened, in
-/// alternation.
+/// Prints billions of operations per second for each format: integers and, if the level has bf16 products, widened, in turns.
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));

@@ -4,7 +4,6 @@ use crate::formats::Format;
 use crate::shape::architectures::ARCHITECTURES;
 use protocol::{Capabilities, HelloFacts, Padding};
 
-/// The most overlapping requests.
 pub const CONCURRENCY: u32 = 8;
 /// The most sequences of one request, each with its own cache.
 const BATCH: u32 = 64;

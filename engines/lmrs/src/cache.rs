@@ -93,7 +93,6 @@ impl Cache {
         Ok(Self { sizes, memory, tokens: 0 })
     }
 
-    /// Bytes for this number of tokens.
     pub fn bytes_for(shape: &Shape, tokens: usize, stored: Stored) -> usize {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, stored };

@@ -140,8 +140,7 @@ fn packed(
     Ok(packed)
 }
 
-/// The narrowest rounding of activations in the kernels of this load: panels use 8 bits with a scale for 32 numbers, like
-/// ggml's Q8_0.
+/// The narrowest rounding of activations in the kernels of this load. Panels use 8 bits with a scale for 32 numbers (q8_0).
 fn computed_in(level: Level, weights: &Weights) -> &'static str {
     if weights.matrices().any(|matrix| matrix.format.is_panels()) {
         "q8_0"

@@ -6,8 +6,7 @@ const LONGEST: usize = 4;
 /// The fewest last ids that must match: a single id repeats too easily.
 const SHORTEST: usize = 2;
 
-/// Appends at most `most` likely next ids to `ids`, and returns their number. The longest match wins, and among equal matches
-/// the last.
+/// Appends at most `most` likely next ids to `ids`, and returns their number. The longest match wins, and then the last.
 pub fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
     let end = ids.len();
     if most == 0 || end <= SHORTEST {

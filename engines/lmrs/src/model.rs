@@ -1,5 +1,4 @@
-//! A loaded model: prompts in, tokens out, step by step. Independent of matrices and kernels: `decoder` is the interface to a
-//! network.
+//! A loaded model: prompts in, tokens out, step by step. `decoder` is its interface to a network.
 //!
 //! ```text
 //! generate  a job's sequences, together in every step     score  logits of all rows, a part at a time
@@ -58,8 +57,7 @@ impl<D: Decoder> LoadedModel<D> {
         job.prompts.iter().enumerate().map(course).collect()
     }
 
-    /// An empty sequence with room for this number of ids. A spare one that is too small is dropped, so that it keeps no
-    /// memory.
+    /// An empty sequence with room for this number of ids. A spare one that is too small is dropped, to free its memory.
     fn sequence(&mut self, ids: usize) -> Result<D::Sequence, Failed> {
         if let Some(roomy) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
             return Ok(self.spare.swap_remove(roomy));

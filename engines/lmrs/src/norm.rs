@@ -14,7 +14,6 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Normalizes each row.
     pub fn apply_rows(&self, ops: &Ops, x: &Rows, out: &mut Rows) {
         let (tokens, width) = (x.tokens(), x.width);
         out.reshape(tokens, width);

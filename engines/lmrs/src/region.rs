@@ -26,8 +26,7 @@ enum Pages {
 pub struct NewRegion(MmapMut);
 
 impl NewRegion {
-    /// Allocates memory, on large pages if the system offers them. No page is touched, so each page is placed near the thread
-    /// that fills it.
+    /// Allocates memory, on large pages if possible. It touches no page, so each page is placed near the thread that fills it.
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
         let pages = pages.with_context(|| format!("no memory for {bytes} bytes"))?;
@@ -53,7 +52,6 @@ impl Region {
         Self { pages: Arc::new(Pages::File(file)), range }
     }
 
-    /// A part of the region, by its range within this one.
     pub fn part(&self, range: Range<usize>) -> Self {
         let moved = self.range.start + range.start..self.range.start + range.end;
         assert!(moved.start <= moved.end && moved.end <= self.range.end, "a part lies within the whole");

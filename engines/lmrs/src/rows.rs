@@ -18,7 +18,6 @@ impl Rows {
         self.numbers.resize(tokens * width, 0.0);
     }
 
-    /// Appends whole rows.
     pub fn append(&mut self, rows: &[f32]) {
         assert!(rows.len().is_multiple_of(self.width), "whole rows");
         self.numbers.extend_from_slice(rows);

@@ -16,8 +16,7 @@ const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels d
 const _: () =
     assert!(AT_ONCE <= CHUNK, "a stretch of a prompt is one pass: cut again, it could leave a few rows over");
 
-/// The least room of a sequence. Reserved but untouched memory costs almost nothing, so most requests can reuse the same
-/// memory.
+/// The least room of a sequence. Untouched memory costs almost nothing, so most requests can reuse the same memory.
 const LEAST_ROOM: usize = 4096;
 
 /// A network with its weights and its threads.

@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::pool::Pool;
 
-/// Calls `work(thread, piece)` for each piece.
 pub fn share<T: Send>(pool: &Pool, pieces: impl Iterator<Item = T> + Send, work: impl Fn(usize, T) + Sync) {
     let pieces = Mutex::new(pieces);
     let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -23,8 +23,7 @@ struct Windows {
     together: usize,
 }
 
-/// A few hundred ids, so that every level has a turn and debug builds finish soon. On so short a text, the cost of a format is
-/// mostly chance.
+/// A few hundred ids, so that debug builds finish soon. On so short a text, the cost of a format is mostly chance.
 const SHORT: Windows = Windows { count: 2, ids: 192, together: 192 };
 /// The same ids in passes of eight, as in decoding, which uses other kernels.
 const DECODED: Windows = Windows { together: 8, ..SHORT };
@@ -69,7 +68,6 @@ fn assert_cost(ratio: f64, asked: Asked, level: Level, bound: f64) {
     assert!((ratio - 1.0).abs() <= bound, "{asked:?} at {level}: {percent:+.4} % is beyond {bound}");
 }
 
-/// The embedded model, and held-out text.
 fn model_and_text() -> (ModelFolder, Vec<u32>) {
     let path = embedded::folder().unwrap();
     let tokenizer = Tokenizer::open(&path.join("tokenizer.json")).unwrap();

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// The variable with the interpreter of every Python engine. With `_` and an engine's name in capitals, it applies to that
-/// engine alone.
+/// The variable with the interpreter of every Python engine; with `_` and an engine's name in capitals, of that engine.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
 /// The Python of an engine's worker.
@@ -51,7 +50,6 @@ impl NoProgram {
     }
 }
 
-/// The Python of `engine`, with this environment name and exactly these requirements.
 pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Python> {
     if let Some(own) = own_python(engine)? {
         return Ok(Python::Own(own));

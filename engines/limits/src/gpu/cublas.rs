@@ -14,8 +14,7 @@ use super::matrix::Number;
 
 /// Library names by CUDA's major version, the newest first.
 const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
-/// The libraries beside cuBLAS that it depends on. A loader that opens a file by path does not search that folder for
-/// dependencies.
+/// The libraries that cuBLAS depends on. A loader does not search the folder of a file that is opened by path.
 const LIGHT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
 /// The oldest supported version. Earlier versions had no `cublasComputeType_t`.
 const OLDEST: c_int = 11_000;

@@ -1,5 +1,4 @@
-//! The few CUDA driver functions that a probe needs. Drops release everything in reverse order: memory and events do not
-//! outlive their context.
+//! The few CUDA driver functions that a probe needs. Drops release everything in reverse order, before the context.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -269,7 +268,6 @@ impl Drop for Memory<'_> {
 }
 
 impl Memory<'_> {
-    /// The address, for cuBLAS.
     pub fn address(&self) -> Address {
         self.address
     }

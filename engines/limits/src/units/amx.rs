@@ -16,7 +16,6 @@ use crate::names;
 const ROWS: u64 = 16;
 /// Products in a round of the loop.
 const PRODUCTS: u64 = 4;
-/// Bytes of a row.
 const ROW: usize = 64;
 /// The inner dimension of one product, in numbers.
 const DEPTH_BF16: u64 = ROW as u64 / 2;
@@ -121,8 +120,7 @@ static WHOLE: Shape = {
     Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
 };
 
-/// Two tiles of A and two of B, 4 KiB together. As bf16 every number is about 0.75, because zeros would draw less power than
-/// real numbers.
+/// Two tiles of A and two of B, 4 KiB together. As bf16 every number is about 0.75: zeros would draw less power.
 #[repr(C, align(64))]
 struct Tiles([u8; 4 * ROW * ROWS as usize]);
 
@@ -202,8 +200,8 @@ mod tests {
 
     #[test]
     fn four_products_of_full_tiles_are_so_many_operations() {
-        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a multiplication and an addition count
-        // as two.
+        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a product with its addition counts as
+        // two.
         assert_eq!(of(DEPTH_BF16), 65_536);
         assert_eq!(of(DEPTH_INT8), 131_072);
     }

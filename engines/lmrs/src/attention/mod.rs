@@ -64,7 +64,6 @@ pub struct Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// The first position that a token at `position` sees.
     fn first_seen(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }

@@ -22,7 +22,6 @@ impl Room {
         self.softmax.resize(rows, Softmax::BEGIN);
     }
 
-    /// Computes the attention to these blocks.
     pub fn attend(&mut self, attention: &Attention, job: &Job, blocks: Range<usize>) {
         self.clear(job.rows(attention.heads), attention.heads.head_dim);
         self.scale_queries(attention, job);

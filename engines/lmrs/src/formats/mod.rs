@@ -69,8 +69,7 @@ pub struct PackedRows {
     pub takes: fn(usize) -> bool,
     /// Bytes of a packed row for this number of inputs.
     pub row_bytes: fn(usize) -> usize,
-    /// Packs rows that belong together from the layout of files; the first argument is the inputs of a row, the last is the
-    /// destination.
+    /// Packs rows that belong together from the layout of files. The arguments: inputs of a row, rows, destination.
     pub pack: Pack,
 }
 
@@ -88,8 +87,7 @@ impl Storage {
 }
 
 impl Format {
-    /// The format that holds a file's numbers of this dtype unchanged. `None` for blocks without kernels, which are widened
-    /// during the load.
+    /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
         let is_own = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();
         FORMATS.iter().find(is_own).copied()
@@ -149,8 +147,7 @@ impl Format {
         }
     }
 
-    /// Packs whole rows, in the file layout of the format's dtype. Panics if a size is wrong: the caller has checked the file's
-    /// sizes.
+    /// Packs whole rows, in the file layout of the dtype. Panics if a size is wrong: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[u8], into: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
         let (own, packed) = (self.together() * row_bytes, self.bytes(self.together(), inputs));

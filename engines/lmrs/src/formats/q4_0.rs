@@ -38,8 +38,8 @@ impl Numbers for InQ4_0 {
         let groups = panel.chunks_exact_mut(Self::GROUP_BYTES);
         for (blocks, group) in file_blocks::<18>(inputs, 32, row).chunks(2).zip(groups) {
             for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
-                // In the file, input i is in the low half and input i + 16 in the high half; in the panel, block 0 is low and
-                // block 1 high.
+                // The file has input i in the low and input i + 16 in the high half; the panel has block 0 low and block 1
+                // high.
                 for (quad, pairs) in quants.as_chunks::<4>().0.iter().enumerate() {
                     for (byte, pair) in pairs.iter().enumerate() {
                         group[(quad + 1) * 64 + output * 4 + byte] |= (pair & 15) << (4 * half);

@@ -32,8 +32,7 @@ fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     sums.iter().sum::<f32>() + rest.iter().map(|x| each(*x)).sum::<f32>()
 }
 
-/// `e^x` to within two units of the last place, without a branch. Results that f32 cannot hold become the nearest that it can;
-/// NaN stays NaN.
+/// `e^x` to within two units of the last place, without a branch. It is clamped to the range of f32; NaN stays NaN.
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {

@@ -15,8 +15,7 @@ mod machine;
 #[path = "level/x86.rs"]
 mod machine;
 
-/// A level that this machine has. Only `here`, `best` and parsing create one, so a value proves that the instructions are
-/// available.
+/// A level that this machine has. Only `here`, `best` and parsing create one, so a value proves that it is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Instructions);
 

@@ -22,7 +22,6 @@ pub struct Outputs<'a> {
 unsafe impl Send for Outputs<'_> {}
 
 impl<'a> Outputs<'a> {
-    /// All columns of `out`.
     pub fn new(out: &'a mut Rows) -> Self {
         let (tokens, width) = (out.tokens(), out.width);
         let first = out.all_mut().as_mut_ptr();

@@ -11,9 +11,7 @@ use super::step::{self, Pace, Part};
 
 pub struct Course<S> {
     sequence: S,
-    /// The ids of the prompt, and the generated ids.
     ids: Vec<u32>,
-    /// Length of the prompt.
     prompt: usize,
     /// Ids that the sequence's cache holds: all but the last when a token is made, and 0 without the cache.
     standing: usize,
@@ -99,8 +97,7 @@ pub fn advance<D: Decoder>(
     }
 }
 
-/// Runs one pass. A failed pass does not tell whose rows failed: then each part runs alone, and only parts that fail alone have
-/// failed.
+/// Runs one pass. If it fails, each part runs alone, and only parts that fail alone have failed.
 fn attempt<D: Decoder>(
     decoder: &mut D,
     courses: &mut [&mut Course<D::Sequence>],

@@ -1,5 +1,4 @@
-//! Log-probabilities of a text: the logits of every row, a few at a time, so that a long text's logits are never in memory all
-//! at once.
+//! Log-probabilities of a text, a few rows at a time: a long text's logits are never in memory all at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

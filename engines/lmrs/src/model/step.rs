@@ -90,8 +90,7 @@ fn few<S>(course: &mut Course<S>, which: usize) -> Part {
     Part { which, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
-/// The number of parts, from the first, that go through the network in one pass: of one kind, with at most `FEW` rows whose
-/// logits are computed.
+/// The number of parts, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
 pub fn together(parts: &[Part]) -> usize {
     let mut rows = 0;
     let fits = |part: &&Part| {

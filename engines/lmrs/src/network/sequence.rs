@@ -30,7 +30,6 @@ impl Sequence {
         self.cache.context()
     }
 
-    /// Removes all tokens from this one on.
     pub fn truncate(&mut self, tokens: usize) {
         self.cache.truncate(tokens);
     }

@@ -38,8 +38,7 @@ pub struct Work<'a> {
 pub enum Way {
     /// Panel kernels; a position is a panel.
     Panels,
-    /// Dot products, with the outputs cut into this number of stretches that are read side by side; a position is one output of
-    /// each.
+    /// Dot products of this number of stretches, read side by side; a position is one output of each.
     Dots(usize),
     /// Rows in the second-level cache; a position is an output.
     Near,
@@ -120,7 +119,6 @@ impl Work<'_> {
     }
 }
 
-/// The outputs of one stretch at these positions.
 pub fn stretch(matrix: &Matrix, stretches: usize, at: usize, places: &Range<usize>) -> Range<usize> {
     let first = at * matrix.outputs.div_ceil(stretches);
     let last = ((at + 1) * matrix.outputs.div_ceil(stretches)).min(matrix.outputs);

@@ -9,7 +9,6 @@ use anyhow::{Context, Error, Result, ensure};
 
 /// The most bytes of all files together.
 const LIMIT_BYTES: u64 = 20_000_000_000;
-/// Bytes that stay free on the disk.
 const LEFT_FREE_BYTES: u64 = 1_000_000_000;
 /// The age from which an incomplete file counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);

@@ -33,7 +33,6 @@ pub struct Plan {
     pub(super) own: Vec<Own>,
     own_bytes: usize,
     mapped_bytes: u64,
-    /// Bytes of learned positions in f32.
     position_bytes: u64,
     /// Matrices by the part's GGUF name and first row.
     matrices: HashMap<(String, u64), Planned>,
@@ -58,7 +57,7 @@ enum Memory {
 /// A matrix that is read into owned memory.
 pub(super) struct Own {
     pub part: usize,
-    /// The range of rows in the network's order.
+    /// In the network's order.
     pub rows: std::ops::Range<u64>,
     pub inputs: usize,
     /// The encoding of the rows, and the format that they are then converted to.

@@ -21,7 +21,6 @@ const STEP: usize = 1 << 16;
 
 struct Piece<'a> {
     own: &'a Own,
-    /// The first row within the matrix.
     first: u64,
     rows: usize,
     bytes: &'a mut [u8],
@@ -93,7 +92,6 @@ impl Plan {
             let rows = from..from + rows as u64;
             return source.encode(part, own_layout(part), rows, own.dtype, bytes).map_err(fault);
         }
-        // Reads the whole part, and keeps the rows of this matrix.
         let all = part.rows_in(Layout::Gguf).0;
         let mut whole = vec![0; own.dtype.bytes(part.elements()) as usize];
         source.encode(part, Layout::Gguf, 0..all, own.dtype, &mut whole).map_err(fault)?;

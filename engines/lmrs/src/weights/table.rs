@@ -13,7 +13,6 @@ pub enum Table {
     Panels(Matrix),
 }
 
-/// Rows as in the file.
 #[derive(Debug)]
 pub struct Filed {
     region: Region,

@@ -5,9 +5,7 @@ use std::arch::x86_64::*;
 
 use super::{EXPONENTS, Group, LINE, Place, STRETCH};
 
-/// The sign bit of a word.
 const SIGN: i16 = i16::MIN;
-/// The sign and mantissa bits of a word.
 const SIGN_AND_MANTISSA: i16 = 0x807f_u16.cast_signed();
 /// The ternary operation that takes the first operand where the third is 0, and the second elsewhere.
 const CHOOSE: i32 = 0b1101_1000;

@@ -35,8 +35,7 @@ impl<'a> Block<'a> {
     pub fn group(&self, part: &Range<usize>, row: usize) -> Group<'a> {
         let first = row / TOGETHER * TOGETHER;
         let rows = TOGETHER.min(self.rows - first);
-        // Earlier parts come first, with all rows; they have the length of the first part. Then the earlier groups of this
-        // part.
+        // Earlier parts come first, with all rows and the length of the first part; then the earlier groups of this part.
         let before: usize =
             parts(self.inputs).take_while(|it| it.start < part.start).map(|it| part_bytes(it.len())).sum();
         let bytes = part_bytes(part.len());
@@ -47,7 +46,6 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Unpacks some rows, row after row.
     pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
         assert!(
             rows.end <= self.rows && into.len() == rows.len() * self.inputs,
@@ -129,8 +127,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Visits the stretches in memory order: the first of each of `ROWS` rows, then the second of each; with the row and the
-    /// destination.
+    /// Visits the stretches in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
     #[inline(always)]
     pub(super) fn each_stretch<const ROWS: usize>(
         &self,

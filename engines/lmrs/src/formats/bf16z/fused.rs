@@ -1,5 +1,4 @@
-//! Packed rows times one or two tokens: each number is unpacked in a register and multiplied there, so only packed bytes are
-//! read.
+//! Packed rows times one or two tokens: each number is unpacked and multiplied in registers, so only packed bytes are read.
 //!
 //! Rows that are packed together are multiplied together, so the activations are read once for all of them. Sums have the order
 //! of `dots`: between two parts of a row, all lanes are kept.
@@ -15,15 +14,12 @@ use crate::kernels::rows::lanes::Lanes;
 use crate::kernels::rows::paired::Paired;
 use crate::matrix::Matrix;
 
-/// Registers of a stretch.
 const STEPS: usize = STRETCH / Paired::LANES;
-/// Numbers of a stretch.
 type Numbers = [__m512i; STEPS];
 
 /// # Safety
 ///
-/// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for each token of `out`, at most
-/// `FUSED` tokens.
+/// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for at most `FUSED` tokens.
 #[inline(always)]
 pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     // SAFETY: the caller guarantees this.

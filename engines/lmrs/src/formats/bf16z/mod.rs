@@ -19,8 +19,7 @@
 //! So each read of the activations serves four rows, and a part of them stays in the first-level cache for sixteen rows. Memory
 //! is still read sequentially.
 //!
-//! A row of 2,048 inputs takes 12.25 bits a number. A row with more exceptions than a head can hold cannot be packed; its
-//! matrix stays unpacked.
+//! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a head stays unpacked.
 //!
 //! `pack` writes the format. Readers are a plain loop here, and code for each x86 level. `fused` multiplies one or two tokens
 //! from registers; more tokens use rows that were unpacked into a cache.
@@ -136,12 +135,10 @@ fn parts(inputs: usize) -> impl Iterator<Item = Range<usize>> {
     (0..inputs).step_by(each).map(move |start| start..inputs.min(start + each))
 }
 
-/// Bytes of a row.
 fn row_bytes(inputs: usize) -> usize {
     parts(inputs).map(|part| part_bytes(part.len())).sum()
 }
 
-/// Bytes of a part of a row with this number of inputs.
 fn part_bytes(inputs: usize) -> usize {
     LINE + inputs / STRETCH * STRETCH_BYTES
 }

@@ -19,7 +19,6 @@ use model_files::{Dtype, blocks};
 
 use super::Level;
 
-/// Positions of a tile.
 pub const TILE: usize = 64;
 
 /// The number type of a cache.

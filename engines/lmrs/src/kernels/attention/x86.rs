@@ -7,8 +7,7 @@ use super::super::{Instructions, Level};
 use super::{Product, Softmax, TILE, avx2, avx512, portable};
 
 pub fn accumulate(level: Level, product: Product) {
-    // SAFETY: a `Level` value exists only on a machine that has the level; the caller has checked that every row is within its
-    // slice.
+    // SAFETY: a `Level` value exists only on a machine that has the level; the caller has checked all row lengths.
     unsafe {
         match level.instructions() {
             Instructions::Portable => portable::accumulate(product),

@@ -20,7 +20,6 @@ pub struct Block {
     pub scale: f32,
     /// -128 times the sum of the numbers: the correction for weights that are stored plus 128.
     pub less_128: i32,
-    /// -8 times the sum.
     pub less_8: i32,
     /// -32 times the sum of the first 16, and of the last 16.
     pub less_32: [i32; 2],
@@ -96,7 +95,6 @@ impl Input {
         tiles.enumerate().map(|(tile, blocks)| (tile * TILE..self.tokens.min(tile * TILE + TILE), blocks))
     }
 
-    /// Block `block` of one token.
     pub fn block(&self, token: usize, block: usize) -> &Block {
         let start = token / TILE * TILE;
         let width = TILE.min(self.tokens - start);

@@ -8,9 +8,7 @@
 pub trait Lanes {
     /// Four numbers of each of 16 outputs.
     type Bytes: Copy;
-    /// One i32 of each output.
     type Ints: Copy;
-    /// One f32 of each output.
     type Floats: Copy;
 
     /// Panels times tokens whose sums stay in registers.

@@ -54,7 +54,6 @@ use super::outputs::Outputs;
 use crate::matrix::{GROUP, Matrix, PANEL};
 use crate::rows::Rows;
 
-/// The kernels of a format in panels.
 pub struct PanelKernels {
     /// Inputs that are stored together with their scales.
     stretch: usize,
@@ -83,7 +82,6 @@ impl PanelKernels {
         }
     }
 
-    /// Bytes of a panel.
     pub fn bytes(&self, inputs: usize) -> usize {
         inputs.div_ceil(self.stretch) * self.stretch_bytes
     }
@@ -100,7 +98,6 @@ impl PanelKernels {
     }
 }
 
-/// The kernels of a matrix in panels.
 fn kernels(matrix: &Matrix) -> &PanelKernels {
     matrix.format.panels().expect("a matrix in panels")
 }

@@ -35,8 +35,8 @@ fn pairs<A: Copy, B: Copy, C>(a: Four<A>, b: Four<B>, each: impl Fn(A, B) -> C) 
     [each(a[0], b[0]), each(a[1], b[1]), each(a[2], b[2]), each(a[3], b[3])]
 }
 
-/// Adds to each lane the product of its four signed numbers with the four at `quad`. Two products fit into an i16 if no
-/// activation is -128.
+/// Adds to each lane the product of its four signed numbers with those at `quad`. No activation is -128, so two fit into an
+/// i16.
 #[inline(always)]
 unsafe fn dot_signed(sums: Four<int32x4_t>, numbers: Four<int8x16_t>, quad: *const i8) -> Four<int32x4_t> {
     // SAFETY: the caller guarantees four numbers at `quad`.

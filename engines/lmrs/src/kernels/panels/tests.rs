@@ -12,7 +12,6 @@ use crate::matrix::{Matrix, PANEL};
 use crate::region::NewRegion;
 use crate::rows::Rows;
 
-/// The formats in panels.
 pub fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(|format| format.is_panels())
 }
@@ -43,8 +42,7 @@ pub fn activations(tokens: usize, inputs: usize, chance: &mut Chance) -> Rows {
     x
 }
 
-/// The product in f64 of model-files' widened weights with the input's blocks, and the sum of magnitudes, which bounds the
-/// rounding.
+/// The product in f64 of model-files' widened weights with the input's blocks, and the sum of magnitudes.
 fn expected(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64) {
     let mut weights = vec![0.0; input.inputs()];
     blocks::widen(dtype, row, &mut weights).unwrap();

@@ -14,8 +14,7 @@ pub type Sums<const TOKENS: usize> = [[f32; PANEL]; TOKENS];
 ///
 /// # Safety
 /// The processor has the features of `L`. Each of `panels` points to `stretches` stretches of `N`. `blocks` points to the first
-/// blocks of `TOKENS` tokens, one after the other; the second block of each follows `width` blocks later, and so on to the end
-/// of the stretches.
+/// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the stretches.
 #[inline(always)]
 pub unsafe fn multiply<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize>(
     panels: [*const u8; PANELS],

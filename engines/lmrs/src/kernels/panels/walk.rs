@@ -65,14 +65,12 @@ pub unsafe fn multiply<L: Lanes, N: Numbers>(
     }
 }
 
-/// The tokens of a tile, and its blocks.
 type Tile<'a> = (Range<usize>, &'a [Block]);
 
 /// A matrix whose format is `N`.
 struct Walk<'a, N> {
     /// All panels, one after the other.
     panels: &'a [u8],
-    /// Stretches of a panel.
     stretches: usize,
     numbers: PhantomData<N>,
 }
@@ -140,8 +138,7 @@ impl<N: Numbers> Walk<'_, N> {
                 match width - done {
                     $(left if left >= $count && $count * PANELS <= L::SUMS => {
                         let blocks = blocks[done..].as_ptr();
-                        // SAFETY: the lengths of panels and blocks were just checked, and the tile has at least `done + $count`
-                        // tokens.
+                        // SAFETY: the lengths of panels and blocks were just checked, and the tile has these tokens.
                         let sums = unsafe {
                             tile::multiply::<L, N, PANELS, $count>(starts, self.stretches, blocks, width)
                         };

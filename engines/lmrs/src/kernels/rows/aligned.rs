@@ -1,5 +1,4 @@
-//! Contiguous bf16 numbers that begin at a cache line. A load across two lines costs twice as much once the data has left the
-//! first-level cache.
+//! Contiguous bf16 numbers, aligned to cache lines. Beyond the first-level cache, a load across two lines costs twice as much.
 #![expect(unsafe_code, reason = "lines seen as the numbers that they are")]
 
 use super::apart::{NUMBERS, Numbers};

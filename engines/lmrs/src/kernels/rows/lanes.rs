@@ -8,8 +8,7 @@
 ///
 /// # Safety
 ///
-/// For every method: the machine has the level. For methods with a pointer: it points to `LANES` numbers of that type, at any
-/// alignment.
+/// The machine has the level. Pointers lead to `LANES` numbers of their type, at any alignment.
 pub trait Lanes: Copy {
     /// Numbers that are multiplied at once.
     const LANES: usize;
@@ -17,7 +16,6 @@ pub trait Lanes: Copy {
     const CHAINS: usize = 2;
     /// Tokens that share each read of a row, at most 4: their sums with four rows stay in registers.
     const TOGETHER: usize = 3;
-    /// The type of activations.
     type Number: Number;
 
     unsafe fn zero() -> Self;
@@ -82,7 +80,6 @@ pub trait Float {
     /// As of `Lanes`.
     unsafe fn load<L: Wide>(bytes: *const u8) -> L;
 
-    /// Widens the first number of `bytes`.
     fn widen(bytes: &[u8]) -> f32;
 }
 

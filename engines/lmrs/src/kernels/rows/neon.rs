@@ -56,8 +56,8 @@ impl Lanes for Four {
 impl Wide for Four {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: the caller guarantees this. Conversions of f16 are not stable in Rust for ARM, so the compiler vectorizes
-        // plain code.
+        // SAFETY: the caller guarantees this. Rust has no stable f16 conversions for ARM, so the compiler vectorizes plain
+        // code.
         unsafe {
             let bits = bits.cast::<[u16; 4]>().read_unaligned();
             Self(vld1q_f32(bits.map(half::from_bits).as_ptr()))

@@ -18,7 +18,6 @@ const STEPS: usize = 16;
 #[repr(C, align(64))]
 pub struct Line(pub [u32; TOKENS]);
 
-/// Steps for this number of inputs.
 pub fn steps(inputs: usize) -> usize {
     inputs.div_ceil(PAIR).next_multiple_of(STEPS)
 }
@@ -54,7 +53,6 @@ impl Packed {
         steps(self.inputs)
     }
 
-    /// The lines of these groups.
     pub fn lines(&self, groups: Range<usize>) -> &[Line] {
         &self.lines[groups.start * self.steps()..groups.end * self.steps()]
     }

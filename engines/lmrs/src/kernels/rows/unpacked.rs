@@ -23,16 +23,13 @@ pub(crate) trait PackedBf16: 'static {
     /// Whether rows with this number of inputs can be packed.
     fn takes(inputs: usize) -> bool;
 
-    /// Bytes of a packed row.
     fn row_bytes(inputs: usize) -> usize;
 
-    /// The fewest rows that are unpacked together.
     fn unpacked_together(inputs: usize) -> usize;
 
     /// Packs rows, in the layout of files, into the memory of one block. `inputs` is the length of a row.
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit>;
 
-    /// Unpacks some rows of a block, row after row.
     fn unpack(level: Level, block: Block, rows: Range<usize>, into: &mut [u16]);
 
     /// Multiplies at most `FEW_TOKENS` tokens from registers, in the order of `Paired`.
@@ -51,7 +48,6 @@ const AGAIN_BYTES: usize = 256 << 10;
 /// Bytes for few tokens, whose activations fit into the second-level cache beside the rest.
 const FEW_BYTES: usize = 32 << 10;
 const SEVERAL: usize = 48;
-/// Bytes of a number.
 const BYTES: usize = 2;
 
 thread_local! {

@@ -97,7 +97,6 @@ pub fn tile(level: Level, floats: &Floats, packed: &Packed, out: &mut Outputs) {
     tile_from(level, floats, packed, out);
 }
 
-/// The product with panels of `N`, through tiles.
 pub fn tile_panels<N: PanelNumbers>(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     tile_from(level, &Widened::<N>::new(matrix), packed, out);
 }

@@ -48,8 +48,7 @@ pub enum Windows {
     All {
         unsaid: Option<usize>,
     },
-    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_unsaid` is the first layer if a config
-    /// lacks that field.
+    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_unsaid` is the default of the former.
     SomeLayers {
         unsaid: Option<usize>,
         first_unsaid: usize,

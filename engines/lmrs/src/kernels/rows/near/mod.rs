@@ -1,5 +1,4 @@
-//! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache while all tokens
-//! pass.
+//! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache for all tokens.
 //!
 //! ```text
 //! for each group of a few tokens
@@ -30,7 +29,6 @@ use tile::{ROWS, Sums, TOKENS, Tile};
 const TOTALS: usize = 4;
 /// Inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured: `MEASURED.md`.)
 const INPUTS: usize = 2048;
-/// Bytes of a weight.
 const BYTES: usize = 2;
 /// Bytes of the rows that all tokens pass over; as many are prefetched meanwhile. Half of a second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -96,7 +94,6 @@ pub unsafe fn multiply_near(floats: &Floats, x: &Apart, next: &[u8], out: &mut O
 struct Pass<'a> {
     floats: &'a Floats<'a>,
     x: &'a Apart,
-    /// The outputs of this block.
     outputs: Range<usize>,
     next: &'a [u8],
 }
@@ -190,8 +187,7 @@ impl Part<'_> {
         }
         let tile = Tile { rows, x, steps: self.inputs.len() / NUMBERS, goes_on: self.inputs.start > 0 };
         let (from, lines) = ahead.next(tile.steps);
-        // SAFETY: each row and each token has the numbers of `inputs`, which begin at a whole line; the caller guarantees the
-        // level.
+        // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
         unsafe {
             match lines {
                 0 => tile.add::<0>(from, sums),

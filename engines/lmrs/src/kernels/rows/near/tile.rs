@@ -7,7 +7,6 @@ use super::super::lanes::Lanes;
 use super::super::paired::Paired;
 use super::LINE;
 
-/// Rows at once.
 pub const ROWS: usize = super::super::PASSED_ROWS;
 /// The most tokens of a tile: their sums fill the registers.
 pub const TOKENS: usize = 6;

@@ -69,7 +69,6 @@ impl Case {
         self.product_by(level, self.matrix.outputs)
     }
 
-    /// The product, `chunk` outputs at a time.
     fn product_by(&self, level: Level, chunk: usize) -> Rows {
         let mut packed = Packed::default();
         packed.reshape(self.x.tokens(), self.x.width);
@@ -104,7 +103,6 @@ pub fn cases(mut check: impl FnMut(Case)) {
     }
 }
 
-/// The levels with products of pairs.
 fn levels() -> Vec<Level> {
     Level::here().into_iter().filter(|level| rows::has_pairs(*level)).collect()
 }

@@ -14,7 +14,6 @@ use super::tile::{Part, Tile};
 
 /// Rows of a tile, and also the steps in one row.
 pub const ROWS: usize = 16;
-/// Bytes of a row.
 const ROW: usize = 64;
 
 /// Two by two tiles.

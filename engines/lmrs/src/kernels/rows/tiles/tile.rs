@@ -32,8 +32,7 @@ pub trait Tile {
         pack::transpose(block);
     }
 
-    /// `number * times + plus` as pairs. The first `times` and `plus` apply to the first 16 numbers, the second to the other
-    /// 16.
+    /// `number * times + plus` as pairs. The first factors apply to the first 16 numbers, the second to the other 16.
     #[inline(always)]
     unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
         let of = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
