@@ -1,10 +1,10 @@
-//! What this machine can do at most, as a table.
+//! The limits of this machine, as a table.
 //!
-//! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: 1 and as many threads
-//! as there are cores, 1024 MiB and 4000 ms unless told. Without memory, with `--mib 0`.
+//! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: by default 1 thread and
+//! all cores, 1024 MiB and 4000 ms. `--mib 0` skips memory.
 //!
-//! `... --example limits -- --sustained 3000 [STREAMS]`: what memory gives all cores for so many ms on end, by each number of
-//! streams or by the one that is named. The table has the best of short passes, which a machine that is shared with others may not keep up.
+//! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all cores during 3000 ms, for each number of
+//! streams or for one. The table has the best of short passes, which a shared machine may not sustain.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use machine_limits::{Asked, Limits, STREAMS, probe, sustained};
 
 fn main() -> Result<(), String> {
-    // Beyond the caches of any machine that this was tried on.
+    // The default is beyond the caches of every machine that was tried.
     let (mut mib, mut ms, mut threads) = (1024, 4000, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {

@@ -1,16 +1,16 @@
-//! Memory to read from: more than the caches hold, in huge pages where the kernel gives them, given back when it is dropped.
+//! A buffer larger than the caches, in huge pages if the kernel has them, freed on drop.
 #![expect(unsafe_code, reason = "what is touched first by those who read it is not initialised before")]
 
 use std::mem::MaybeUninit;
 
-/// Aligned, so that no vector that is loaded lies in two lines of a cache.
+/// Aligned, so that no vector load crosses cache lines.
 #[repr(align(4096))]
 pub struct Page(#[expect(dead_code, reason = "it is read as bytes")] [u8; 4096]);
 
 pub struct Buffer(Vec<Page>);
 
 impl Buffer {
-    /// Not touched yet. `None` where there is not so much.
+    /// An untouched buffer. `None` if there is not enough memory.
     pub fn new(bytes: u64) -> Option<Self> {
         let pages = usize::try_from(bytes / size_of::<Page>() as u64).ok().filter(|&pages| pages > 0)?;
         let mut buffer = Vec::new();
@@ -19,7 +19,7 @@ impl Buffer {
         Some(Self(buffer))
     }
 
-    /// Equal parts, one for each of so many threads.
+    /// Equal parts, one for each thread.
     pub fn parts(&mut self, threads: usize) -> impl Iterator<Item = &mut [MaybeUninit<Page>]> {
         let pages = self.0.spare_capacity_mut();
         let each = pages.len() / threads.max(1);
@@ -27,12 +27,12 @@ impl Buffer {
     }
 }
 
-/// Written by the thread that calls: the kernel places a page beside who touches it first.
+/// Writes a part on the calling thread: the kernel places a page near the thread that touches it first.
 pub fn touch(part: &mut [MaybeUninit<Page>]) -> &[u8] {
     for page in &mut *part {
         page.write(Page([1; 4096]));
     }
-    // SAFETY: every page of it was just written, and a page is its bytes without padding.
+    // SAFETY: every page of the part was just written, and a page is bytes without padding.
     unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) }
 }
 
@@ -44,10 +44,9 @@ mod system {
 
     use super::Page;
 
-    /// With small pages a walk through memory waits for page tables too, which engines avoid as well. It is advice: a kernel
-    /// that has no huge pages to give does without.
+    /// Requests huge pages, as engines do: with small pages, reads also wait for page tables. The kernel may ignore the advice.
     pub fn wish_for_huge_pages(pages: &mut [MaybeUninit<Page>]) {
-        // SAFETY: the range is this slice's, from page to page, and the advice changes nothing of what it holds.
+        // SAFETY: the range is exactly this slice, in whole pages, and the advice does not change its contents.
         let _ = unsafe { madvise(pages.as_mut_ptr().cast(), size_of_val(pages), Advice::LinuxHugepage) };
     }
 }
@@ -75,7 +74,7 @@ mod tests {
     #[test]
     fn a_buffer_too_small_for_a_page_or_too_large_for_any_machine_is_none() {
         assert!(Buffer::new(0).is_none() && Buffer::new(4095).is_none() && Buffer::new(u64::MAX).is_none());
-        // Fewer pages than threads: nobody has less than a page, and some have none.
+        // Fewer pages than threads: each part has a page at least, and some threads have no part.
         assert_eq!(Buffer::new(2 * 4096).unwrap().parts(3).count(), 2);
     }
 }

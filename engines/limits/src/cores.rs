@@ -1,35 +1,35 @@
-//! Which cores a probe may use, and which of them it does.
+//! The cores that a probe may use, and the selection from them.
 
-/// What the kernel calls a core (a logical one).
+/// A logical core, by the kernel's number.
 pub type Core = usize;
 
-/// Those that this process may run on, each physical core's first one before any second one: two threads on one physical core
-/// share what is probed.
+/// The cores that this process may use. The first logical core of each physical core precedes any second one, because two
+/// threads on one physical core share its units.
 pub fn allowed() -> Vec<Core> {
     let mut cores = system::allowed();
     cores.sort_by_key(|&core| (place_among_siblings(core), core));
     cores
 }
 
-/// So many of them, as far apart as they come: caches and memory channels are then shared by as few as possible, as they are
-/// when a scheduler places an engine's threads on an idle machine.
+/// This number of cores, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
+/// in this way on an idle machine.
 pub fn spread(cores: &[Core], count: usize) -> Vec<Core> {
     let count = count.min(cores.len());
     (0..count).map(|index| cores[index * cores.len() / count]).collect()
 }
 
-/// The thread that calls stays on that core. Where that cannot be asked for it runs where it may.
+/// Pins the calling thread to a core, if the system allows it.
 pub fn stay_on(core: Core) {
     system::stay_on(core);
 }
 
-/// 0 for the first logical core of a physical one, 1 for its second.
+/// 0 for the first logical core of a physical core, 1 for its second.
 fn place_among_siblings(core: Core) -> usize {
     let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
     std::fs::read_to_string(path).map_or(0, |list| place_in(&list, core))
 }
 
-/// How many cores a list such as `0,32` or `0-1` names before this one.
+/// The number of cores that a list such as `0,32` or `0-1` has before this one.
 fn place_in(list: &str, core: Core) -> usize {
     let ranges = list.trim().split(',').filter_map(|part| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -45,7 +45,7 @@ mod system {
     use super::Core;
 
     pub fn allowed() -> Vec<Core> {
-        // A machine with more cores than such a set holds refuses the question.
+        // The call fails on a machine with more cores than the set can hold.
         sched_getaffinity(None).map_or_else(
             |_| super::counted(),
             |set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
@@ -56,7 +56,7 @@ mod system {
         if core < CpuSet::MAX_CPU {
             let mut set = CpuSet::new();
             set.set(core);
-            // It is a wish: a container may forbid it.
+            // Best effort: a container may forbid it.
             let _ = sched_setaffinity(None, &set);
         }
     }
@@ -73,7 +73,7 @@ mod system {
     pub fn stay_on(_core: Core) {}
 }
 
-/// Where nothing names them they are numbered.
+/// All cores by number, if the system has no list.
 fn counted() -> Vec<Core> {
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }

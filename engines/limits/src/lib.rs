@@ -1,8 +1,8 @@
-//! What this machine can do at most: how fast it reads memory and how many operations each of its units does, measured
-//! now. For an orchestrator that says how far an engine is from it, and for engines whose own benchmarks do.
+//! The limits of this machine, measured now: the speed of memory, and the operations per second of each unit. The orchestrator
+//! and the engines' benchmarks compare engines with these limits.
 //!
-//! Everything is the best of many short passes, interleaved over the settings: whoever else is on the machine can only make
-//! a pass slower, and what memory and units give comes in plateaus. README.md says what is measured, and what it is not.
+//! Every result is the best of many short passes, interleaved over the settings: other processes can only make a pass slower,
+//! and the speed of memory and units varies in plateaus. README.md describes the measurements and their bounds.
 
 mod buffer;
 mod cores;
@@ -20,22 +20,21 @@ use serde::{Deserialize, Serialize};
 pub use gpu::{GpuAsked, probe_gpus};
 pub use memory::{STREAMS, buffer_bytes};
 
-/// Everything that was probed at one time. Counts and nanoseconds: rates are for who reads them.
+/// All results of a probe, as counts and nanoseconds. Readers compute rates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Memory, by threads and by streams for each of them.
+    /// Memory reads, by threads and by streams per thread.
     pub reads: Vec<Reads>,
     pub units: Vec<Operations>,
-    /// From `probe_gpus` alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
-    /// Why something is not here, for a person: of a GPU, from `probe_gpus`.
+    /// Reasons for missing GPU results, for a person; from `probe_gpus`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }
 
-/// Bytes read from memory by so many threads, each walking so many far-apart places at once.
+/// Bytes read from memory by `threads` threads, each with `streams` streams at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reads {
     pub threads: u32,
@@ -44,27 +43,26 @@ pub struct Reads {
     pub ns: u64,
 }
 
-/// What one NVIDIA GPU does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuLimits {
-    /// CUDA's, among those that this process may see: what `cuda:1` means to an engine, and not always what NVML counts.
+    /// CUDA's index among the GPUs visible to this process: the `1` of `cuda:1` in an engine. NVML's index may differ.
     pub index: u32,
     pub name: String,
-    /// `8932f937-d72c-4106-c12f-20bd9faed9f6`: what makes this index one of NVML's, which writes `GPU-` before it, and `MIG-`
-    /// before that of a part of a GPU.
+    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`, which identifies the GPU in NVML. NVML puts `GPU-` before it,
+    /// or `MIG-` for a part of a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// What it does not read from its memory again.
+    /// Bytes of the L2 cache, which serves repeated reads without memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Products of square matrices by cuBLAS, for each kind of number (`names`). They have no threads.
+    /// Products of square matrices by cuBLAS, for each kind of number (`names`). `threads` has no meaning here.
     pub matrix: Vec<Operations>,
 }
 
-/// Bytes copied within a GPU's memory: those read and those written.
+/// Bytes copied within a GPU's memory: read bytes plus written bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Copies {
@@ -72,34 +70,34 @@ pub struct Copies {
     pub ns: u64,
 }
 
-/// Operations of one unit: a multiplication and an addition are two.
+/// Operations of one unit: a multiplication and an addition count as two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
-    /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; those of a GPU stand with it.
+    /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; GPU units are in `GpuLimits`.
     pub unit: String,
-    /// With its operands read from the nearest cache, not kept in registers.
+    /// Whether operands are read from the nearest cache, not kept in registers.
     pub loads: bool,
     pub threads: u32,
     pub operations: u64,
     pub ns: u64,
 }
 
-/// What to probe, and in how much time.
+/// The request of a probe: settings and time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Each by itself. More than there are cores to run on are as many as there are.
+    /// Thread counts, probed separately. Counts above the available cores are reduced to them.
     pub threads: Vec<u32>,
-    /// Of the memory that is read: see `buffer_bytes`. Zero leaves memory out.
+    /// Bytes of memory to read: see `buffer_bytes`. Zero skips memory.
     pub buffer_bytes: u64,
-    /// For all of it, about: every setting has two passes at least, however long they take.
+    /// The approximate total time. Every setting has two passes at least, however long they take.
     pub budget: Duration,
 }
 
-/// What is asked about memory has this share of the budget, in thirds. Its passes are longer, and it has a buffer to touch.
+/// Memory's share of the budget, in thirds: its passes are longer, and its buffer must be touched first.
 const THIRDS_FOR_MEMORY: u32 = 2;
 
-/// Takes about as long as its budget, with as many cores busy as it has threads, and holds `buffer_bytes` meanwhile. What
-/// cannot be probed here is absent.
+/// Measures the limits. It takes about its budget, keeps as many cores busy as it has threads, and holds `buffer_bytes`
+/// meanwhile. Impossible probes are absent from the result.
 pub fn probe(asked: &Asked) -> Limits {
     let allowed = cores::allowed();
     let most = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
@@ -117,20 +115,19 @@ pub fn probe(asked: &Asked) -> Limits {
     limits
 }
 
-/// Bytes a second that memory gives all cores for as long as `time`, each walking so many of `STREAMS`. `None` where that cannot
-/// be had.
+/// Bytes per second of memory with all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
 pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     STREAMS.contains(&streams).then_some(())?;
     memory::sustained(&cores::allowed(), buffer_bytes, streams, time)
 }
 
 impl Limits {
-    /// Of several probes the best of each setting; `None` of none.
+    /// The best result of each setting over several probes; `None` without probes.
     pub fn best<'a>(probes: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut probes = probes.into_iter();
         let mut best = probes.next()?.clone();
         for probe in probes {
-            // GPUs are asked once.
+            // GPUs are probed once.
             if best.gpus.is_empty() {
                 best.gpus.clone_from(&probe.gpus);
             }
@@ -156,21 +153,21 @@ impl Limits {
 }
 
 impl Reads {
-    /// `None` where there was no time to count it in.
+    /// The rate; `None` without a time.
     pub fn bytes_per_second(&self) -> Option<f64> {
         per_second(self.bytes, self.ns)
     }
 }
 
 impl Copies {
-    /// `None` where there was no time to count it in.
+    /// The rate; `None` without a time.
     pub fn bytes_per_second(&self) -> Option<f64> {
         per_second(self.bytes, self.ns)
     }
 }
 
 impl Operations {
-    /// `None` where there was no time to count it in.
+    /// The rate; `None` without a time.
     pub fn per_second(&self) -> Option<f64> {
         per_second(self.operations, self.ns)
     }

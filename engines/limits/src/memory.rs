@@ -1,5 +1,5 @@
-//! How fast memory is read, by streams for each thread: a decoded token reads every weight once, and some readers who walk
-//! several far-apart places at once get half as much again as those who walk one.
+//! The speed of memory reads, by streams per thread. A decoded token reads every weight once, and on some machines several
+//! streams reach 1.5 times the speed of one.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,27 +10,27 @@ use crate::cores::Core;
 use crate::read::{Reader, STEP};
 use crate::team;
 
-/// Places that each thread walks at once.
+/// Numbers of streams that each thread reads at once.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
-/// A pass reads one window of the buffer and the next pass the next one, so that no byte is read again before all of the
-/// buffer was, and a pass is still short: a few milliseconds, which others leave alone more often than many.
+/// Bytes of a pass. Passes read one window of the buffer after the other, so that no byte is read twice before the whole buffer
+/// was read. A pass takes a few milliseconds: other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
-/// Also of a buffer that is hardly larger.
+/// The fewest windows, for a small buffer.
 const LEAST_WINDOWS: usize = 5;
-/// Caches that hold a quarter of what is read again and again may give some of it from there; less of it they do not.
+/// The minimum ratio of buffer to cache: a larger cache could serve some of the repeated reads.
 const TIMES_THE_CACHE: u64 = 4;
 const LEAST_BUFFER: u64 = 256 << 20;
 const SHARE_OF_AVAILABLE: u64 = 4;
 
-/// How much to read so that it comes from memory: four times the last-level cache and 256 MiB at least, and never more than
-/// a quarter of what is available. `None` where that is not enough to get beyond the caches.
+/// The bytes to read so that they come from memory: four times the last-level cache, at least 256 MiB, and at most a quarter of
+/// the available memory. `None` if that is too little to exceed the caches.
 pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
     let wanted = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(TIMES_THE_CACHE)).max(LEAST_BUFFER);
     let most = available.map_or(LEAST_BUFFER, |bytes| bytes / SHARE_OF_AVAILABLE);
     (wanted <= most).then_some(wanted)
 }
 
-/// Of each number of streams the best pass. Nothing where there is no such buffer.
+/// The best pass for each number of streams. Empty if there is no memory for the buffer.
 pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
     let reader = Reader::here();
@@ -64,8 +64,8 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     reads.collect()
 }
 
-/// Bytes a second that these cores get from memory, walking so many streams each, for as long as `time`: what a shared machine
-/// keeps up, where `probe` finds its best milliseconds. `None` where there is no such buffer.
+/// Bytes per second of memory with these cores and streams during `time`: the sustained speed of a shared machine, in contrast
+/// to the best milliseconds of `probe`. `None` if there is no memory for the buffer.
 pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
     let reader = Reader::here();
@@ -96,23 +96,23 @@ pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Op
     Some(rates.iter().sum::<f64>() / team::LEAST_ROUNDS as f64)
 }
 
-/// An odd number: numbers of streams take turns, and with as many windows as there are turns each would read the same one
-/// again and again, be it near or far.
+/// The number of windows, always odd. The numbers of streams alternate; with an even number of windows, each would read the
+/// same windows again and again, in a cache or not.
 fn windows(bytes: usize) -> usize {
     (bytes / PASS_BYTES).max(LEAST_WINDOWS) | 1
 }
 
-/// How a window is shared by the streams of a thread.
+/// The layout of a thread's streams in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stride {
     window: usize,
-    /// Bytes of each stream; the next one begins behind it.
+    /// Bytes of each stream; the next stream follows it.
     each: usize,
 }
 
 impl Stride {
-    /// `None` where the part is too small for so many streams. Streams lie an odd number of steps apart: at powers of two they
-    /// would fall into the same sets of the caches and the same banks of memory, which is nobody's limit but a bad layout's.
+    /// `None` if the part is too small for these streams. Streams are an odd number of steps apart: at powers of two they would
+    /// map to the same cache sets and memory banks, and measure a bad layout instead of the limit.
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
         let window = part_bytes / windows / STEP * STEP;
         let steps = window / STEP / streams;
@@ -121,7 +121,7 @@ impl Stride {
     }
 }
 
-/// Where a thread stands in its part.
+/// The position of a thread in its part.
 struct Place<'a> {
     part: &'a [u8],
     windows: usize,
@@ -172,7 +172,7 @@ mod tests {
                 let Stride { window, each } = Stride::of(part, LEAST_WINDOWS, streams).unwrap();
                 assert_eq!((each / STEP % 2, each % STEP), (1, 0), "{part} {streams}");
                 assert!(each * streams <= window && window * LEAST_WINDOWS <= part, "{part} {streams}");
-                // Next to nothing of a large window is left out.
+                // Almost all of a large window is read.
                 assert!(part < 1 << 20 || each * streams * 100 >= window * 95, "{part} {streams}");
             }
         }

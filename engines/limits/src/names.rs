@@ -1,4 +1,4 @@
-//! The names of units, as answers and records have them.
+//! The names of units in answers and records.
 
 pub const F32_FMA: &str = "f32_fma";
 pub const AVX512_BF16: &str = "avx512_bf16";

@@ -1,10 +1,10 @@
-//! Reading, and nothing else: what is loaded is added up, so that no compiler leaves a load out.
+//! Reading of memory: all loaded values are added up, so that no compiler removes a load.
 #![expect(unsafe_code, reason = "vector loads take pointers")]
 
-/// What is read of a stream before the next one's turn: four lines of a cache.
+/// Bytes of a stream that are read before the next stream's turn: four cache lines.
 pub const STEP: usize = 256;
 
-/// The widest loads that this machine has.
+/// The widest loads of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     #[cfg(target_arch = "x86_64")]
@@ -21,7 +21,7 @@ impl Reader {
         Self::all().next().unwrap_or(Self::Portable)
     }
 
-    /// Those that this machine has, the widest first.
+    /// The readers that this machine supports, the widest first.
     fn all() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [
@@ -35,14 +35,14 @@ impl Reader {
         vectors.into_iter().filter_map(|(has, reader)| has.then_some(reader)).chain([Self::Portable])
     }
 
-    /// Walks so many streams at once, each so many bytes long and behind the other.
+    /// Reads `streams` consecutive ranges of `each` bytes, in alternation.
     pub fn read(self, bytes: &[u8], each: usize, streams: u32) {
         let walk = Walk { start: bytes.as_ptr(), each };
         assert!(
             each.is_multiple_of(STEP)
                 && each.checked_mul(streams as usize).is_some_and(|it| it <= bytes.len())
         );
-        // SAFETY: the streams lie within `bytes`, and each is a multiple of a step long.
+        // SAFETY: the streams are within `bytes`, and the length of each is a multiple of a step.
         let sum = unsafe {
             match streams {
                 1 => self.walk::<1>(walk),
@@ -57,9 +57,9 @@ impl Reader {
 
     /// # Safety
     ///
-    /// The machine has what this variant needs, and `walk` is of `STREAMS` streams.
+    /// The machine supports this variant, and `walk` has `STREAMS` streams.
     unsafe fn walk<const STREAMS: usize>(self, walk: Walk) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -74,7 +74,7 @@ impl Reader {
     }
 }
 
-/// Streams that lie one behind the other, each a multiple of `STEP` long.
+/// Consecutive streams, each a multiple of `STEP` long.
 #[derive(Clone, Copy)]
 struct Walk {
     start: *const u8,
@@ -84,16 +84,16 @@ struct Walk {
 impl Walk {
     /// # Safety
     ///
-    /// That stream has so many bytes.
+    /// The stream is longer than `offset`.
     unsafe fn at(self, stream: usize, offset: usize) -> *const u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { self.start.add(stream * self.each + offset) }
     }
 }
 
 /// # Safety
 ///
-/// `walk` is of `STREAMS` streams.
+/// `walk` has `STREAMS` streams.
 unsafe fn portable<const STREAMS: usize>(walk: Walk) -> u64 {
     const LANES: usize = 8;
     let mut sums = [0u64; LANES];
@@ -102,7 +102,7 @@ unsafe fn portable<const STREAMS: usize>(walk: Walk) -> u64 {
             for vector in 0..STEP / size_of::<[u64; LANES]>() {
                 for (lane, sum) in sums.iter_mut().enumerate() {
                     let within = (vector * LANES + lane) * size_of::<u64>();
-                    // SAFETY: a step from `offset` on lies within the stream; any bytes are a number.
+                    // SAFETY: a step from `offset` on is within the stream; any bytes are a valid number.
                     let loaded = unsafe { walk.at(stream, offset + within).cast::<u64>().read_unaligned() };
                     *sum = sum.wrapping_add(loaded);
                 }
@@ -120,14 +120,14 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The machine has AVX-512, and `walk` is of `STREAMS` streams.
+    /// The machine has AVX-512, and `walk` has `STREAMS` streams.
     #[target_feature(enable = "avx512f")]
     pub unsafe fn avx512<const STREAMS: usize>(walk: Walk) -> u64 {
         let mut sums = [_mm512_setzero_si512(); STEP / 64];
         for offset in (0..walk.each).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: a step from `offset` on lies within the stream.
+                    // SAFETY: a step from `offset` on is within the stream.
                     let loaded = unsafe { _mm512_loadu_si512(walk.at(stream, offset + 64 * vector).cast()) };
                     *sum = _mm512_add_epi64(*sum, loaded);
                 }
@@ -139,14 +139,14 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The machine has AVX2, and `walk` is of `STREAMS` streams.
+    /// The machine has AVX2, and `walk` has `STREAMS` streams.
     #[target_feature(enable = "avx2")]
     pub unsafe fn avx2<const STREAMS: usize>(walk: Walk) -> u64 {
         let mut sums = [_mm256_setzero_si256(); STEP / 32];
         for offset in (0..walk.each).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: a step from `offset` on lies within the stream.
+                    // SAFETY: a step from `offset` on is within the stream.
                     let loaded = unsafe { _mm256_loadu_si256(walk.at(stream, offset + 32 * vector).cast()) };
                     *sum = _mm256_add_epi64(*sum, loaded);
                 }
@@ -154,7 +154,7 @@ mod x86 {
         }
         let all = sums.into_iter().fold(_mm256_setzero_si256(), |all, sum| _mm256_add_epi64(all, sum));
         let mut lanes = [0u64; 4];
-        // SAFETY: it has room for one vector.
+        // SAFETY: `lanes` has room for one vector.
         unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), all) };
         lanes.iter().fold(0, |all, lane| all.wrapping_add(*lane))
     }
@@ -168,14 +168,14 @@ mod arm {
 
     /// # Safety
     ///
-    /// The machine has NEON, and `walk` is of `STREAMS` streams.
+    /// The machine has NEON, and `walk` has `STREAMS` streams.
     #[target_feature(enable = "neon")]
     pub unsafe fn neon<const STREAMS: usize>(walk: Walk) -> u64 {
         let mut sums = [vdupq_n_u64(0); STEP / 16];
         for offset in (0..walk.each).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: a step from `offset` on lies within the stream.
+                    // SAFETY: a step from `offset` on is within the stream.
                     let loaded = unsafe { vld1q_u64(walk.at(stream, offset + 16 * vector).cast()) };
                     *sum = vaddq_u64(*sum, loaded);
                 }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn every_reader_reads_every_byte_of_every_stream_once_and_none_beside() {
-        // Each step has a number of its own; what lies behind the last stream would show in the sum.
+        // Each step has its own number; bytes after the last stream would show in the sum.
         let steps = 24;
         let bytes: Vec<u8> =
             (0..steps * STEP).map(|at| if at / STEP < 16 { (at / STEP) as u8 + 1 } else { 255 }).collect();
@@ -202,7 +202,7 @@ mod tests {
         };
         for reader in Reader::all() {
             let walk = |streams: usize, each| (streams, Walk { start: bytes.as_ptr(), each });
-            // SAFETY: every walk ends within `bytes`, and only readers that the machine has are listed.
+            // SAFETY: every walk ends within `bytes`, and the list has only supported readers.
             let sums = unsafe {
                 let (one, two, four, eight) =
                     (walk(1, 15 * STEP), walk(2, 7 * STEP), walk(4, 3 * STEP), walk(8, STEP));

@@ -1,4 +1,4 @@
-//! Threads that start together: the same short passes again and again, of each setting the fastest.
+//! Threads that start together and repeat short passes; the fastest pass of each setting counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::cores::{Core, stay_on};
 
-/// However long they take: the first pass of each finds everything cold.
+/// The minimum of rounds, however long they take: in the first pass everything is cold.
 pub const LEAST_ROUNDS: usize = 2;
-/// A waiting thread looks so often before it lets others run. On cores of its own it never comes to that.
+/// Spins of a waiting thread before it yields. Threads on cores of their own never reach this limit.
 const LOOKS: u32 = 1 << 16;
-/// In place of a setting: there is nothing more to do.
+/// The value in place of a setting that ends the measurement.
 const OVER: usize = usize::MAX;
 
-/// The fewest nanoseconds that each of so many settings took, from the first thread's start to the last one's end. Settings
-/// take turns until the time is over. Every thread prepares what it then works with. `None` where the threads cannot be had.
+/// The fewest nanoseconds of each setting, from the first thread's start to the last thread's end. Settings take turns until
+/// the time is over. Every thread prepares its own data. `None` if the threads cannot be started.
 pub fn best_of<S>(
     cores: &[Core],
     settings: usize,
@@ -29,7 +29,7 @@ pub fn best_of<S>(
         let mut state = prepare(index);
         let mut best = vec![u64::MAX; settings];
         for pass in 0.. {
-            // The first thread says what comes next; the others hear it behind the barrier.
+            // The first thread chooses the next setting; the others read it after the barrier.
             if index == 0 {
                 let goes_on = pass < LEAST_ROUNDS * settings || began.elapsed() < budget;
                 let next = if goes_on { pass % settings } else { OVER };
@@ -49,7 +49,7 @@ pub fn best_of<S>(
                 return None;
             }
             if index == 0 {
-                // A clock too coarse to see it saw nothing.
+                // The clock was too coarse to measure this pass.
                 let ns = shared.elapsed_ns();
                 best[setting] = best[setting].min(if ns == 0 { u64::MAX } else { ns });
             }
@@ -64,7 +64,7 @@ pub fn best_of<S>(
         for index in 0..cores.len() {
             match thread::Builder::new().spawn_scoped(scope, move_in(&work, index)) {
                 Ok(member) => team.push(member),
-                // Those that have started wait for one that never comes.
+                // The started threads would otherwise wait for a thread that never comes.
                 Err(_) => shared.given_up.store(true, Ordering::Relaxed),
             }
         }
@@ -74,7 +74,7 @@ pub fn best_of<S>(
     best.filter(|best| !best.contains(&u64::MAX))
 }
 
-/// A closure for one thread, of a function that all share.
+/// A closure for one thread over a shared function.
 fn move_in<'a, T>(work: &'a (impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T + Send + 'a {
     move || work(index)
 }
@@ -83,18 +83,18 @@ fn ns_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the threads of a team know of each other.
+/// The shared state of a team.
 struct Shared {
     threads: usize,
     arrived: AtomicUsize,
-    /// How often all of them had arrived.
+    /// The number of completed barriers.
     turns: AtomicUsize,
     given_up: AtomicBool,
     setting: AtomicUsize,
     times: Vec<Times>,
 }
 
-/// When a thread began and ended its last pass. A cache line of its own, so that no thread's note disturbs another's work.
+/// The start and end of a thread's last pass, on a cache line of its own, so that writes disturb no other thread.
 #[derive(Default)]
 #[repr(align(128))]
 struct Times {
@@ -121,8 +121,7 @@ impl Shared {
         }
     }
 
-    /// Until all threads have come here. They spin, because waking a thread takes longer than some passes. `false` where one
-    /// will never come.
+    /// The barrier. Threads spin, because waking takes longer than some passes. Returns `false` if a thread will never arrive.
     fn wait(&self) -> bool {
         let turn = self.turns.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -178,7 +177,7 @@ mod tests {
                 seen.iter().filter(|(index, _)| *index == thread).map(|(_, it)| *it).collect();
             assert_eq!(own, [0, 1, 0, 1]);
         }
-        // Nobody begins a pass before all have ended the one before.
+        // No thread begins a pass before all have ended the one before.
         let passes: Vec<usize> = seen.iter().map(|(_, setting)| *setting).collect();
         assert!(passes.chunks(3).all(|pass| pass.iter().all(|setting| *setting == pass[0])), "{passes:?}");
     }

@@ -1,5 +1,5 @@
-//! How many operations each unit of a core does in a second, by itself: in registers, and for tiles, which no product of
-//! matrices can keep there, also with its operands read from the nearest cache.
+//! Operations per second of each unit of a core: with operands in registers and, for tiles, also with operands read from the
+//! nearest cache, because no matrix product can keep them in tiles.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -16,23 +16,23 @@ use crate::cores::Core;
 use crate::names;
 use crate::team;
 
-/// A loop over one instruction. Enough results are under way at once that none waits for the one before.
+/// A loop over one instruction, with enough independent results that none waits for the one before.
 #[derive(Clone, Copy)]
 struct Unit {
     name: &'static str,
     loads: bool,
     /// Operations of one round of the loop.
     each: u64,
-    /// Makes so many rounds. To be called only where the machine has what it needs, which those of `all` promise.
+    /// Runs this number of rounds. The machine must support the unit; `all` guarantees that.
     run: unsafe fn(u64),
 }
 
-/// What a pass is to take, roughly: shorter ones would see the barrier, longer ones fewer quiet moments.
+/// Approximate operations of a pass: shorter passes would measure the barrier, longer ones find fewer quiet moments.
 const PASS_OPERATIONS: u64 = 1 << 26;
-/// Tiles and bytes do many times as many in the same time.
+/// Rounds of a pass for tiles and bytes, which do many times more operations in the same time.
 const PASS_ROUNDS: u64 = 1 << 14;
 
-/// Of each unit of this machine the best pass.
+/// The best pass of each unit of this machine.
 pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
     let units = all();
     let best = team::best_of(cores, units.len(), budget, |_| (), |(), setting| units[setting].pass());
@@ -56,12 +56,12 @@ impl Unit {
 
     #[expect(unsafe_code, reason = "kernels need instructions that not every machine has")]
     fn pass(&self) {
-        // SAFETY: `all` lists what this machine has.
+        // SAFETY: `all` lists only units of this machine.
         unsafe { (self.run)(self.rounds()) };
     }
 }
 
-/// Those that this machine has. There is always one for f32.
+/// The units of this machine. There is always one for f32.
 fn all() -> Vec<Unit> {
     #[cfg(target_arch = "x86_64")]
     let mut units: Vec<Unit> = x86::here().chain(amx::here()).collect();
@@ -90,7 +90,7 @@ mod tests {
         }
         assert_eq!(units.iter().filter(|unit| unit.name == names::F32_FMA).count(), 1);
         #[expect(unsafe_code, reason = "as in `pass`")]
-        // SAFETY: it needs nothing.
+        // SAFETY: the portable unit has no requirements.
         unsafe {
             (portable::F32_UNIT.run)(1000);
         }

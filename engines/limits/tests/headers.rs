@@ -1,6 +1,6 @@
-//! What is declared of CUDA's driver and of cuBLAS, held against NVIDIA's own headers by a compiler: types, names and numbers as
-//! the sources have them, cut out of the text, so that no second list can say something else. Where there are no headers
-//! (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), or no C++ compiler, nothing is held against anything.
+//! The declarations of CUDA's driver and of cuBLAS against NVIDIA's own headers. Types, names and numbers are cut from the
+//! sources, so there is no second list, and a C++ compiler compares them. The test does nothing without headers (`CUDA_HOME`,
+//! `CUDA_PATH`, `/usr/local/cuda`) or without a compiler.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -11,8 +11,7 @@ use std::process::{Command, Stdio};
 const DRIVER: &str = include_str!("../src/gpu/driver.rs");
 const CUBLAS: &str = include_str!("../src/gpu/cublas.rs");
 
-/// Two types that a call hands over alike: pointers by what they point to, as far as either says it; numbers by their size and
-/// kind.
+/// C++ code that compares two types in a call: pointers by targets, if both declare one; numbers by size and kind.
 const ALIKE: &str = r"
 #include <cuda.h>
 #include <cublas_v2.h>
@@ -49,7 +48,7 @@ fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
     let checks =
         [functions(DRIVER), functions(CUBLAS), constants(DRIVER), constants(CUBLAS), statuses(CUBLAS)];
     let counts = checks.each_ref().map(|checks| checks.lines().count());
-    // Nothing of the text is left out: two lines for each function, of which one has a second name for older drivers.
+    // Completeness: two lines for each function, and one function has a second name for older drivers.
     let of_driver = 2 * (DRIVER.matches("function(library, ").count() - 1);
     let of_cublas = CUBLAS.matches("\"CUBLAS_STATUS_").count();
     assert_eq!(counts, [of_driver, 8, 2, 8, of_cublas], "{checks:?}");
@@ -62,7 +61,7 @@ fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
         return;
     };
     assert_eq!(said, "", "with the headers in {}", include.display());
-    // It is a question that can be answered with no.
+    // A wrong declaration fails.
     for wrong in [
         "int (*)(int *), decltype(&cuDeviceGet)",
         "int (*)(unsigned long long *, unsigned), decltype(&cuMemAlloc)",
@@ -73,13 +72,13 @@ fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
     }
 }
 
-/// For each function its type and its name: a header renames the newest form of one by a macro.
+/// The type and the name of each function, because a macro in a header renames the newest form of a function.
 fn functions(source: &str) -> String {
     let mut out = String::new();
     for (place, found) in source.match_indices("function(library, \"") {
         let (symbol, _) = source[place + found.len()..].split_once('"').unwrap();
         let before = source[..place].trim_end();
-        // The second choice, for older drivers, takes the same.
+        // The second choice, for older drivers, has the same type.
         if before.ends_with("|_|") {
             continue;
         }
@@ -101,8 +100,8 @@ fn functions(source: &str) -> String {
     out
 }
 
-/// Its address. In C++ this one has a second form under the same name, which no library holds; that the first has these types,
-/// the cast asks the header.
+/// The address of a header's function. `cublasGemmEx` has an overload in C++ that no library exports; the cast selects the
+/// first form and checks its types.
 fn theirs(symbol: &str) -> String {
     if symbol != "cublasGemmEx" {
         return format!("&{symbol}");
@@ -130,14 +129,14 @@ fn in_c(kind: &str) -> String {
         "Address" => "unsigned long long",
         "Opaque" | "Handle" => "void *",
         "c_char" => "char",
-        // A struct of 16 bytes by its address.
+        // A struct of 16 bytes is passed by address.
         "c_void" | "Uuid" => "void",
         other => panic!("what is `{other}` in C?"),
     };
     known.into()
 }
 
-/// Constants whose comment begins with what a header calls them.
+/// The constants whose comment begins with the header's name.
 fn constants(source: &str) -> String {
     let mut out = String::new();
     for documented in source.split("/// `CU").skip(1) {
@@ -149,7 +148,7 @@ fn constants(source: &str) -> String {
     out
 }
 
-/// What is said of a refusal.
+/// The names of cuBLAS errors.
 fn statuses(source: &str) -> String {
     let mut out = String::new();
     for line in source.lines().map(str::trim).filter(|line| line.contains("=> \"CUBLAS_STATUS_")) {
@@ -165,7 +164,7 @@ fn headers() -> Option<PathBuf> {
     includes.into_iter().find(|it| it.join("cuda.h").is_file() && it.join("cublas_v2.h").is_file())
 }
 
-/// What the compiler said; `None` where there is none.
+/// The compiler's messages; `None` without a compiler.
 fn compiled(include: &Path, source: &str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "a compiler is asked once and ends by itself")]
     let mut compiler = Command::new("c++");

@@ -1,5 +1,5 @@
-//! Products of many tokens with panels, as integers beside widened to bf16, whichever of both the engine takes: by the time that
-//! the threads had on their processors, of which the slowest counts. All else is in `lmrs-bench`.
+//! Products of many tokens with panels: integers against bf16 after widening, whichever the engine uses. The time is the
+//! processor time of the slowest thread. `lmrs-bench` has all other measurements.
 //!
 //! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`
 #![expect(clippy::print_stdout, reason = "an example that prints")]
@@ -30,15 +30,14 @@ fn main() -> Result<()> {
     measure(level, tokens, threads)
 }
 
-/// Any bytes, with scales that are finite: this measures time.
+/// Constant bytes with finite scales, because only time is measured.
 fn region(bytes: usize) -> Result<Region> {
     let mut region = NewRegion::new(bytes)?;
     region.bytes_mut().fill(0x11);
     Ok(region.finish())
 }
 
-/// Billions of additions and multiplications a second: each format in integers and, where the level has products of bf16,
-/// widened to it, by turns.
+/// Prints billions of operations per second for each format: integers and, if the level has bf16 products, widened, in turns.
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));
@@ -90,7 +89,7 @@ fn input(level: Level, tokens: usize, inputs: usize) -> Input {
     input
 }
 
-/// `None` where the level does not widen.
+/// `None` if the level does not widen.
 fn packed(level: Level, tokens: usize, inputs: usize) -> Option<Packed> {
     if !rows::has_pairs(level) {
         return None;
@@ -104,7 +103,7 @@ fn packed(level: Level, tokens: usize, inputs: usize) -> Option<Packed> {
     Some(packed)
 }
 
-/// Each thread its part of the panels. Nanoseconds of the slowest.
+/// Gives each thread its part of the panels. Returns the nanoseconds of the slowest.
 fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut Rows) -> f64 {
     share_by(threads, matrix, out, |panels, out| multiply(level, matrix, panels, input, out))
 }
@@ -134,7 +133,7 @@ fn share_by(
     slowest.into_inner() as f64
 }
 
-/// A thread of its own runs it, so that what the thread took is what this took.
+/// Runs the work on a fresh thread, whose total processor time is the result.
 fn timed(slowest: &AtomicU64, work: impl FnOnce()) {
     work();
     if let Ok(time) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {

@@ -1,4 +1,4 @@
-//! What it costs to hand out work: `cargo run --release -p lmrs --example pool`.
+//! The cost of distributing work: `cargo run --release -p lmrs --example pool`.
 
 #![expect(clippy::print_stdout, reason = "a program whose result is what it prints")]
 
@@ -9,12 +9,12 @@ use lmrs::pool::Pool;
 
 fn main() {
     for threads in [1, 2, 4, 8] {
-        // One after the other: a thread that is begun by a pinned one is pinned too.
+        // One after the other, because a thread inherits the pinning of its parent.
         for name in ["pinned", "moved about"] {
             let pool = if name == "pinned" { Pool::pinned(threads) } else { Pool::new(threads) };
             let run = usual(|| pool.run(&|_| ()));
             let share = usual(|| pool.share(64, &|_, _| ()));
-            // Each thread waits for all others, so that nobody does another's share.
+            // Each thread waits for all others, so no thread does another's share.
             let together = usual(|| {
                 let there = AtomicUsize::new(0);
                 pool.run(&|_| {
@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of one call: the median of many short stretches.
+/// Nanoseconds of one call: the median of many short series.
 fn usual(work: impl Fn()) -> f64 {
     const CALLS: u32 = 1000;
     let stretch = || {

@@ -1,12 +1,11 @@
-//! What the engine is and can do, from constants.
+//! The description and the capabilities of the engine, from constants.
 
 use crate::formats::Format;
 use crate::shape::architectures::ARCHITECTURES;
 use protocol::{Capabilities, HelloFacts, Padding};
 
-/// Requests that may overlap.
 pub const CONCURRENCY: u32 = 8;
-/// Sequences of one request: each has a cache of its own.
+/// The most sequences of one request, each with its own cache.
 const BATCH: u32 = 64;
 pub fn hello() -> HelloFacts {
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! What stands between the matrices of a feed-forward.
+//! The activation between the matrices of a feed-forward.
 
 use crate::kernels::lanes::logistic;
 use crate::ops::Ops;
@@ -7,7 +7,7 @@ use crate::shape::Activation;
 use crate::share::share_if;
 use crate::weights::Linear;
 
-/// `gate = f(gate) * up` or, where nothing is multiplied with it, `gate = f(gate)`; each with the bias of its matrix first.
+/// `gate = f(gate) * up` or, without `up`, `gate = f(gate)`; the bias of each matrix is added first.
 pub fn apply(
     ops: &Ops,
     activation: Activation,
@@ -32,8 +32,8 @@ pub fn apply(
     }
 }
 
-/// From so many rows on they are shared out: sooner than other steps, because these rows are the widest, and each of their
-/// numbers takes an exponential.
+/// From this number of rows, threads share the work: sooner than in other steps, because these rows are the widest and each
+/// number needs an exponential.
 const SHARED: usize = 4;
 
 impl Activation {

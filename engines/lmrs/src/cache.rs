@@ -1,7 +1,7 @@
-//! Keys and values of one sequence.
+//! Keys and values of one sequence (KV cache).
 //!
-//! They lie in blocks of 64 positions, so that what is touched is a prefix of what was reserved, and what is read for one
-//! head is a few long stretches. Within a block, layer by layer and head by head:
+//! They are stored in blocks of 64 positions. So the touched memory is a prefix of the reserved memory, and reads for one head
+//! are a few long stretches. Within a block, layer by layer and head by head:
 //!
 //! ```text
 //! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: scores need no sums across
@@ -19,10 +19,10 @@ use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
 pub const STRIP: usize = 64;
-/// Vectors of every level divide a strip.
+/// Head dimensions are padded to this number, which is a multiple of every level's vector.
 const FILL: usize = 16;
 
-/// Numbers of a head's values in a position: filled up to whole vectors.
+/// Numbers of a head's values at one position, padded to whole vectors.
 pub fn value_dims(head_dim: usize) -> usize {
     head_dim.next_multiple_of(FILL)
 }
@@ -50,7 +50,7 @@ pub struct Tile<'a> {
     pub values: &'a [u8],
 }
 
-/// The same, to be written.
+/// The same, writable.
 #[derive(Debug)]
 pub struct TileMut<'a> {
     bytes: &'a mut [u8],
@@ -76,7 +76,7 @@ impl Sizes {
 }
 
 impl Cache {
-    /// Room for `context` tokens, of which no page is touched before it is used.
+    /// Reserves memory for `context` tokens. No page is touched before it is used.
     pub fn new(shape: &Shape, context: usize, stored: Stored) -> Result<Self> {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let sizes = Sizes { context, layers, kv_heads, head_dim, stored };
@@ -86,14 +86,13 @@ impl Cache {
         let memory = memory.with_context(|| {
             format!("no memory for the keys and values of {context} tokens\nhint: ask for fewer with `max_new_tokens`")
         })?;
-        // Blocks that are smaller than a large page would bring in many that are not used for long.
+        // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
         if sizes.block_bytes() >= LARGE_PAGE {
             large_pages::ask(&memory);
         }
         Ok(Self { sizes, memory, tokens: 0 })
     }
 
-    /// What so many tokens take.
     pub fn bytes_for(shape: &Shape, tokens: usize, stored: Stored) -> usize {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, stored };
@@ -108,7 +107,7 @@ impl Cache {
         self.sizes.stored
     }
 
-    /// How far a head's tile of one block lies from that of the next.
+    /// Bytes between a head's tiles in two consecutive blocks.
     pub fn block_bytes(&self) -> usize {
         self.sizes.block_bytes()
     }
@@ -121,7 +120,7 @@ impl Cache {
         self.tokens = self.tokens.min(tokens);
     }
 
-    /// Whoever has written the tokens in every layer says so.
+    /// Marks tokens as stored, after they were written in every layer.
     pub fn grow(&mut self, tokens: usize) {
         assert!(self.tokens + tokens <= self.sizes.context, "a cache is not written beyond its end");
         self.tokens += tokens;
@@ -134,7 +133,7 @@ impl Cache {
         Tile { keys, values }
     }
 
-    /// Every head's tile of these blocks: block, head, tile.
+    /// Every head's tile of these blocks, as block, head, tile.
     pub fn tiles_mut(
         &mut self,
         layer: usize,
@@ -156,7 +155,7 @@ impl TileMut<'_> {
         self.sizes.head_dim
     }
 
-    /// Writes one position of the block: `key` and `value` are one head's.
+    /// Writes one position of the block: `key` and `value` of one head.
     pub fn write(&mut self, position: usize, key: &[f32], value: &[f32]) {
         let size = self.sizes.stored.bytes();
         let mut narrowed = [0; 4 * STRIP];
@@ -200,7 +199,7 @@ mod tests {
         let tile = cache.tile(1, 2, 1);
         for dim in 0..72 {
             assert_eq!(number(tile.keys, dim * TILE + 5), key[dim]);
-            // 80 dimensions in all: a strip of 64 and one of 16.
+            // 80 padded dimensions: a strip of 64 and one of 16.
             let at = if dim < 64 { 5 * 64 + dim } else { 64 * TILE + 5 * 16 + dim - 64 };
             assert_eq!(number(tile.values, at), value[dim]);
         }

@@ -1,4 +1,4 @@
-//! How long a text may become: what was asked for, or what the model was made for as far as memory goes.
+//! The context of a load: the requested tokens, or the model's context as far as memory allows.
 
 use protocol::Failed;
 
@@ -7,7 +7,7 @@ use crate::kernels::attention::{Stored, TILE};
 use crate::shape::Shape;
 use crate::weights::Plan;
 
-/// Tokens, and words for why they are fewer than the model's.
+/// The tokens, and a note if they are fewer than the model's context.
 pub fn context(
     shape: &Shape,
     stored: Stored,
@@ -17,7 +17,7 @@ pub fn context(
 ) -> Result<(usize, Option<String>), Failed> {
     let whole = shape.context;
     let bytes = |tokens| Cache::bytes_for(shape, tokens, stored) as u64;
-    // A cache is touched as it fills: where nobody has asked for a context, nobody has asked for all of its memory.
+    // A cache is touched as it fills, so without an explicit request its full memory is not required.
     let Some(asked) = asked else {
         plan.expect_room(0, available_bytes)?;
         let left = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
@@ -36,7 +36,7 @@ pub fn context(
     Ok((tokens, None))
 }
 
-/// All, or the largest power of two that fits: what is free changes from load to load, and what is offered should not.
+/// All tokens, or the largest power of two that fits: free memory changes from load to load, and the context should not.
 fn longest(whole: usize, fits: impl Fn(usize) -> bool) -> usize {
     if fits(whole) {
         return whole;
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!((longest(131_072, 131_072), longest(7_900_000, usize::MAX)), (131_072, 7_900_000));
         assert_eq!((longest(131_072, 131_071), longest(131_072, 40_000)), (65_536, 32_768));
         assert_eq!((longest(7_900_000, 7_899_999), longest(5000, 4500)), (4_194_304, 4096));
-        // Of a text of a few tokens the kit will say that it does not fit; a load that takes none would be of no use.
+        // The kit reports texts that do not fit; a load with room for no token would be useless.
         assert_eq!((longest(5000, 0), longest(40, 0)), (TILE, 40));
     }
 

@@ -1,4 +1,4 @@
-//! Loading: from a model folder and a request to a model that works, and the facts about it.
+//! Loading: a model folder and a request become a working model, with the facts about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::sidecar::Sidecar;
 use crate::weights::{Asked, Plan, Weights};
 use crate::{about, memory};
 
-/// The engine. All that it keeps belongs to the model that is loaded.
+/// The engine. All its state belongs to the loaded model.
 pub struct Lmrs;
 
 impl Engine for Lmrs {
@@ -47,7 +47,7 @@ impl Engine for Lmrs {
         let own = own.as_str().to_ascii_lowercase();
         let asked = Asked::named(load.dtype.as_deref(), &own)?;
         asked.expect_taken(&shape)?;
-        // f32 is asked for to be exact: nothing is rounded, neither on its way nor while it is kept.
+        // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
         let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
         let stored = if exact { Stored::F32 } else { Stored::F16 };
         let mut plan = Plan::of(folder, &shape, asked)?;
@@ -107,8 +107,8 @@ fn tell_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
     phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
 }
 
-/// The memory that the plan, which leaves out what is `unfit`, asks for: from where an earlier load kept it, else filled now,
-/// and kept where that is wished.
+/// The packed memory of a plan that excludes the `unfit` matrices. It comes from the sidecar if possible; otherwise it is
+/// filled now, and written to the sidecar if that is enabled.
 fn packed(
     plan: &Plan,
     sidecar: Option<&Sidecar>,
@@ -117,7 +117,7 @@ fn packed(
     phases: &mut Phases,
 ) -> Result<Region, Failed> {
     let layout = plan.layout();
-    // Where nothing is packed, only what does not fit is worth keeping.
+    // Without packed matrices, only the list of unfit matrices is worth a sidecar.
     let sidecar = sidecar.filter(|_| !layout.is_empty() || !unfit.is_empty());
     if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(&layout, pool)) {
         return Ok(packed);
@@ -125,7 +125,7 @@ fn packed(
     let (all, told) = (plan.own_bytes().max(1) as u64, AtomicU64::new(0));
     let tell = &*phases;
     let packed = plan.read(pool, &|done| {
-        // Twenty lines in all are enough to show that it goes on.
+        // At most twenty progress lines.
         let twentieth = done * 20 / all;
         if told.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
             tell.progress(done as f64 / all as f64, None);
@@ -140,8 +140,7 @@ fn packed(
     Ok(packed)
 }
 
-/// The narrowest that activations are rounded to on their way into a product, by the kernels that this load uses: blocks have
-/// them in 8 bits, with a scale for 32 of them, as ggml's Q8_0 has.
+/// The narrowest rounding of activations in the kernels of this load. Panels use 8 bits with a scale for 32 numbers (q8_0).
 fn computed_in(level: Level, weights: &Weights) -> &'static str {
     if weights.matrices().any(|matrix| matrix.format.is_panels()) {
         "q8_0"
@@ -152,7 +151,7 @@ fn computed_in(level: Level, weights: &Weights) -> &'static str {
     }
 }
 
-/// What does the work, and what is switched on that changes how.
+/// The kernels, and the enabled options that change the computation.
 fn libraries(level: Level, lookup: usize) -> BTreeMap<String, String> {
     let mut libraries = BTreeMap::from([("kernels".to_string(), level.to_string())]);
     if lookup > 0 {

@@ -1,8 +1,8 @@
-//! Large pages, where a system has them for the asking. Without them memory is slower and no less right.
+//! Large pages, if the system offers them. Without them memory is slower, with the same results.
 
 use memmap2::MmapMut;
 
-/// Where one may begin.
+/// The size and the alignment of a large page.
 pub const LARGE_PAGE: usize = 2 << 20;
 
 #[cfg(target_os = "linux")]

@@ -3,14 +3,14 @@
 //! ```text
 //! engine  -> weights -> network  a load: a model folder becomes matrices, norms and a shape
 //! model   -> network -> ops      a request: ids in, logits out, one token after the other
-//! weights -> shape               what a config says in numbers; what of its files is mapped, what is read and packed
-//! network -> attention, cache    the transformer as its paper has it; knows no kernel
+//! weights -> shape               the sizes in a config; the plan for its files: mapped, or read and packed
+//! network -> attention, cache    the transformer as in its paper; independent of kernels
 //! rope, norm, activation         the small steps between products
-//! ops     -> kernels, pool       what a network is made of (products, norms, attention), shared out over the threads
-//! products                       how a product is cut into chunks
-//! kernels                        arithmetic on slices, one module a level; know no model and no thread
-//! formats -> kernels             how the numbers of a weight lie in memory and what reads them: one file a format, one table
-//! matrix  -> formats, region     a weight in its format, and whose memory it is
+//! ops     -> kernels, pool       the operations of a network (products, norms, attention), distributed over the threads
+//! products                       the division of a product into pieces
+//! kernels                        arithmetic on slices, one module a level; independent of models and threads
+//! formats -> kernels             the layout of a weight's numbers and its kernels: one file a format, one table
+//! matrix  -> formats, region     a weight in its format, with its memory
 //! pool                           the threads
 //! ```
 

@@ -1,13 +1,12 @@
-//! Speculation by prompt lookup: what came after the last few ids when they stood in the text before is a guess at what comes
-//! now. It costs nothing to make, and one pass of the network over all guessed ids says how many of them are right.
+//! Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids that followed there are the
+//! draft. A draft costs almost nothing, and one pass of the network checks all its ids.
 
-/// So many of the last ids are looked for at most ...
+/// The most last ids that are compared.
 const LONGEST: usize = 4;
-/// ... and so many at least: a single id comes again too easily.
+/// The fewest last ids that must match: a single id repeats too easily.
 const SHORTEST: usize = 2;
 
-/// Appends to `ids` what may come next, `most` of it, and says how much that is. Of several places that end alike it is the one
-/// with the most in common, and of those the last.
+/// Appends at most `most` likely next ids to `ids`, and returns their number. The longest match wins, and then the last.
 pub fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
     let end = ids.len();
     if most == 0 || end <= SHORTEST {
@@ -15,7 +14,7 @@ pub fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
     }
     let (mut best, mut from) = (SHORTEST - 1, 0);
     for place in (SHORTEST..end).rev() {
-        // `place` is where it would go on.
+        // `place` is the first id after the match.
         let alike = (1..=LONGEST.min(place)).take_while(|back| ids[place - back] == ids[end - back]).count();
         if alike > best {
             (best, from) = (alike, place);

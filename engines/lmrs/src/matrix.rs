@@ -1,4 +1,4 @@
-//! A weight matrix as the kernels read it: its size, its format and its memory. `crate::formats` says how its numbers lie.
+//! A weight matrix for the kernels: its size, its format and its memory. `crate::formats` defines the layouts.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Panics where the region has not just the size that the format says.
+    /// Panics if the region does not have exactly the size of the format.
     pub fn new(format: &'static Format, outputs: usize, inputs: usize, region: Region) -> Self {
         assert_eq!(region.bytes().len(), format.bytes(outputs, inputs), "a matrix and its memory");
         Self { outputs, inputs, format, region }
@@ -34,12 +34,12 @@ impl Matrix {
         &self.region
     }
 
-    /// Of floats that are not packed: these outputs, row by row.
+    /// The rows of these outputs, for unpacked floats.
     pub fn rows(&self, outputs: Range<usize>) -> &[u8] {
         self.floats().rows(outputs)
     }
 
-    /// Of packed rows: the block with this output, where so many rows of so many bytes stand together.
+    /// The block with this output, for packed rows, if `together` rows of `row_bytes` bytes form a block.
     pub fn block(&self, together: usize, row_bytes: usize, output: usize) -> Block<'_> {
         let first = output / together * together;
         let rows = together.min(self.outputs - first);
@@ -47,31 +47,31 @@ impl Matrix {
         Block { bytes, rows, inputs: self.inputs }
     }
 
-    /// Of packed rows: as many bytes as these outputs have, which are theirs where they are whole blocks.
+    /// The bytes of these outputs, for packed rows. Only whole blocks have contiguous bytes of their own.
     pub fn packed_rows(&self, row_bytes: usize, outputs: Range<usize>) -> &[u8] {
         assert!(self.format.packed_rows().is_some(), "packed rows");
         &self.region.bytes()[outputs.start * row_bytes..outputs.end * row_bytes]
     }
 
-    /// Of blocks: all panels, one behind the other.
+    /// All panels, one after the other, for formats in panels.
     pub fn panels(&self) -> &[u8] {
         assert!(self.format.is_panels(), "floats lie in rows");
         self.region.bytes()
     }
 
-    /// Of blocks: the outputs from `16 * panel` on.
+    /// The panel with the outputs from `16 * panel` on.
     pub fn panel(&self, panel: usize) -> &[u8] {
         let bytes = self.format.bytes(PANEL, self.inputs);
         &self.panels()[panel * bytes..][..bytes]
     }
 
-    /// Rows that kernels read where they lie: of floats that are not packed.
+    /// The rows in place, for unpacked floats.
     pub fn floats(&self) -> Floats<'_> {
         Floats::new(self.format, self.inputs, 0..self.outputs, self.region.bytes())
     }
 }
 
-/// Packed rows that stand together.
+/// Packed rows that belong together.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
     pub bytes: &'a [u8],
@@ -79,7 +79,7 @@ pub struct Block<'a> {
     pub inputs: usize,
 }
 
-/// Rows of floats one after the other, of some outputs of a matrix: where it lies, or somewhere else.
+/// Consecutive rows of floats, of some outputs of a matrix: in the matrix's memory or elsewhere.
 #[derive(Debug, Clone)]
 pub struct Floats<'a> {
     pub inputs: usize,

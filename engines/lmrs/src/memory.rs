@@ -1,9 +1,9 @@
-//! How much memory there is to be had.
+//! The memory that is available.
 
 use std::path::{Path, PathBuf};
 
-/// What a program can take without others being written out: the kernel's own estimate for the machine, and what a container's
-/// limits leave. Pages of files count as free, mapped or not: they can be read again. `None` where nobody says.
+/// The memory that a program can take without swapping: the kernel's estimate for the machine, limited by the container. Pages
+/// of files count as free, mapped or not, because they can be read again. `None` if unknown.
 pub fn available_bytes() -> Option<u64> {
     available(&|path| std::fs::read_to_string(path).ok())
 }
@@ -20,18 +20,18 @@ fn available(read: Read) -> Option<u64> {
     machine.into_iter().chain(left).min()
 }
 
-/// A group of processes with a limit of its own, by the files of either version of Linux's cgroups.
+/// A process group with a memory limit, described by the files of Linux cgroups, version 1 or 2.
 struct Group<'a> {
     root: &'static str,
     path: &'a str,
     limit: &'static str,
     used: &'static str,
-    /// Of its statistics those that count pages of files.
+    /// The statistics that count pages of files.
     files: [&'static str; 2],
 }
 
 impl<'a> Group<'a> {
-    /// A line is `NUMBER:CONTROLLERS:PATH`; of version 2 `0::PATH`.
+    /// Parses a line `NUMBER:CONTROLLERS:PATH`; version 2 has `0::PATH`.
     fn of(line: &'a str) -> Option<Self> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         if controllers.is_empty() {
@@ -53,8 +53,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// What its limit leaves, or that of a group that it is in, as far as they can be read: a container may not see its own
-    /// path.
+    /// The least memory that the limits of the group and its ancestors leave, as far as they are readable. A container may not
+    /// see its own path.
     fn left(&self, read: Read) -> Option<u64> {
         let own: PathBuf = Path::new(self.root).join(self.path.trim_start_matches('/'));
         let within = own.ancestors().take_while(|folder| folder.starts_with(self.root));

@@ -1,12 +1,11 @@
-//! A loaded model at work: prompts in, tokens out, one step after the other. Knows no matrix and no kernel: what a network
-//! is asked for stands in `decoder`.
+//! A loaded model: prompts in, tokens out, step by step. `decoder` is its interface to a network.
 //!
 //! ```text
-//! generate  a job's sequences, together in every step     score  logits of all rows, a stretch at a time
+//! generate  a job's sequences, together in every step     score  logits of all rows, a part at a time
 //! slots     the sequences of several requests at once
 //!     \        /
-//!      course::advance   one step: a token for each sequence that is through its prompt, a stretch of those that are not
-//!      step              which rows take part, and which of them go through the network together
+//!      course::advance   one step: a token for each sequence past its prompt, a part of the prompt for the others
+//!      step              the rows of a step, and their grouping into passes through the network
 //! ```
 
 pub mod course;
@@ -25,20 +24,19 @@ use course::Course;
 use decoder::{Decoder, Found};
 use step::Pace;
 
-/// Rows of prompts that go through the network at once where nobody waits for the next token. A request is cancelled between two
-/// such steps.
+/// Rows of prompts in one pass while no sequence waits for its next token. Requests can be cancelled between two such steps.
 pub(crate) const AT_ONCE: usize = 256;
 
-/// The network, and what belongs to the requests under way.
+/// The network, and the state of the current requests.
 pub struct LoadedModel<D: Decoder> {
     decoder: D,
     facts: Facts,
-    /// Tokens that prompt lookup drafts at most; 0 is off.
+    /// The most tokens that prompt lookup drafts; 0 disables it.
     lookup: usize,
-    /// Of the requests that were done last. Their memory is there, what they held is forgotten; what the next request has no
-    /// use for is given back when it begins, so that one large batch does not keep its memory for ever.
+    /// Sequences of the last requests, emptied, for reuse of their memory. The next request drops those that it does not need,
+    /// so that one large batch does not keep its memory for ever.
     spare: Vec<D::Sequence>,
-    /// Of overlapping requests, each with its slot and its place there.
+    /// Sequences of overlapping requests, each with its slot and its index in the request.
     admitted: Vec<(usize, usize, Course<D::Sequence>)>,
     found: Found,
 }
@@ -50,7 +48,7 @@ impl<D: Decoder> LoadedModel<D> {
 
     fn courses(&mut self, job: &Job) -> Result<Vec<Course<D::Sequence>>, Failed> {
         self.spare.truncate(job.prompts.len());
-        // One size for all of them, so that it does not matter whose memory is used again by whom.
+        // One size for all sequences of a job, so that their memory is interchangeable.
         let longest = job.prompts.iter().map(Vec::len).max().unwrap_or_default();
         let room = longest + job.max_new_tokens as usize;
         let course = |(index, prompt): (usize, &Vec<u32>)| {
@@ -59,7 +57,7 @@ impl<D: Decoder> LoadedModel<D> {
         job.prompts.iter().enumerate().map(course).collect()
     }
 
-    /// One with room for so many ids. In place of a spare one that has too little, so that no memory stays for nothing.
+    /// An empty sequence with room for this number of ids. A spare one that is too small is dropped, to free its memory.
     fn sequence(&mut self, ids: usize) -> Result<D::Sequence, Failed> {
         if let Some(roomy) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
             return Ok(self.spare.swap_remove(roomy));
@@ -79,7 +77,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
         self.facts.clone()
     }
 
-    /// How a batch is padded makes no difference here: rows of several lengths lie side by side, and there is no pad.
+    /// Padding of a batch makes no difference: rows of several lengths are computed side by side, without pad tokens.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
         let mut courses = self.courses(job)?;
         while !tokens.all_done() && !tokens.is_cancelled() {

@@ -8,13 +8,12 @@ use crate::share::{SHARED, share_if};
 #[derive(Debug, Clone)]
 pub struct Norm {
     pub weight: Vec<f32>,
-    /// Of LayerNorm, which takes the mean away first.
+    /// The bias of LayerNorm, which subtracts the mean first.
     pub bias: Option<Vec<f32>>,
     pub epsilon: f32,
 }
 
 impl Norm {
-    /// Row by row.
     pub fn apply_rows(&self, ops: &Ops, x: &Rows, out: &mut Rows) {
         let (tokens, width) = (x.tokens(), x.width);
         out.reshape(tokens, width);
@@ -22,7 +21,7 @@ impl Norm {
         share_if(tokens >= SHARED, &ops.pool, rows, |_, (x, out)| self.apply(x, out));
     }
 
-    /// `out[i] = weight[i] * x[i] / rms(x)`, or LayerNorm where there is a bias.
+    /// `out[i] = weight[i] * x[i] / rms(x)`, or LayerNorm if there is a bias.
     pub fn apply(&self, x: &[f32], out: &mut [f32]) {
         out.copy_from_slice(x);
         self.apply_in_place(out);

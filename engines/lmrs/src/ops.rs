@@ -1,4 +1,4 @@
-//! What a network is made of, shared out over the threads: products of activations with weights, and the steps between.
+//! Products of activations with weights, distributed over the threads.
 
 use crate::kernels::Level;
 use crate::matrix::Matrix;
@@ -19,14 +19,14 @@ impl Ops {
         Self { pool, level, scratch: Scratch::default() }
     }
 
-    /// `out[token][output] = sum over inputs of matrix[output][input] * x[token][input]`, for matrices that are given the same
-    /// input: all of them in one piece of work. Each `out` is reshaped to `[tokens, outputs]`.
+    /// `out[token][output] = sum over inputs of matrix[output][input] * x[token][input]`, for several matrices with the same
+    /// input, in one piece of work. Each `out` is reshaped to `[tokens, outputs]`.
     pub fn multiply(&mut self, x: &Rows, products: &mut [(&Matrix, &mut Rows)]) {
         self.scratch.multiply(&self.pool, self.level, x, products);
     }
 
-    /// The output whose product is the largest, the lowest of equals: what `multiply` and a search would give, without
-    /// writing the products down. `x` is one token. `None` where one is no number, or the largest is infinite.
+    /// The output with the largest product, the lowest among equals, without storing the products. `x` is one token. `None` if
+    /// a product is NaN, or if the largest is infinite.
     pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
         self.scratch.largest(&self.pool, self.level, x, matrix)
     }

@@ -1,23 +1,23 @@
-//! What a load may ask of this engine and of no other.
+//! Load options that only this engine has.
 
 use engine_kit::Options;
 use protocol::{Failed, FailureKind, Load};
 
 use crate::model::decoder::FEW;
 
-/// Drafts are checked in one pass together with the id before them, and a pass of more rows may round otherwise than one of a
-/// single row does: then drafting would change the ids.
+/// The most drafted tokens. A pass checks the drafts together with the id before them, and more rows may round differently than
+/// a single row: drafting would then change the ids.
 const MOST_DRAFTED: u64 = FEW as u64 - 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The level of the kernels, by its word; `None` is the best that this machine has.
+    /// The level of the kernels by name; `None` is the best of this machine.
     pub kernels: Option<String>,
-    /// Each thread stays on a processor of its own.
+    /// Whether each thread is pinned to a processor.
     pub pin: bool,
-    /// Packed weights are kept for the next load, and taken from there.
+    /// Whether packed weights are kept on disk for the next load.
     pub sidecar: bool,
-    /// Tokens that prompt lookup drafts at most; 0 is off.
+    /// The most tokens that prompt lookup drafts; 0 disables it.
     pub lookup: usize,
 }
 

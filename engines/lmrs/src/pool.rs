@@ -1,15 +1,15 @@
-//! The threads: the caller and workers that live as long as the pool. A piece of work is shared out by `run` or `share`,
-//! which return when all of it is done. Knows nothing of what the work is.
+//! The threads: the caller, and workers that live as long as the pool. `run` and `share` distribute a piece of work and return
+//! when it is done. The pool does not know the meaning of the work.
 //!
 //! ```text
-//! run:     the work is written down, then the generation is raised: that is the starting gun
-//! worker:  spins on the generation, takes its own share, then any that nobody has taken yet
-//! caller:  takes share 0, then any that nobody has taken yet, then spins until all are done
-//! idle:    who has spun for a millisecond parks, and is woken by the next run
+//! run:     writes down the work, then raises the generation, which starts the workers
+//! worker:  spins on the generation, takes its own share, then any free share
+//! caller:  takes share 0, then any free share, then spins until all are done
+//! idle:    a worker parks after spinning for a millisecond; the next run wakes it
 //! ```
 //!
-//! A share belongs to whoever takes it first, so a worker that lost its core, or still wakes up, holds nobody back: the caller
-//! does its share. More threads than processors would wait for each other, so there are never more.
+//! The first thread that takes a share does it. So a worker that lost its core, or is still waking up, delays nobody: the
+//! caller does its share. There are never more threads than processors, because they would wait for each other.
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
@@ -30,21 +30,21 @@ use std::time::{Duration, Instant};
 use processors::Pinned;
 use shares::Shares;
 
-/// So many threads, kept for the life of the pool.
+/// A fixed set of threads, kept for the life of the pool.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One piece of work at a time.
+    /// Allows one piece of work at a time.
     turn: Mutex<()>,
-    /// The caller's, undone when the pool is dropped.
+    /// The caller's pinning, undone when the pool is dropped.
     _pinned: Option<Pinned>,
 }
 
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// What the caller and the workers tell each other. A line of a cache takes a while to change hands, so what one thread
-/// writes and others read stands in as few of them as may be: two for each run of two threads.
+/// The state that the caller and the workers share. A cache line takes time to move between cores, so data written by one
+/// thread and read by others uses as few lines as possible: two for each run of two threads.
 #[derive(Debug)]
 struct Shared {
     call: Line<Call>,
@@ -57,14 +57,14 @@ struct Shared {
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// What the caller writes and the workers read.
+/// The fields that the caller writes and the workers read.
 #[derive(Debug, Default)]
 struct Call {
     generation: AtomicU64,
     work: UnsafeCell<Option<*const Work<'static>>>,
 }
 
-/// What is written by whoever takes a share.
+/// The fields that the thread with the share writes.
 #[derive(Debug, Default)]
 struct Share {
     /// The last generation in which it was taken, and in which it was done.
@@ -72,33 +72,33 @@ struct Share {
     done: AtomicU64,
 }
 
-/// Two lines of 64 bytes, since processors fetch them in pairs.
+/// A value on two cache lines of 64 bytes, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: `work` alone is not `Sync` by itself. It is written by whoever holds `turn`, before the generation is raised (release)
-// and while no share of an earlier generation is under way; it is read only after a share of that generation was taken (see
-// `Shared::take`). So no read meets a write. What it points to is `Sync`.
+// SAFETY: only `work` is not `Sync`. The holder of `turn` writes it before it raises the generation (release), while no share
+// of an earlier generation is running. Threads read it only after they took a share of that generation (see `Shared::take`). So
+// reads and writes never overlap. The work itself is `Sync`.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; nothing in it belongs to the thread that made it.
+// SAFETY: as above; no field belongs to the thread that created it.
 unsafe impl Send for Shared {}
 
-/// How long a thread that has nothing to do looks out for more, before it parks.
+/// The time that an idle thread spins before it parks.
 const LOOKOUT: Duration = Duration::from_millis(1);
-/// Looks between two looks at the clock, which takes as long as a few of them.
+/// Spins between two reads of the clock, which costs as much as a few spins.
 const LOOKS: u32 = 64;
-/// Looks after which the caller, waiting for the last share, lets others have its processor now and then.
+/// Spins after which the caller, waiting for the last share, yields its processor from time to time.
 const PATIENCE: u32 = 4096;
 
 impl Pool {
-    /// Threads that the system may move about.
+    /// Threads without pinning.
     pub fn new(threads: usize) -> Self {
         Self::of(threads.min(processors::allowed().len()), None)
     }
 
-    /// Each thread on a processor of its own, the calling one too until the pool is dropped: cores before the second threads
-    /// of cores.
+    /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first threads of all
+    /// cores come before the second threads.
     pub fn pinned(threads: usize) -> Self {
         let mut order = processors::cores_first();
         order.truncate(threads.max(1));
@@ -117,19 +117,19 @@ impl Pool {
             };
             thread.spawn(work)
         };
-        // Where the system gives no more threads the shares of those that are missing are taken by the others.
+        // If the system refuses more threads, the others take the shares of the missing ones.
         let workers = (1..threads).map_while(|share| worker(share).ok()).collect();
         let pinned = places.and_then(|places| places.first().copied()).map(Pinned::to);
         Self { shared, workers, turn: Mutex::default(), _pinned: pinned }
     }
 
-    /// As many as there are, which is not always as many as were asked for.
+    /// The number of threads, which may be less than requested.
     pub fn threads(&self) -> usize {
         self.shared.shares.len()
     }
 
     /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
-    /// panic in one of them is the caller's. Work that calls `run` itself is done by the thread that called.
+    /// panic in one of them becomes the caller's. Nested calls of `run` do their work on the calling thread.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
         let _turn = match self.turn.try_lock() {
             _ if self.threads() == 1 => return work(0),
@@ -145,8 +145,8 @@ impl Pool {
         self.share_ranges(count, count, &|range, thread| range.for_each(|index| work(index, thread)));
     }
 
-    /// Calls `work(range, thread)` for ranges of at most so many neighbours, which together are all numbers below `count`.
-    /// They get smaller towards the end, so that work of uneven size ends everywhere at once.
+    /// Calls `work(range, thread)` for ranges of at most `most` neighbours, which together cover all numbers below `count`. The
+    /// ranges become smaller towards the end, so that all threads end at about the same time.
     pub fn share_ranges(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>, usize) + Sync)) {
         let most = most.max(1);
         if count <= 1 || self.threads() == 1 {
@@ -166,7 +166,7 @@ impl Drop for Pool {
         self.shared.ending.store(true, Ordering::SeqCst);
         self.shared.raise();
         for worker in self.workers.drain(..) {
-            // A worker catches what its work panics with, so it has nothing to say.
+            // Workers catch panics of their work, so the result has no information.
             let _ = worker.join();
         }
     }
@@ -185,13 +185,13 @@ impl Shared {
         }
     }
 
-    /// The caller's part. Only under `turn`.
+    /// Runs the caller's part. Requires `turn`.
     fn run(&self, work: &Work<'_>) {
         let work: *const Work<'_> = work;
-        // SAFETY: only the lifetime is forgotten. This function returns when no share is left, and nobody looks at the
-        // pointer but for a share of this generation, so it is not used after the borrow ends.
+        // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only for
+        // a share of this generation, so nothing uses it after the borrow ends.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
-        // SAFETY: no share of an earlier generation is under way, and none of this one can be taken yet: see `take`.
+        // SAFETY: no share of an earlier generation is running, and none of this one can be taken yet: see `take`.
         unsafe { *self.call.0.work.get() = Some(work) };
         let generation = self.raise();
         self.work_from(0, generation);
@@ -210,10 +210,10 @@ impl Shared {
         }
     }
 
-    /// Begins the next generation, and wakes who sleeps.
+    /// Starts the next generation, and wakes parked workers.
     fn raise(&self) -> u64 {
-        // Sequentially consistent, as is what a worker does before it parks: either it sees the new generation or it is
-        // seen here.
+        // Sequentially consistent, like the accesses of a worker before it parks: either the worker sees the new generation, or
+        // this thread sees the worker as parked.
         let generation = self.call.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if self.parked.load(Ordering::SeqCst) > 0 {
             let _door = lock(&self.door);
@@ -222,7 +222,7 @@ impl Shared {
         generation
     }
 
-    /// All of a worker's life.
+    /// The main loop of a worker.
     fn serve(&self, share: usize) {
         let mut seen = 0;
         loop {
@@ -234,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// The generation after the one that was seen last, waiting for it: on the lookout first, then parked.
+    /// Waits for the generation after `seen`: spins first, then parks.
     fn next_after(&self, seen: u64) -> u64 {
         let began = Instant::now();
         loop {
@@ -258,15 +258,15 @@ impl Shared {
         self.call.0.generation.load(Ordering::Acquire)
     }
 
-    /// Does this share, and then every other that nobody has taken.
+    /// Does this share, and then every other free share.
     fn work_from(&self, share: usize, generation: u64) {
         let shares = self.shares.len();
         for share in (share..shares).chain(0..share) {
             if !self.take(share, generation) {
                 continue;
             }
-            // SAFETY: this share of this generation was taken, so `run` waits for it: the pointer is that generation's and
-            // what it points to is still borrowed.
+            // SAFETY: this share of this generation was taken, so `run` waits for it: the pointer is of that generation, and
+            // the work is still borrowed.
             let work = unsafe { (*self.call.0.work.get()).map(|work| &*work) };
             let done = catch_unwind(AssertUnwindSafe(|| work.map(|work| work(share))));
             if let Err(panic) = done {
@@ -276,9 +276,9 @@ impl Shared {
         }
     }
 
-    /// Whether the share was free. Every generation takes every share before it ends, so a share that was last taken in the
-    /// generation before this one means that this one is under way, and taking it keeps it so. Whoever comes late, with an
-    /// old generation in hand, finds the share taken in that one or a later, and leaves it alone.
+    /// Takes the share if it is free. Every generation takes every share before it ends. So a share that was last taken in the
+    /// previous generation proves that this generation is running, and taking the share keeps it running. A late thread with an
+    /// old generation finds the share taken in that or a later one.
     fn take(&self, share: usize, generation: u64) -> bool {
         let taken = &self.shares[share].0.taken;
         taken.load(Ordering::Relaxed) == generation - 1

@@ -1,4 +1,4 @@
-//! Memory that weights lie in: pages of our own, or a file's.
+//! Memory of weights: anonymous pages, or a mapped file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use crate::large_pages::{self, LARGE_PAGE};
 
-/// Memory that stays where it is and is only read from now on. Clones share it.
+/// Read-only memory at a fixed address. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Region {
     pages: Arc<Pages>,
@@ -21,12 +21,12 @@ enum Pages {
     Own(MmapMut),
 }
 
-/// Memory of our own that is being filled. It is zero until then.
+/// Anonymous memory during initialization. It starts as zeros.
 #[derive(Debug)]
 pub struct NewRegion(MmapMut);
 
 impl NewRegion {
-    /// On large pages where the system gives them. No page is touched: whoever fills one has it near.
+    /// Allocates memory, on large pages if possible. It touches no page, so each page is placed near the thread that fills it.
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
         let pages = pages.with_context(|| format!("no memory for {bytes} bytes"))?;
@@ -52,7 +52,6 @@ impl Region {
         Self { pages: Arc::new(Pages::File(file)), range }
     }
 
-    /// A part of it, by its place within this one.
     pub fn part(&self, range: Range<usize>) -> Self {
         let moved = self.range.start + range.start..self.range.start + range.end;
         assert!(moved.start <= moved.end && moved.end <= self.range.end, "a part lies within the whole");

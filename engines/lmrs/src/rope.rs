@@ -1,16 +1,16 @@
-//! Rotary positions: each pair of a head's dimensions is turned by an angle that grows with the position.
+//! Rotary positions: each pair of a head's dimensions is rotated by an angle that grows with the position.
 //!
-//! A pair is one dimension of the first half and its fellow of the second, as Hugging Face has them.
+//! A pair is one dimension of the first half and the corresponding one of the second, as in Hugging Face.
 
 use crate::rows::Rows;
 
-/// How far each pair turns from one position to the next, in radians.
+/// The rotation of each pair from one position to the next, in radians.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotation {
     pub frequencies: Vec<f32>, // [rotated / 2]
 }
 
-/// Cosines and sines of the tokens that are being computed.
+/// Cosines and sines for the tokens of a pass.
 #[derive(Debug, Clone, Default)]
 pub struct Angles {
     cosines: Rows, // [tokens, rotated / 2]
@@ -18,9 +18,9 @@ pub struct Angles {
 }
 
 impl Rotation {
-    /// So many dimensions of a head turn; those after them do not.
+    /// Only the first `rotated` dimensions of a head rotate.
     pub fn new(theta: f64, rotated: usize) -> Self {
-        // Exponents, powers and angles are rounded to f32 one after the other, as PyTorch has them.
+        // Exponents, powers and angles are rounded to f32 one after the other, as in PyTorch.
         let frequency = |pair: usize| {
             let exponent = (2 * pair) as f32 / rotated as f32;
             1.0 / (theta.powf(f64::from(exponent)) as f32)
@@ -28,7 +28,7 @@ impl Rotation {
         Self { frequencies: (0..rotated / 2).map(frequency).collect() }
     }
 
-    /// Positions are made that much denser.
+    /// Divides all frequencies: positions become denser by this factor.
     pub fn divide_all(&mut self, factor: f64) {
         self.frequencies.iter_mut().for_each(|frequency| *frequency /= factor as f32);
     }
@@ -37,7 +37,7 @@ impl Rotation {
         self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
     }
 
-    /// Llama 3.1 and later: slow waves are stretched by `factor`, fast ones are left, those between are mixed.
+    /// Llama 3.1 and later: low frequencies are divided by `factor`, high ones stay, those between are mixed.
     pub fn stretch_slow_waves(&mut self, factor: f64, low: f64, high: f64, original_context: f64) {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
@@ -61,7 +61,7 @@ impl Rotation {
 }
 
 impl Angles {
-    /// Turns every head of one token.
+    /// Rotates every head of one token.
     pub fn turn(&self, token: usize, heads: &mut [f32], head_dim: usize) {
         let (cosines, sines) = (self.cosines.row(token), self.sines.row(token));
         for head in heads.chunks_exact_mut(head_dim) {

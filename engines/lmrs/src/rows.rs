@@ -12,13 +12,12 @@ impl Rows {
         Self { width, numbers: vec![0.0; tokens * width] }
     }
 
-    /// Makes it another size and keeps its memory: what it holds afterwards is anything.
+    /// Changes the shape and keeps the memory. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, width: usize) {
         self.width = width;
         self.numbers.resize(tokens * width, 0.0);
     }
 
-    /// Whole rows behind those that are there.
     pub fn append(&mut self, rows: &[f32]) {
         assert!(rows.len().is_multiple_of(self.width), "whole rows");
         self.numbers.extend_from_slice(rows);

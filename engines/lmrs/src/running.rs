@@ -1,4 +1,4 @@
-//! The network behind the face that a model asks, with the threads and the memory that it computes in.
+//! The network as a `Decoder`, with its threads and memory.
 
 use engine_kit::OrFail;
 use protocol::{Failed, FailureKind};
@@ -16,16 +16,16 @@ const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels d
 const _: () =
     assert!(AT_ONCE <= CHUNK, "a stretch of a prompt is one pass: cut again, it could leave a few rows over");
 
-/// What is reserved and not touched costs next to nothing, so requests of most lengths use the same memory again.
+/// The least room of a sequence. Untouched memory costs almost nothing, so most requests can reuse the same memory.
 const LEAST_ROOM: usize = 4096;
 
-/// A network with its weights, and the threads that it computes with.
+/// A network with its weights and its threads.
 pub struct Running {
     pub network: Network,
     pub ops: Ops,
-    /// Tokens that a sequence can come to.
+    /// The most tokens of a sequence.
     pub context: usize,
-    /// What keys and values are kept in.
+    /// The number type of keys and values.
     pub stored: Stored,
 }
 
@@ -59,7 +59,7 @@ impl Decoder for Running {
     }
 }
 
-/// Weights that lead nowhere are the model's fault; all else was checked before.
+/// Weights that produce NaN are the model's fault; everything else was checked before.
 fn failed(error: anyhow::Error) -> Failed {
     let kind = if error.is::<NoNumbers>() { FailureKind::Model } else { FailureKind::Internal };
     Failed::new(kind, format!("{error:#}"))

@@ -1,11 +1,9 @@
-//! Work that falls into pieces, each done once by whichever thread comes to it first, so that a thread whose core is taken
-//! away does not hold up the rest.
+//! Work in pieces: each is done once, by the first free thread, so a thread that loses its core does not delay the rest.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::pool::Pool;
 
-/// Calls `work(thread, piece)` for each piece.
 pub fn share<T: Send>(pool: &Pool, pieces: impl Iterator<Item = T> + Send, work: impl Fn(usize, T) + Sync) {
     let pieces = Mutex::new(pieces);
     let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -16,10 +14,10 @@ pub fn share<T: Send>(pool: &Pool, pieces: impl Iterator<Item = T> + Send, work:
     });
 }
 
-/// From so many rows on the small steps between products are worth waking the others for.
+/// From this number of rows, the small steps between products are worth waking the threads.
 pub const SHARED: usize = 16;
 
-/// The same, by the caller alone where there is too little of it to wake anybody for.
+/// Like `share`, but the caller works alone unless the work is `worth` waking the threads.
 pub fn share_if<T: Send>(
     worth: bool,
     pool: &Pool,

@@ -1,11 +1,11 @@
-//! Packed weights of earlier loads, kept on disk: the next load of the same files maps them and packs nothing.
+//! The cache of packed weights on disk: the next load of the same files maps them instead of packing again.
 //!
-//! One file for each model and form of its weights, under `packed/` in the data directory: a header that says what was packed,
-//! then the memory as the load had filled it. It is a convenience. Whatever is wrong with it (damaged, of other files, of an
-//! older layout, no room on the disk), the load goes on without it.
+//! There is one file for each model and format conversion, under `packed/` in the data directory. It has a header and then the
+//! packed memory. The cache is optional: if a file is damaged, outdated or of other sources, or the disk is full, the load
+//! continues without it.
 //!
-//! Only packing tells which matrices a format cannot hold. The header lists them, and the file is named after the plan of a load
-//! that knows of none: so the next load reads the list first, and packs nothing to find them again.
+//! Only packing reveals the matrices that a format cannot hold. The header lists them. The file is named after the plan that
+//! assumes that every matrix fits, so the next load finds the list first and packs nothing twice.
 
 #![expect(unsafe_code, reason = "a file is mapped")]
 
@@ -29,22 +29,21 @@ use crate::pool::Pool;
 use crate::region::Region;
 use header::{Header, Source};
 
-/// Raised whenever what is packed lies in memory in another way.
+/// The version of the packed layout. Raise it after every change.
 pub const LAYOUT: u32 = 2;
-/// Where the packed weights begin in their file: at a page.
+/// The offset of the packed weights in their file, a multiple of the page size.
 const BEGIN: usize = 1 << 16;
 
-/// Where the packed weights of a model in one form are, or will be.
+/// The file with a model's packed weights in one format conversion, present or future.
 #[derive(Debug)]
 pub struct Sidecar {
     path: PathBuf,
-    /// The files as they were before the load read them.
+    /// The source files as they were before the load read them.
     source: Source,
 }
 
 impl Sidecar {
-    /// `first_plan` says what would lie where in the memory that is kept if every matrix fitted, in words that change whenever
-    /// it would lie otherwise.
+    /// `first_plan` is a text of the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
         Self::within(&places::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
@@ -55,7 +54,7 @@ impl Sidecar {
         Ok(Self { path, source })
     }
 
-    /// The matrices that an earlier load of these very files could not pack: empty where all fitted, or nothing is kept.
+    /// The matrices that an earlier load of the same files could not pack: empty if all fitted, or without a cached file.
     pub fn unfit(&self) -> BTreeSet<String> {
         self.try_unfit().unwrap_or_default()
     }
@@ -68,11 +67,11 @@ impl Sidecar {
         Ok(unfit)
     }
 
-    /// What an earlier load kept, if it is whole, of these very files and of this plan. It is read as a whole for that, and its
-    /// pages are near when the first token needs them.
+    /// The packed weights of an earlier load, if they are intact and match these files and this plan. The check reads the whole
+    /// file, so its pages are in memory for the first token.
     pub fn read(&self, plan: &str, pool: &Pool) -> Option<Region> {
         let packed = self.try_read(plan, pool).ok()?;
-        // Best effort: it counts as used now.
+        // Marks the file as used, best effort.
         let used = |file: File| file.set_modified(SystemTime::now());
         let _ = File::options().write(true).open(&self.path).and_then(used);
         Some(packed)
@@ -80,8 +79,8 @@ impl Sidecar {
 
     fn try_read(&self, plan: &str, pool: &Pool) -> Result<Region> {
         let file = File::open(&self.path)?;
-        // SAFETY: a file has its name here only when it is whole, and nobody writes to it again: it is replaced or removed,
-        // which leaves what is mapped as it is. Who cuts it off in place ends this process, as with any mapped weights.
+        // SAFETY: a file has this name only when it is complete, and it is never written again, only replaced or removed; both
+        // keep the mapping valid. If another process truncates it in place, this process ends, as with any mapped weights.
         let whole = Region::of_file(unsafe { Mmap::map(&file) }?);
         let header = Header::read(whole.bytes())?;
         ensure!(header.source == self.source.by(plan), "made of other files, or by another plan");
@@ -91,8 +90,8 @@ impl Sidecar {
         Ok(packed)
     }
 
-    /// Keeps what was packed by this plan, and which matrices did not fit, in place of what was kept before. What was not used
-    /// for longest goes where there is too much.
+    /// Stores the packed weights of this plan and the list of unfit matrices, in place of an older file. If space is short, the
+    /// least recently used files are removed.
     pub fn write(&self, plan: &str, unfit: &BTreeSet<String>, packed: &Region, pool: &Pool) -> Result<()> {
         let write = || -> Result<()> {
             let shelf = self.path.parent().context("no folder")?;
@@ -112,7 +111,7 @@ impl Sidecar {
     }
 }
 
-/// Nothing waits until it is on the disk: a file that a power cut left in pieces is found out by its sum.
+/// Does not wait for the disk: the checksum detects a file that a power cut left incomplete.
 fn write_to(path: &Path, header: &Header, packed: &Region) -> Result<()> {
     let mut file = File::create(path)?;
     let mut head = header.to_bytes()?;

@@ -1,5 +1,5 @@
-//! Files that are damaged, cut off, or lie about sizes: each is loaded or refused, never a panic, and never an allocation that
-//! nothing in the file stands for.
+//! Damaged files, truncated files and files with false sizes: each is loaded or refused, without a panic and without an
+//! allocation larger than the file justifies.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 #![expect(unsafe_code, reason = "an allocator that remembers how much was asked for at once")]
 
@@ -21,16 +21,16 @@ use model_files::{Dtype, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 use serde_json::{Value, json};
 
-/// The most that was asked for at once.
+/// The largest single allocation.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
 struct Watched;
 
-// SAFETY: all of it is the system's; only sizes are looked at.
+// SAFETY: the system allocator does all the work; only sizes are recorded.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         unsafe { System.alloc(layout) }
     }
 
@@ -49,9 +49,9 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// The models here have a few hundred thousand bytes.
+/// The largest allowed allocation: the models here have a few hundred thousand bytes.
 const MOST: usize = 32 << 20;
-/// One test at a time looks at what was allocated.
+/// Lets one test at a time record allocations.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn load(path: &Path) -> Result<(), Failed> {
@@ -68,7 +68,7 @@ fn load(path: &Path) -> Result<(), Failed> {
     network.forward(&mut ops, &mut [span], &mut Found::default()).map_err(model)
 }
 
-/// What the law says of every file: it is loaded and computes, or there are words about it.
+/// Checks the rule for every file: it loads and computes, or fails with a message.
 fn loaded(path: &Path, what: &str) -> Option<Failed> {
     LARGEST.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));
@@ -84,7 +84,7 @@ struct Model {
     _folder: tempfile::TempDir,
     path: PathBuf,
     weights: PathBuf,
-    /// As it was written.
+    /// The bytes as written.
     whole: Vec<u8>,
 }
 
@@ -109,7 +109,7 @@ fn gguf(name: &str, dtype: Dtype) -> Model {
     Model { _folder: model._folder, weights: path.clone(), path, whole }
 }
 
-/// Where the numbers of the weights begin, about: what is before says what they are.
+/// The approximate start of the weights' numbers; the bytes before it describe them.
 fn head(model: &Model) -> usize {
     match model.path.extension() {
         Some(_) => {
@@ -121,7 +121,7 @@ fn head(model: &Model) -> usize {
     }
 }
 
-/// One of the ways in which a file can be wrong.
+/// Applies one random kind of damage.
 fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
     let mut below = |most: usize| ((rng.next_f64() * most as f64) as usize).min(most.saturating_sub(1));
     let mut bytes = model.whole.clone();
@@ -183,7 +183,7 @@ fn a_damaged_gguf_file_is_loaded_or_refused() {
     damaged(&gguf("phi3", Dtype::Q8_0), 9, 120);
 }
 
-/// Other fields may be anything.
+/// The fields that contain sizes. Other fields may have any value.
 const SIZES: [&str; 8] = [
     "hidden_size",
     "intermediate_size",
@@ -230,7 +230,7 @@ fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong()
     }
 }
 
-/// Each whole number of a GGUF's metadata stands behind its key and the number of its type.
+/// Each integer of GGUF metadata follows its key and its type number.
 #[test]
 fn whatever_the_metadata_of_a_gguf_says_it_is_loaded_or_refused() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +258,7 @@ fn heads_that_do_not_make_up_the_matrices_are_told_by_the_name_of_their_number()
     let model = synthesised("gpt2");
     let path = model.path.join("config.json");
     let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    // It is 64 wide.
+    // The model is 64 wide.
     for heads in [5, 7, 13] {
         let mut lying = config.clone();
         lying["n_head"] = json!(heads);
@@ -288,7 +288,7 @@ fn a_size_that_lies_is_told_with_its_name() {
     std::fs::write(&model.weights, bytes).unwrap();
     let told = loaded(&model.path, "a shape of 2^60 rows").unwrap();
     assert!(told.message.contains(name), "{told:?}");
-    // A header that says it is longer than the file.
+    // A header longer than the file.
     let mut bytes = model.whole.clone();
     bytes[..8].copy_from_slice(&(1_u64 << 50).to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
@@ -296,7 +296,7 @@ fn a_size_that_lies_is_told_with_its_name() {
     assert!(told.message.contains("model.safetensors") && told.message.contains("header"), "{told:?}");
 }
 
-/// Of a file of 2^40 bytes, nearly all of which are no bytes of the disk.
+/// The file has 2^40 bytes, almost none of them stored on the disk.
 #[test]
 fn factors_of_rotation_are_counted_before_they_are_read() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -308,7 +308,7 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
     let name = b"rope_freqs.weight";
     let at = model.whole.windows(name.len()).position(|bytes| bytes == name).unwrap() + name.len();
     let (mut bytes, count) = (model.whole.clone(), 1_u64 << 38);
-    // Behind the name: how many dimensions, the one, the type, where they begin.
+    // After the name: the number of dimensions, the single dimension, the type, the offset.
     bytes[at + 4..at + 12].copy_from_slice(&count.to_le_bytes());
     bytes[at + 16..at + 24].copy_from_slice(&end.to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
@@ -317,7 +317,7 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
     let told = loaded(&model.path, "2^38 factors").unwrap();
     let says = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
     assert!(told.message.ends_with(&says), "{told:?}");
-    // Whoever converts it hears of it too, and reads nothing either.
+    // A conversion fails in the same way, and also reads nothing.
     LARGEST.store(0, Ordering::Relaxed);
     let goal = model_files::Goal {
         format: Format::Safetensors,

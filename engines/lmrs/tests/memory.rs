@@ -1,4 +1,4 @@
-//! The program and the memory that there is, on models of zeros that take no room on the disk.
+//! The program and memory limits, on models of zeros that take no disk space.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use engine_kit::protocol::{Failed, FailureKind, Loaded, Message, parse_message};
 use serde_json::{Value, json};
 
-/// The answers to a load of this folder and to these lines; of progress only notes. `limits` are words for a shell.
+/// The answers to a load of this folder and to these lines, with progress reduced to notes. `limits` is shell code.
 fn ask(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<Message> {
     let mut request = json!({"type": "load", "model": folder, "threads": 1});
     request.as_object_mut().unwrap().extend(load.as_object().cloned().unwrap_or_default());
@@ -39,7 +39,7 @@ fn failed(message: &Message) -> &Failed {
     }
 }
 
-/// A llama in bf16 with these numbers in its config. Gives the bytes of its weights.
+/// Writes a llama in bf16 with these numbers in its config. Returns the bytes of its weights.
 fn zeros(folder: &Path, numbers: &Value) -> u64 {
     let mut config = json!({
         "model_type": "llama", "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 128, "vocab_size": 320,
@@ -70,7 +70,7 @@ fn zeros(folder: &Path, numbers: &Value) -> u64 {
     write(folder, &config, &tensors)
 }
 
-/// A file with all of these tensors, in bf16, and none of their bytes. Gives how many these would be.
+/// Writes a sparse file with all of these tensors in bf16. Returns the bytes of the tensors.
 fn write(folder: &Path, config: &Value, tensors: &[(String, Vec<u64>)]) -> u64 {
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let (mut header, mut at) = (json!({}), 0);
@@ -89,7 +89,7 @@ fn write(folder: &Path, config: &Value, tensors: &[(String, Vec<u64>)]) -> u64 {
 
 const SHORT: &str = r#"{"prompt_ids":[1,2,3],"max_new_tokens":4,"ignore_eos":true}"#;
 
-/// Four layers of 825 GB.
+/// The weights have four layers of 825 GB.
 #[test]
 fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_mapped() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_ma
     assert!(told.message.contains(&format!("({} weights", weights - norms)), "{told:?}");
 }
 
-/// 2.2 TB of them in f32, which is what they are held in.
+/// The positions would take 2.2 TB in f32, the type in memory.
 #[test]
 fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read(
         tensors.extend(["weight", "bias"].map(|end| (format!("{norm}.{end}"), vec![hidden])));
     }
     write(folder.path(), &config, &tensors);
-    // Were they read after all, the test would end there and not in all memory that there is.
+    // If the program read them after all, this limit would end it before it fills the machine's memory.
     let answers = ask("ulimit -d 4000000;", folder.path(), json!({}), &[]);
     let told = failed(&answers[0]);
     assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
@@ -139,7 +139,7 @@ fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read(
     assert!(told.message.contains(&format!("({weights} weights, 0 keys and values)")), "{told:?}");
 }
 
-/// Its keys and values would take 8.8 TB.
+/// The keys and values would take 8.8 TB.
 #[test]
 fn a_context_that_memory_does_not_hold_is_offered_as_far_as_it_does_and_refused_where_it_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ fn a_context_that_memory_does_not_hold_is_offered_as_far_as_it_does_and_refused_
     );
 }
 
-/// 512 bytes for each of 7.9 million tokens are more than may be reserved, whatever memory there is.
+/// 512 bytes for each of 7.9 million tokens exceed any reservation limit, whatever the machine's memory.
 #[test]
 fn a_request_takes_memory_for_itself_and_not_for_all_of_the_context() {
     let folder = tempfile::tempdir().unwrap();

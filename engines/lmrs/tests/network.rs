@@ -1,6 +1,6 @@
-//! The network against PyTorch, and against itself: cached and not, whole and in pieces, alone and together.
+//! The network against PyTorch, and against itself: with and without the cache, whole and in pieces, alone and together.
 //!
-//! Expected numbers are `tests/golden/*.json`, which `tests/golden/make.py` writes.
+//! The expected numbers are in `tests/golden/*.json`, which `tests/golden/make.py` writes.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ struct Golden {
     ids: Vec<u32>,
     logprobs: Vec<f64>,
     greedy: Vec<u32>,
-    /// By which PyTorch's own in bf16 are off, root mean square.
+    /// The root mean square error of PyTorch's own log-probabilities in bf16.
     bf16_rms: f64,
 }
 
@@ -45,7 +45,7 @@ fn goldens() -> Vec<Golden> {
     paths.iter().map(golden).collect()
 }
 
-/// The model of a golden, in a folder that goes away.
+/// The model of a golden file, in a temporary folder.
 fn synthesised(name: &str, dtype: Dtype) -> (tempfile::TempDir, PathBuf) {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
     let folder = tempfile::tempdir().unwrap();
@@ -82,12 +82,12 @@ fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Found {
     found
 }
 
-/// After the last of the ids.
+/// The logits after the last of the ids.
 fn logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
     find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Logits }]).logits
 }
 
-/// After each of the ids.
+/// The logits after each of the ids.
 fn every_logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
     let mut all = Rows::new(0, network.shape.vocabulary);
     network.forward_each(ops, sequence, ids, &mut |_, rows| all.append(rows.all())).unwrap();
@@ -114,7 +114,7 @@ fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     each.map(|(at, told)| logprob(logits.row(at), golden.ids[at + 1]) - told).collect()
 }
 
-/// Prompt at once, then one token at a time.
+/// Greedy decoding: the prompt at once, then one token at a time.
 fn greedy(network: &mut Network, ops: &mut Ops, stored: Stored, ids: &[u32], count: usize) -> Vec<u32> {
     let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
     let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
@@ -147,7 +147,7 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
     }
 }
 
-/// llama.cpp's converter writes GPT-2's output down although it is the embedding.
+/// llama.cpp's converter writes GPT-2's output matrix although it is the embedding.
 #[test]
 fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_embedding_or_not() {
     let (keep, path) = synthesised("gpt2", Dtype::BF16);
@@ -209,7 +209,7 @@ fn narrower_floats_stay_near_it_mapped_or_read() {
     }
 }
 
-/// Synthesised numbers are those of bf16 in every dtype: here each gets a last bit that only its own dtype has.
+/// Sets a last bit in each number that only its own dtype can hold, because synthesised numbers are bf16 values in every dtype.
 fn odd(path: &Path, dtype: Dtype) {
     let file = path.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -275,7 +275,7 @@ fn floats_of_a_file_are_used_where_they_lie() {
     }
 }
 
-/// Where nothing is rounded on the way, each token has the same bits whatever is computed beside it.
+/// Checks that bits are equal: without extra rounding, a token's bits do not depend on the other tokens.
 fn assert_same(one: &[f32], other: &[f32], what: &str) {
     let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
     assert!(bits(one) == bits(other), "{what}: {:?} and {:?}", &one[..4], &other[..4]);
@@ -285,7 +285,7 @@ fn assert_same(one: &[f32], other: &[f32], what: &str) {
 fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
     for (golden, dtype) in goldens().iter().flat_map(|golden| [(golden, Dtype::F32), (golden, Dtype::BF16)]) {
         let (_keep, path) = synthesised(&golden.name, dtype);
-        // Tiles take sums of bf16 in their own order.
+        // AMX tiles sum bf16 in an order of their own.
         for level in
             Level::here().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
         {
@@ -310,7 +310,7 @@ fn long_ids() -> Vec<u32> {
     (0..LONG as u32).map(|at| (at * at * 31 + at) % 320).collect()
 }
 
-/// A network whose context has room for `LONG`.
+/// A network with a context of `LONG` or more.
 fn long_network(path: &Path, ops: &Ops) -> Network {
     let mut network = load(path, Asked::Own, ops);
     network.shape.context = LONG + 100;
@@ -335,7 +335,7 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         let told = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
         assert_eq!(pieces.tokens(), ids.len());
         assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
-        // The same by token, without holding all of it.
+        // The same token by token, without all logits in memory.
         let mut scored = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
         let mut seen = 0;
         let mut each = |_: &Pool, rows: &Rows| {
@@ -355,7 +355,7 @@ fn sequences_together_give_the_bits_that_each_gives_alone() {
     together_as_alone(&path, Stored::F32, &[3, 150, 1, 190, 64]);
 }
 
-/// Eight rows, beyond which the level of tiles takes sums in another order.
+/// Eight rows: with more, AMX tiles sum in another order.
 #[test]
 fn in_bf16_sequences_that_are_decoded_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
@@ -393,7 +393,7 @@ fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
     let (_keep, path) = synthesised("llama", Dtype::F32);
     let (mut ops, ids) = (ops(2), long_ids());
     let mut network = long_network(&path, &ops);
-    // The second goes on in the next pass, and so does the fourth.
+    // The second span continues in the next pass, and so does the fourth.
     let asked =
         [(20, Largest), (CHUNK, Nothing), (7, Logits), (CHUNK, EveryLargest), (5, Nothing), (1, Logits)];
     let start = |network: &Network| Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
@@ -453,7 +453,7 @@ fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
     assert_eq!(sequence.tokens(), 0);
 }
 
-/// In every way that ids or logits are asked for, one token and several.
+/// In every kind of request for ids or logits, with one token and several.
 #[test]
 fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
     for (dtype, none) in [
@@ -465,7 +465,7 @@ fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
         let (_keep, path) = synthesised("llama", dtype);
         let file = path.join("model.safetensors");
         let mut bytes = std::fs::read(&file).unwrap();
-        // The last weight of the file, whichever tensor it belongs to.
+        // The last weight of the file, in any tensor.
         let end = bytes.len();
         bytes[end - none.len()..].copy_from_slice(none);
         std::fs::write(&file, &bytes).unwrap();

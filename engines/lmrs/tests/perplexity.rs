@@ -1,5 +1,5 @@
-//! What narrow numbers cost, in words: the embedded model's perplexity on text that it was not trained on, as f32 against every
-//! other way to hold the same weights, each level of this machine by itself.
+//! The cost of narrow formats in perplexity: the embedded model on held-out text, f32 against every other format of the same
+//! weights, at each level of this machine.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use lmrs::formats::F32;
@@ -15,7 +15,7 @@ use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
 use model_files::{ModelFolder, Tokenizer, embedded};
 
-/// Ids that are scored after one another, so many times, evenly over a text.
+/// Windows of ids that are scored, spread evenly over a text.
 struct Windows {
     count: usize,
     ids: usize,
@@ -23,15 +23,14 @@ struct Windows {
     together: usize,
 }
 
-/// Some hundred ids, so that every level has its turn and it ends soon in a build for debugging too. What a format costs on so
-/// short a text is chance as much as anything.
+/// A few hundred ids, so that debug builds finish soon. On so short a text, the cost of a format is mostly chance.
 const SHORT: Windows = Windows { count: 2, ids: 192, together: 192 };
-/// The same as when tokens are made, of several texts at once: by other kernels.
+/// The same ids in passes of eight, as in decoding, which uses other kernels.
 const DECODED: Windows = Windows { together: 8, ..SHORT };
-/// Some thousand, at the best level alone.
+/// A few thousand ids, only at the best level.
 const LONG: Windows = Windows { count: 8, ids: 512, together: 512 };
 
-/// What each may cost of f32's perplexity.
+/// The highest allowed increase over f32's perplexity.
 const BOUNDS: [(Asked, f64); 3] =
     [(Asked::Own, 5e-4), (Asked::Format(&Q8_0), 5e-3), (Asked::Format(&Q4_0), 4e-3)];
 
@@ -40,7 +39,7 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
     let (folder, text) = model_and_text();
     let exact = perplexity(&folder, Asked::Format(&F32), Level::PORTABLE, &text, &SHORT);
     assert!((2.0..5.0).contains(&exact), "the model of the tree has learnt its language: {exact}");
-    // Sums in another order, and nothing rounded that is not rounded in all.
+    // Only the order of sums differs; nothing else rounds.
     let bounds = [(Asked::Format(&F32), 1e-5)].into_iter().chain(BOUNDS);
     for level in Level::here() {
         for (asked, bound) in bounds.clone() {
@@ -69,7 +68,6 @@ fn assert_cost(ratio: f64, asked: Asked, level: Level, bound: f64) {
     assert!((ratio - 1.0).abs() <= bound, "{asked:?} at {level}: {percent:+.4} % is beyond {bound}");
 }
 
-/// The model, and a text that it has not seen.
 fn model_and_text() -> (ModelFolder, Vec<u32>) {
     let path = embedded::folder().unwrap();
     let tokenizer = Tokenizer::open(&path.join("tokenizer.json")).unwrap();
@@ -102,7 +100,7 @@ fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], wi
     (sum / (windows.count * (windows.ids - 1)) as f64).exp()
 }
 
-/// Minus the natural logarithm of how likely the id is.
+/// The negative log-probability of the id.
 fn surprise(logits: &[f32], id: u32) -> f64 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();

@@ -1,4 +1,4 @@
-//! The program itself, asked through its pipes about the embedded model.
+//! The program itself, through its pipes, with the embedded model.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use lmrs::kernels::rows::has_pairs;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 use serde_json::{Value, json};
 
-/// The answers to these lines, but for progress and hello.
+/// The answers to these lines, without progress and hello.
 fn ask_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
-    // What a person at a shell would read.
+    // Stderr is for a person at a shell, and is ignored here.
     command = command.stdout_capture().stderr_null();
     if let Some(home) = home {
         command = command.env("ORCHESTRATE_HOME", home);
@@ -95,7 +95,7 @@ fn a_load_states_what_is_in_effect() {
     }
 }
 
-/// A tiny llama in bf16, of this width and this inner width.
+/// A tiny llama in bf16, with this hidden size and this feed-forward size.
 fn tiny_llama(folder: &Path, hidden: u32, inner: u32) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/configs/llama.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
@@ -142,7 +142,7 @@ fn weights_in_f32_have_their_keys_and_values_in_f32_whoever_asked_for_it() {
 #[test]
 fn a_load_states_what_most_of_its_weights_are_held_as_whatever_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    // Of rows of 48 and of 64 numbers only the latter have blocks, and those are the fewer.
+    // Of rows with 48 and with 64 numbers, only the latter divide into blocks, and they are the minority.
     let model = tiny_llama(folder.path(), 48, 64);
     let answers = ask(&[&load_of(&model, Some("q8_0"))]);
     let facts = &loaded(&answers[0]).facts;
@@ -172,7 +172,7 @@ fn zipped_weights_give_the_ids_and_the_scores_of_bf16_and_take_less_memory() {
         (bytes as f64, ids(&answers[1]), ids(&answers[2]), scored(&answers[3]).logprobs.clone())
     });
     let [(plain, ..), (zipped, ..)] = told;
-    // Rows of 256 have one line of heads for six of numbers; longer ones come to 0.76.
+    // Rows of 256 numbers have one line of heads for six lines of numbers; longer rows approach 0.76.
     assert!((0.84..0.88).contains(&(zipped / plain)), "{zipped} of {plain}");
     let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = told;
     assert_eq!((recipe, prompt, scores), (same_recipe, same_prompt, same_scores));
@@ -187,7 +187,7 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let told: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
     let offset = told[name]["data_offsets"][0].as_u64().unwrap() as usize;
-    // The first row has 128 numbers of 64 sizes.
+    // The first row has 128 numbers with 64 exponents.
     for at in 0..128 {
         let bits = ((at as u16 % 64 + 60) << 7).to_le_bytes();
         bytes[header + offset + 2 * at..][..2].copy_from_slice(&bits);
@@ -212,7 +212,7 @@ fn a_matrix_that_cannot_be_zipped_stays_in_bf16_and_the_load_says_which() {
     assert_eq!(found[0], found[1]);
 }
 
-/// Packing states its progress, up to the whole of it; mapping a sidecar states none.
+/// Packing reports progress up to 1.0; mapping a sidecar reports none.
 #[test]
 fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything_again() {
     let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -227,7 +227,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
         let lines = said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
-    // Times that all weights were packed, whether the load names the matrix, whether it writes a sidecar; and the ids.
+    // The number of full packings, whether the load names the matrix, whether it writes a sidecar, and the ids.
     let told = |said: &[Message]| {
         let progress =
             || said.iter().filter_map(|it| if let Message::Progress(it) = it { Some(it) } else { None });
@@ -244,13 +244,13 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
     assert_eq!(second.0, (0, true, 0));
     assert_eq!(first.1, second.1);
     assert_eq!(std::fs::read_dir(home.path().join("packed")).unwrap().count(), 1);
-    // Files that were changed tell nothing of what fits now.
+    // Changed files invalidate the list of unfit matrices.
     let weights = std::fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
     weights.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(9)).unwrap();
     assert_eq!(told(&run()).0, (2, true, 1));
 }
 
-/// A GGUF of Q8_0, whose blocks are called Q5_0: those are smaller, so that every tensor lies within the file. All are zero.
+/// A GGUF of zeros in Q8_0 with the type number of Q5_0, whose blocks are smaller, so that every tensor is within the file.
 fn gguf_of_q5_0(folder: &Path) -> PathBuf {
     let (model, path) = (tiny_llama(folder, 64, 96), folder.join("model.gguf"));
     let goal = Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: path.clone() };
@@ -259,7 +259,7 @@ fn gguf_of_q5_0(folder: &Path) -> PathBuf {
     for tensor in &ModelFolder::open(&path).unwrap().tensors {
         let name = tensor.name.as_bytes();
         let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len();
-        // After the name the number of dimensions, the dimensions, and the type.
+        // After the name: the number of dimensions, the dimensions, and the type.
         let kind = at + 4 + 8 * usize::from(bytes[at]);
         if bytes[kind] == 8 {
             bytes[kind] = 6;
@@ -325,7 +325,7 @@ fn a_batch_writes_what_each_prompt_writes_alone_however_it_is_padded() {
     assert!(answers[4..].iter().all(|answer| ids(answer) == expected));
 }
 
-/// Ids that no text has, so that no token is sure and any rounding shows.
+/// Random ids unlike any text, so that no token is certain and any rounding shows.
 fn noise(length: usize, seed: usize) -> Vec<usize> {
     (0..length).map(|at| (at * at * 31 + at * (7 + seed) + seed * 977) % 2000).collect()
 }
@@ -366,7 +366,7 @@ fn the_ids_of_a_request_do_not_depend_on_what_else_is_under_way() {
     }
 }
 
-/// A model that knows all ids but one: its row of the embedding has no numbers.
+/// A model with all ids but one: the embedding row of that id is NaN.
 fn model_that_lacks(id: usize, folder: &Path) -> PathBuf {
     let model = tiny_llama(folder, 64, 96);
     let opened = ModelFolder::open(&model).unwrap();
@@ -397,7 +397,7 @@ fn a_request_whose_logits_are_no_numbers_fails_alone() {
     let mut lines: Vec<String> = [model.clone()].into_iter().chain(of(0)).collect();
     lines.insert(2, request(91, bad[0]));
     lines.insert(4, request(92, bad[1]));
-    // What comes later gets the memory of those that have failed.
+    // Later requests reuse the memory of the failed ones.
     lines.extend(of(10).chain(of(20)));
     let answers = ask(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let mut failed = Vec::new();
@@ -426,7 +426,7 @@ fn what_is_scored_is_what_is_generated() {
     let answers = ask(&[&load(r#","dtype":"f32""#), &score(&text)]);
     let logprobs = &scored(&answers[1]).logprobs[0];
     assert_eq!(logprobs.len(), text.len() - 1);
-    // Each of the 24 was the likeliest of 2,048.
+    // Each of the 24 ids was the likeliest of 2,048.
     assert!(logprobs[prompt.len() - 1..].iter().all(|logprob| logprob.unwrap() > -(2048_f64).ln()));
 }
 

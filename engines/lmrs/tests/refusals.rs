@@ -1,4 +1,4 @@
-//! What is said of models that cannot be loaded, or not rightly.
+//! The messages for models that cannot be loaded, or not correctly.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn load(path: &Path, asked: Asked) -> Result<(), Failed> {
     plan.weights(&shape, &own).map(|_| ())
 }
 
-/// With a field of its config changed.
+/// The refusal of a model after a change of one config field.
 fn refusal(name: &str, field: &str, value: Value) -> Failed {
     let (_keep, path) = synthesised(name);
     say(&path, field, value);
@@ -99,7 +99,7 @@ fn a_number_that_makes_no_sense_is_told_with_its_file() {
     }
 }
 
-/// What qwen2 means by fields that its config leaves out: a window of 4096 tokens, from layer 28 on.
+/// The defaults of qwen2 for missing fields: a window of 4096 tokens, from layer 28 on.
 #[test]
 fn windows_that_a_config_does_not_describe_are_what_transformers_takes_them_for() {
     let (_keep, path) = synthesised("qwen2-window");
@@ -118,7 +118,7 @@ fn windows_that_a_config_does_not_describe_are_what_transformers_takes_them_for(
     assert_eq!(windows("layer_types", json!(["sliding_attention", "full_attention"])), [Some(4096), None]);
 }
 
-/// transformers from its fifth version on has what stands in `rope_parameters` go before.
+/// Since transformers version 5, `rope_parameters` takes precedence.
 #[test]
 fn the_base_of_rotation_is_read_where_all_else_that_concerns_it_stands() {
     let (_keep, path) = synthesised("llama");
@@ -170,7 +170,7 @@ fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
     }
 }
 
-/// A GGUF of this model, and its bytes.
+/// A GGUF of this model, with its bytes.
 fn gguf(name: &str) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let (keep, path) = synthesised(name);
     let out = path.with_extension("gguf");
@@ -184,7 +184,7 @@ fn place_of(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// As llama.cpp takes it: such files are older than the field.
+/// llama.cpp does the same: such files are older than the field.
 #[test]
 fn a_factor_of_rotation_whose_type_a_gguf_does_not_say_is_linear() {
     let (_keep, path, whole) = gguf("llama-linear-biased");
@@ -216,7 +216,7 @@ fn a_number_that_makes_no_sense_in_a_gguf_is_told_with_what_was_found() {
         ("rope.freq_base", 0.0, "expected a number above 0 within f32, found `0.0`"),
     ] {
         let mut bytes = whole.clone();
-        // Behind its name stands the type of a value.
+        // The type of a value follows its name.
         let at = place_of(&bytes, key.as_bytes()) + key.len() + 4;
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
@@ -246,7 +246,7 @@ fn blocks_that_nothing_here_reads_are_told_with_their_tensor_and_a_remedy() {
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
     let mut bytes = std::fs::read(&out).unwrap();
-    // Behind a matrix's name: how many dimensions, each of them, the type; IQ4_NL has as many bytes as Q4_0.
+    // After a matrix's name: the number of dimensions, the dimensions, the type. IQ4_NL has as many bytes as Q4_0.
     let name = b"blk.0.attn_q.weight";
     let at = bytes.windows(name.len()).position(|found| found == name).unwrap() + name.len() + 4 + 16;
     assert_eq!(bytes[at], 2);
@@ -311,7 +311,7 @@ fn a_file_that_shrinks_after_its_header_was_read_is_an_error_and_no_wild_read() 
     assert!(told.message.contains("of 5000 bytes"), "{told:?}");
 }
 
-/// The least number that is enough.
+/// The smallest sufficient number.
 fn least_room(is_enough: impl Fn(u64) -> bool) -> u64 {
     let (mut less, mut enough) = (0, 1 << 40);
     while enough - less > 1 {

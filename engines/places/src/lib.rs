@@ -1,6 +1,5 @@
-//! Where the orchestrator and the engines find what they share on disk: the data directory, the checkout, the Python
-//! environments, and which Python an engine's worker runs in. Both sides must give the same answer without asking each
-//! other, so the answers stand here once.
+//! Paths that the orchestrator and the engines share: the data directory, the checkout, the Python environments, and the Python
+//! of an engine's worker. Both sides need the same answer without communication, so the rules are here, once.
 //!
 //! Nothing here creates or changes a file.
 
@@ -15,7 +14,7 @@ pub use python::{NoProgram, OwnPython, PYTHON_VARIABLE, Python, own_python, pyth
 /// Overrides the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The file inside an environment that its set-up writes last: an environment without it is half made.
+/// The file that an environment's set-up writes last: an environment without it is incomplete.
 pub const READY_FILE: &str = "orchestrate-ready";
 
 /// `$ORCHESTRATE_HOME`, else `$XDG_DATA_HOME/orchestrate`, else `~/.local/share/orchestrate`.
@@ -27,7 +26,7 @@ pub fn data_dir() -> Result<PathBuf> {
         .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder to keep data in"))
 }
 
-/// The source tree that the running program was built in, or that the working directory lies in.
+/// The source tree of the running program's build, or else of the working directory.
 pub fn checkout() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok().and_then(|exe| exe.canonicalize().ok());
     exe.as_deref().and_then(checkout_above).or_else(|| checkout_above(&std::env::current_dir().ok()?))
@@ -42,19 +41,19 @@ fn checkout_above(start: &Path) -> Option<PathBuf> {
     start.ancestors().find(is_checkout).map(Path::to_path_buf)
 }
 
-/// The Python environment of this name (an engine's, or one that several share) for exactly these requirements: other
-/// requirements, another folder.
+/// The folder of the Python environment with this name (of one engine, or shared) and exactly these requirements. Other
+/// requirements give another folder.
 pub fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     Ok(data_dir()?.join("environments").join(format!("{name}-{}", digest(requirements.as_bytes()))))
 }
 
-/// The interpreter of an environment, if its set-up was finished.
+/// The interpreter of an environment, if its set-up has finished.
 pub fn interpreter(environment: &Path) -> Option<PathBuf> {
     let python = environment.join("bin/python");
     (environment.join(READY_FILE).is_file() && python.exists()).then_some(python)
 }
 
-/// Sixteen hexadecimal digits (FNV-1a, 64 bits) that name a content. Not a defence against anybody.
+/// A digest of sixteen hexadecimal digits (FNV-1a, 64 bits). Not cryptographic.
 pub fn digest(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

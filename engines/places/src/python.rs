@@ -1,32 +1,32 @@
-//! Which Python an engine's worker runs in: one of the user's own, where a variable names it, else the pinned environment.
+//! The Python of an engine's worker: the user's own, if a variable names it, or else the pinned environment.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Names the interpreter of every Python engine; with `_` and the engine's name in capitals, of that engine alone.
+/// The variable with the interpreter of every Python engine; with `_` and an engine's name in capitals, of that engine.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
-/// What runs an engine's worker.
+/// The Python of an engine's worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Python {
-    /// The user's own: what is installed there, and in which versions, is the user's business.
+    /// The user's own Python, with packages and versions under the user's control.
     Own(OwnPython),
-    /// Of the environment that was made from the engine's pinned requirements.
+    /// The Python of the environment from the engine's pinned requirements.
     Pinned(PathBuf),
-    /// That environment is not there, or is half made.
+    /// The environment is missing or incomplete.
     NotSetUp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnPython {
-    /// The variable that names it.
+    /// The variable with the interpreter.
     pub variable: String,
     pub interpreter: PathBuf,
 }
 
-/// A variable that names something else than a program.
+/// An error: the value of a variable is not a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoProgram {
     pub variable: String,
@@ -43,14 +43,13 @@ impl std::fmt::Display for NoProgram {
 impl std::error::Error for NoProgram {}
 
 impl NoProgram {
-    /// What can be pasted.
+    /// Shell commands that fix the problem.
     pub fn hint(&self) -> String {
         let variable = &self.variable;
         format!("unset {variable}, or: export {variable}=\"$(which python3)\"")
     }
 }
 
-/// The Python of `engine`, whose environment has this name and exactly these requirements.
 pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Python> {
     if let Some(own) = own_python(engine)? {
         return Ok(Python::Own(own));
@@ -59,7 +58,7 @@ pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Pyt
     Ok(super::interpreter(&environment).map_or(Python::NotSetUp, Python::Pinned))
 }
 
-/// The interpreter that the user names for this engine, or for all of them.
+/// The interpreter that the user sets for this engine, or for all engines.
 pub fn own_python(engine: &str) -> Result<Option<OwnPython>, NoProgram> {
     named(engine, |name| std::env::var_os(name))
 }
@@ -76,8 +75,8 @@ fn named(engine: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Op
     Ok(None)
 }
 
-/// A path, or a name that PATH leads to. Links stay as they are: a virtual environment is found by where its interpreter's
-/// link lies, not by where it leads.
+/// Resolves a path, or a name in PATH. Links are kept, because Python finds a virtual environment by the location of the
+/// interpreter's link, not by its target.
 fn program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let asked = Path::new(value);
     let places: Vec<PathBuf> = match asked.components().count() {

@@ -1,4 +1,4 @@
-//! How fast a GPU copies within its own memory.
+//! The speed of copies within a GPU's memory.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use super::driver::Context;
 use crate::Copies;
 
 const MIB: u64 = 1 << 20;
-/// Of each of the two buffers. Two of the smallest are four times the largest cache that any GPU has (126 MiB), and two of the
-/// largest take most of a millisecond on the fastest.
+/// Bytes of each of the two buffers. Two of the smallest are four times the largest cache of any GPU (126 MiB). A copy of the
+/// largest takes most of a millisecond on the fastest GPU.
 const SMALLEST: u64 = 256 * MIB;
 const LARGEST: u64 = 1024 * MIB;
-/// Of the free memory, for each.
+/// The divisor of the free memory for each buffer.
 const SHARE: u64 = 4;
 
-/// Bytes read and bytes written, over the time of the best pass.
+/// Read and written bytes, with the time of the best pass.
 pub fn probe(context: &Context, budget: Duration) -> Result<Copies, String> {
     let free = context.free_bytes()?;
     let bytes = size(free).ok_or_else(|| format!("only {} MiB of its memory are free", free / MIB))?;

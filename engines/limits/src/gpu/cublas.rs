@@ -1,4 +1,4 @@
-//! The little of cuBLAS that a probe needs: a handle, and one product.
+//! The few cuBLAS functions that a probe needs: a handle and one product.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
 use std::ffi::{c_int, c_void};
@@ -12,14 +12,14 @@ use super::driver::{Context, Memory};
 use super::library::{function, open};
 use super::matrix::Number;
 
-/// By the major version of CUDA, the newest first.
+/// Library names by CUDA's major version, the newest first.
 const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
-/// What it needs from beside it. A loader that is given a file does not look there for what that one needs.
+/// The libraries that cuBLAS depends on. A loader does not search the folder of a file that is opened by path.
 const LIGHT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
-/// Before it a product's kind of sum was named by a kind of number.
+/// The oldest supported version. Earlier versions had no `cublasComputeType_t`.
 const OLDEST: c_int = 11_000;
 
-/// `CUBLAS_OP_T`. How frameworks multiply by weights that lie row by row, and the fast way for tensor cores.
+/// `CUBLAS_OP_T`. Frameworks multiply by row-major weights in this way, and it is the fast way for tensor cores.
 const TRANSPOSED: c_int = 1;
 /// `CUBLAS_OP_N`.
 const AS_IT_IS: c_int = 0;
@@ -41,7 +41,7 @@ pub const SUMS_F32: c_int = 68;
 /// `CUBLAS_COMPUTE_32F_FAST_TF32`.
 pub const SUMS_TF32: c_int = 77;
 
-/// As `cublas_v2.h` declares them: `tests/headers.rs` holds this against the header, where there is one.
+/// The functions as `cublas_v2.h` declares them; `tests/headers.rs` checks this against the header if there is one.
 #[derive(Clone, Copy)]
 struct Functions {
     create: unsafe extern "C" fn(*mut Handle) -> Status,
@@ -72,7 +72,7 @@ struct Functions {
 
 impl Functions {
     fn of(library: &'static Library) -> Result<Self, String> {
-        // SAFETY: the types above are what cublas_v2.h declares under these names.
+        // SAFETY: the types above match the declarations of cublas_v2.h under these names.
         unsafe {
             Ok(Self {
                 create: function(library, "cublasCreate_v2")?,
@@ -84,7 +84,7 @@ impl Functions {
     }
 }
 
-/// A handle in the context that was current when it was made.
+/// A cuBLAS handle in the context that was current at its creation.
 pub struct Cublas<'a> {
     handle: Handle,
     functions: Functions,
@@ -92,15 +92,15 @@ pub struct Cublas<'a> {
 }
 
 impl<'a> Cublas<'a> {
-    /// From where the loader looks, then from these folders: the first that this driver is new enough for. Why the first of
-    /// all was none is what is said when all are none.
+    /// Loads cuBLAS from the loader's paths, then from these folders: the first library that this driver supports. If none
+    /// works, the error is that of the first.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
         let mut refused = None;
         let beside = folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
         let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(beside);
         for (folder, name) in all {
             if let Some(folder) = folder.filter(|_| name.is_file()) {
-                // Without it the next one may still find its own.
+                // On failure the next library may still find its own.
                 open(LIGHT.iter().map(|name| folder.join(name)));
             }
             let Some(library) = open([&name]) else { continue };
@@ -115,9 +115,9 @@ impl<'a> Cublas<'a> {
     fn of(_: &'a Context<'a>, library: &'static Library) -> Result<Self, String> {
         let functions = Functions::of(library)?;
         let mut handle = null_mut();
-        // SAFETY: writes one pointer; a context is current, because one was handed in.
+        // SAFETY: writes one pointer; a context is current, because the caller passed one.
         check("cublasCreate", unsafe { (functions.create)(&mut handle) })?;
-        // From here it is destroyed whatever happens.
+        // From here on, drop destroys the handle in all cases.
         let cublas = Self { handle, functions, context: PhantomData };
         let mut found = 0;
         // SAFETY: writes one int.
@@ -128,7 +128,7 @@ impl<'a> Cublas<'a> {
         Ok(cublas)
     }
 
-    /// Of square matrices, asked for and not waited for.
+    /// Starts a product of square matrices, without waiting for it.
     pub fn product(&self, side: u64, number: &Number, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
         let Ok(n) = c_int::try_from(side) else { return Err("a side that is no int".into()) };
         let needed = (side * side) as usize * number.bytes;
@@ -137,8 +137,8 @@ impl<'a> Cublas<'a> {
         }
         let pointer = |memory: &Memory| memory.address() as usize as *mut c_void;
         let (one, zero) = (1.0_f32, 0.0_f32);
-        // SAFETY: three matrices of n by n numbers of that kind, which was looked at above. The factors are f32 as sums are,
-        // on this side, and are read before it returns. A drop of a matrix waits for what uses it.
+        // SAFETY: three matrices of n by n numbers of this kind; the check above confirmed their sizes. The factors are f32
+        // like the sums, in host memory, and are read before the call returns. Dropping a matrix waits for its uses.
         let status = unsafe {
             (self.functions.gemm)(
                 self.handle,
@@ -168,7 +168,7 @@ impl<'a> Cublas<'a> {
 
 impl Drop for Cublas<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was made once and is given back once, while its context is there.
+        // SAFETY: the handle was created once and is destroyed once, while its context exists.
         unsafe { (self.functions.destroy)(self.handle) };
     }
 }

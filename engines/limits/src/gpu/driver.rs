@@ -1,5 +1,4 @@
-//! The little of CUDA's driver that a probe needs. What it gives is given back in the reverse order, by drops: memory and
-//! events live no longer than their context.
+//! The few CUDA driver functions that a probe needs. Drops release everything in reverse order, before the context.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -23,20 +22,20 @@ type Opaque = *mut c_void;
 
 /// `CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`.
 const L2_CACHE_SIZE: c_int = 38;
-/// `CU_EVENT_DEFAULT`: events that have times.
+/// `CU_EVENT_DEFAULT`: events with timing.
 const WITH_TIME: c_uint = 0;
-/// The stream that everything of a context waits for, cuBLAS's too.
+/// The default stream, which synchronizes with all others of a context, including cuBLAS's.
 const STREAM: Opaque = null_mut();
 
-/// A pass may be much shorter than the budget, and waits for its end; no more of them tell no more.
+/// The most passes: short passes gain no accuracy from more.
 const MOST_PASSES: u32 = 200;
-/// However long they take.
+/// The fewest passes, however long they take.
 const FEWEST_PASSES: u32 = 2;
 
-/// An entry that older drivers lack.
+/// A function that older drivers lack.
 type GetUuid = unsafe extern "C" fn(*mut Uuid, Ordinal) -> Code;
 
-/// As `cuda.h` declares them: `tests/headers.rs` holds this against the header, where there is one.
+/// The functions as `cuda.h` declares them; `tests/headers.rs` checks this against the header if there is one.
 pub struct Driver {
     error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
     init: unsafe extern "C" fn(c_uint) -> Code,
@@ -65,8 +64,8 @@ impl Driver {
     pub fn load() -> Result<Self, String> {
         let library =
             open_driver(LIBRARY).ok_or_else(|| format!("no `{LIBRARY}` here: no driver of NVIDIA"))?;
-        // SAFETY: every type is what cuda.h declares under that name (`_v2` where the header's macros say so); all of them
-        // are in every driver since CUDA 11.
+        // SAFETY: every type matches the declaration of cuda.h under that name (`_v2` if the header's macros say so); every
+        // driver since CUDA 11 has them.
         let driver = unsafe {
             Self {
                 error_name: function(library, "cuGetErrorName")?,
@@ -75,7 +74,7 @@ impl Driver {
                 device_get: function(library, "cuDeviceGet")?,
                 device_get_name: function(library, "cuDeviceGetName")?,
                 device_get_attribute: function(library, "cuDeviceGetAttribute")?,
-                // Drivers before CUDA 11.4 do not have it.
+                // Drivers before CUDA 11.4 lack it.
                 device_get_uuid: function(library, "cuDeviceGetUuid_v2").ok(),
                 context_retain: function(library, "cuDevicePrimaryCtxRetain")?,
                 context_release: function(library, "cuDevicePrimaryCtxRelease_v2")?,
@@ -90,12 +89,12 @@ impl Driver {
                 event_destroy: function(library, "cuEventDestroy_v2")?,
                 event_record: function(library, "cuEventRecord")?,
                 event_synchronize: function(library, "cuEventSynchronize")?,
-                // Drivers before CUDA 12.8 have the other alone, which takes the same.
+                // Drivers before CUDA 12.8 have only the older name, with the same arguments.
                 event_elapsed: function(library, "cuEventElapsedTime_v2")
                     .or_else(|_| function(library, "cuEventElapsedTime"))?,
             }
         };
-        // SAFETY: the first call of all, with the only argument that is defined.
+        // SAFETY: the first call of all, with the only defined argument.
         driver.check("cuInit", unsafe { (driver.init)(0) })?;
         Ok(driver)
     }
@@ -115,15 +114,15 @@ impl Driver {
         Ok(Device { driver: self, ordinal })
     }
 
-    /// `cuMemAlloc refused: CUDA_ERROR_OUT_OF_MEMORY (2)`.
+    /// Formats an error: `cuMemAlloc refused: CUDA_ERROR_OUT_OF_MEMORY (2)`.
     fn check(&self, name: &str, code: Code) -> Result<(), String> {
         if code == 0 {
             return Ok(());
         }
         let mut text = std::ptr::null();
-        // SAFETY: writes one pointer: to a string that the driver keeps, or null for a code that it does not know.
+        // SAFETY: writes one pointer: to a string that the driver owns, or null for an unknown code.
         let known = unsafe { (self.error_name)(code, &mut text) } == 0 && !text.is_null();
-        // SAFETY: as above, and it ends with a nul.
+        // SAFETY: as above, and the string ends with a nul.
         let word = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
         Err(format!("`{name}` refused: {} ({code})", word.as_deref().unwrap_or("an unknown error")))
     }
@@ -137,14 +136,14 @@ pub struct Device<'a> {
 impl<'a> Device<'a> {
     pub fn name(&self) -> String {
         let mut name = [0_u8; 256];
-        // One less than there is, so that the last byte stays nul.
+        // One less than the buffer, so that the last byte stays nul.
         // SAFETY: writes at most 255 bytes.
         let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if code == 0 { name.into_owned() } else { String::new() }
     }
 
-    /// `8932f937-d72c-4106-c12f-20bd9faed9f6`; of a part of a GPU (MIG) the part's.
+    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`; for a part of a GPU (MIG) the part's.
     pub fn uuid(&self) -> Option<String> {
         let mut uuid: Uuid = [0; 16];
         let get = self.driver.device_get_uuid?;
@@ -160,21 +159,21 @@ impl<'a> Device<'a> {
         u64::try_from(bytes).ok().filter(|&bytes| code == 0 && bytes > 0)
     }
 
-    /// The device's primary one, which cuBLAS computes in too.
+    /// The device's primary context, which cuBLAS uses too.
     pub fn context(&self) -> Result<Context<'a>, String> {
         let mut handle = null_mut();
         // SAFETY: writes one pointer.
         let code = unsafe { (self.driver.context_retain)(&mut handle, self.ordinal) };
         self.driver.check("cuDevicePrimaryCtxRetain", code)?;
-        // From here it is released whatever happens.
+        // From here on, drop releases the context in all cases.
         let context = Context { driver: self.driver, ordinal: self.ordinal, handle };
-        // SAFETY: it was retained just now.
+        // SAFETY: the context was just retained.
         self.driver.check("cuCtxSetCurrent", unsafe { (self.driver.context_set_current)(handle) })?;
         Ok(context)
     }
 }
 
-/// Current on the thread that made it, and bound to that thread by its pointer.
+/// A context that is current on its creating thread, and bound to that thread by its pointer.
 pub struct Context<'a> {
     driver: &'a Driver,
     ordinal: Ordinal,
@@ -184,7 +183,7 @@ pub struct Context<'a> {
 impl Drop for Context<'_> {
     fn drop(&mut self) {
         debug_assert!(!self.handle.is_null());
-        // SAFETY: it was retained once, and everything that was made in it is gone. Nobody can do anything about a refusal.
+        // SAFETY: it was retained once, and everything created in it is gone. An error here has no remedy.
         unsafe {
             (self.driver.context_set_current)(null_mut());
             (self.driver.context_release)(self.ordinal);
@@ -209,7 +208,7 @@ impl Context<'_> {
         Ok(Memory { driver: self.driver, address, bytes })
     }
 
-    /// The nanoseconds of the fastest of many passes, on the device's own clock. One more goes before them.
+    /// The nanoseconds of the fastest of many passes, on the device's clock, after one warm-up pass.
     pub fn fastest(
         &self,
         budget: Duration,
@@ -248,13 +247,13 @@ fn written(uuid: &Uuid) -> String {
         .join("-")
 }
 
-/// `None` of what is no time.
+/// Converts milliseconds; `None` if they are not a valid time.
 fn nanoseconds(ms: f32) -> Option<u64> {
     let ns = (f64::from(ms) * 1e6).round();
     (ns.is_finite() && ns >= 1.0).then_some(ns as u64)
 }
 
-/// Of the device.
+/// A buffer in device memory.
 pub struct Memory<'a> {
     driver: &'a Driver,
     address: Address,
@@ -263,13 +262,12 @@ pub struct Memory<'a> {
 
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
-        // SAFETY: it came from this driver, and is given back once. What still uses it on the device is waited for.
+        // SAFETY: it came from this driver, and is freed once. The call waits for pending uses on the device.
         unsafe { (self.driver.memory_free)(self.address) };
     }
 }
 
 impl Memory<'_> {
-    /// For cuBLAS alone.
     pub fn address(&self) -> Address {
         self.address
     }
@@ -279,17 +277,17 @@ impl Memory<'_> {
     }
 
     pub fn set(&self, value: u8) -> Result<(), String> {
-        // SAFETY: all of what was allocated, and no more.
+        // SAFETY: exactly the allocated range.
         let code = unsafe { (self.driver.memory_set)(self.address, value, self.bytes) };
         self.driver.check("cuMemsetD8", code)
     }
 
-    /// The same again and again, until it is full.
+    /// Fills the buffer by repeating `with`.
     pub fn fill(&self, with: &[u8]) -> Result<(), String> {
         let mut at = 0;
         while at < self.bytes && !with.is_empty() {
             let bytes = with.len().min(self.bytes - at);
-            // SAFETY: reads no more than `with` has, and writes within what was allocated; it returns when `with` was read.
+            // SAFETY: reads only within `with`, and writes only within the allocation; it returns after it has read `with`.
             let code = unsafe {
                 (self.driver.copy_from_host)(self.address + at as u64, with.as_ptr().cast(), bytes)
             };
@@ -299,10 +297,10 @@ impl Memory<'_> {
         Ok(())
     }
 
-    /// Asked for, not waited for.
+    /// Starts a copy, without waiting for it.
     pub fn copy_from(&self, source: &Self) -> Result<(), String> {
         let bytes = self.bytes.min(source.bytes);
-        // SAFETY: within both, which are different allocations. A drop of either waits for it.
+        // SAFETY: within both allocations, which are different. Dropping either waits for the copy.
         let code = unsafe { (self.driver.copy_within)(self.address, source.address, bytes, STREAM) };
         self.driver.check("cuMemcpyDtoDAsync", code)
     }
@@ -315,7 +313,7 @@ struct Event<'a> {
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        // SAFETY: it came from this driver, and is given back once.
+        // SAFETY: it came from this driver, and is destroyed once.
         unsafe { (self.driver.event_destroy)(self.handle) };
     }
 }

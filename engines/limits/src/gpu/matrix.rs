@@ -1,4 +1,4 @@
-//! How many operations per second a GPU's library for products of matrices gets out of it.
+//! Operations per second of matrix products with a GPU's library.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use super::cublas::{Cublas, NUMBERS_BF16, NUMBERS_F16, NUMBERS_F32, SUMS_F32, SU
 use super::driver::Context;
 use crate::{Operations, names};
 
-/// Rows and columns of all three matrices, where its memory has room for them.
+/// The largest number of rows and columns of all three matrices, if memory allows it.
 const LARGEST: u64 = 8192;
-/// Smaller ones do not keep a large GPU busy.
+/// The smallest number: smaller matrices do not keep a large GPU busy.
 const SMALLEST: u64 = 2048;
-/// Of the free memory, for all three.
+/// The divisor of the free memory for all three matrices.
 const SHARE: u64 = 2;
-/// Of numbers that are made once and repeated.
+/// Bytes of random numbers, which are generated once and repeated.
 const MADE_BYTES: usize = 8 << 20;
 
-/// A kind of number, as it lies in memory and as cuBLAS names it. Results have the kind of the operands; sums are f32 always.
+/// A kind of number, in memory and in cuBLAS's terms. Results have the kind of the operands; sums are always f32.
 #[derive(Debug, Clone, Copy)]
 pub struct Number {
     pub unit: &'static str,
     pub bytes: usize,
     mantissa_bits: u32,
-    /// The exponent of one.
+    /// The exponent bits of the number one.
     exponent_bias: u32,
     /// `cudaDataType`.
     pub data: i32,
@@ -78,7 +78,7 @@ pub fn probe(
     Ok(Operations { unit: number.unit.into(), loads: true, threads: 0, operations: operations(side), ns })
 }
 
-/// A multiplication and an addition for each of three indices.
+/// A multiplication and an addition for each combination of three indices.
 fn operations(side: u64) -> u64 {
     2 * side * side * side
 }
@@ -88,13 +88,13 @@ fn side(free: u64, bytes: u64) -> Option<u64> {
     sides.take_while(|&side| side >= SMALLEST).find(|side| 3 * side * side * bytes <= free / SHARE)
 }
 
-/// Between -1 and 1, by no pattern: a GPU draws less power, and so runs faster, on numbers that are alike.
+/// Pseudo-random numbers between -1 and 1. On uniform numbers a GPU draws less power, and so runs faster.
 fn numbers(number: &Number, count: usize) -> Vec<u8> {
     let sign_at = 8 * number.bytes as u32 - 1;
     let mut state = 0x9e37_79b9_u32;
     let mut made = Vec::with_capacity(count * number.bytes);
     for _ in 0..count {
-        // Marsaglia's xorshift, of 32 bits.
+        // Marsaglia's 32-bit xorshift.
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
@@ -131,7 +131,7 @@ mod tests {
         // bf16 is the upper half of an f32.
         let half = |it: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(it.try_into().unwrap())) << 16);
         let halves: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(half).collect();
-        // f16 by its definition: its exponents here are those of normal numbers.
+        // Decodes f16 by its definition; the exponents here belong to normal numbers.
         let small = |it: &[u8]| {
             let bits = u16::from_le_bytes(it.try_into().unwrap());
             let value = f32::from(bits & 1023 | 1024) * 2_f32.powi(i32::from(bits >> 10 & 31) - 25);

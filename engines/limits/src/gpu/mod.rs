@@ -1,7 +1,7 @@
-//! What NVIDIA GPUs can do at most: how fast one copies within its memory, and how many operations cuBLAS gets out of it.
+//! The limits of NVIDIA GPUs: the speed of copies within memory, and the operations per second of cuBLAS.
 //!
-//! A context holds some hundred MiB of a GPU for as long as its process lives, and a driver may hang or crash: this is for a
-//! process that does nothing else and ends. What cannot be probed is absent, and why is said in words.
+//! A process of its own should run this: a context holds some hundred MiB of a GPU until its process ends, and a driver may
+//! hang or crash. Impossible probes are absent from the result, with reasons in words.
 
 mod copies;
 mod cublas;
@@ -16,18 +16,18 @@ use crate::{GpuLimits, Limits};
 use cublas::Cublas;
 use driver::{Device, Driver};
 
-/// What to probe, and in how much time.
+/// The request of a GPU probe: settings and time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuAsked {
-    /// By CUDA's index; none means all.
+    /// CUDA indices; empty means all.
     pub devices: Vec<u32>,
-    /// Where cuBLAS may lie besides where the loader looks: Python's wheels put it into folders of their own.
+    /// Further folders for cuBLAS, besides the loader's paths: Python's wheels have folders of their own.
     pub folders: Vec<PathBuf>,
-    /// For each setting, about: a GPU that idles takes some of it to raise its clocks.
+    /// The approximate time of each setting: an idle GPU needs some of it to raise its clocks.
     pub budget: Duration,
 }
 
-/// Takes some seconds, most of them until libraries are loaded. Gives `gpus` and `absent` alone.
+/// Probes the GPUs. It takes some seconds, mostly for loading libraries. Only `gpus` and `absent` are set.
 pub fn probe_gpus(asked: &GpuAsked) -> Limits {
     let mut limits = Limits::default();
     if let Err(reason) = probe_into(&mut limits, asked) {

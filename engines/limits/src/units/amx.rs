@@ -1,9 +1,9 @@
-//! Tiles of Intel's matrix unit, whose intrinsics are not stable: the whole loop is one piece of assembly, because nothing
-//! survives in a tile between two of them.
+//! Tiles of Intel's matrix unit. The intrinsics are not stable in Rust, and no tile survives between two `asm!` blocks, so the
+//! whole loop is one block.
 //!
-//! Four results are under way at once, 2 by 2 of two tiles of A and two of B, as in a product of matrices that is blocked for
-//! it: sixteen cycles each, a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. `with loads`
-//! reads the four operands from the nearest cache before each four products, which is the least that any such product needs.
+//! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product: sixteen cycles
+//! each, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. `with loads` reads the four
+//! operands from the nearest cache before each four products, the minimum of any such product.
 #![expect(unsafe_code, reason = "assembly, and a system call that no crate of the tree has")]
 
 use std::arch::asm;
@@ -16,13 +16,12 @@ use crate::names;
 const ROWS: u64 = 16;
 /// Products in a round of the loop.
 const PRODUCTS: u64 = 4;
-/// Bytes of a row.
 const ROW: usize = 64;
-/// In numbers: what one product adds up for each number of its result.
+/// The inner dimension of one product, in numbers.
 const DEPTH_BF16: u64 = ROW as u64 / 2;
 const DEPTH_INT8: u64 = ROW as u64;
 
-/// Those that this machine has, and that its kernel lets this process use.
+/// The units that this machine has and that its kernel permits to this process.
 pub fn here() -> impl Iterator<Item = Unit> {
     let has = Has::here();
     let unit = |name, loads, depth, run| Unit { name, loads, each: of(depth), run };
@@ -48,7 +47,7 @@ struct Has {
 
 impl Has {
     fn here() -> Self {
-        // Leaf 7 is there where the highest leaf is no lower.
+        // Leaf 7 exists if the highest leaf is at least 7.
         if __cpuid(0).eax < 7 {
             return Self::default();
         }
@@ -56,7 +55,7 @@ impl Has {
         if has == Self::default() || system::may_use_tiles() { has } else { Self::default() }
     }
 
-    /// By CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
+    /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
     fn told(edx: u32) -> Self {
         let bit = |bit: u32| edx >> bit & 1 == 1;
         Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
@@ -72,11 +71,11 @@ mod system {
     /// The state component of tiles.
     const XFEATURE_XTILEDATA: u64 = 18;
 
-    /// Tiles make a thread's saved state 8 KiB larger, so a process must ask before any of its threads uses them. A kernel
-    /// that knows nothing of tiles says no.
+    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
+    /// threads uses them. A kernel without support for tiles refuses.
     pub fn may_use_tiles() -> bool {
         let mut result = ARCH_PRCTL;
-        // SAFETY: the call takes two numbers and touches no memory of ours; the kernel overwrites rcx and r11.
+        // SAFETY: the call takes two numbers and touches none of our memory; the kernel overwrites rcx and r11.
         unsafe {
             asm!(
                 "syscall",
@@ -94,13 +93,13 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    /// How to ask is known on Linux alone.
+    /// Only Linux has a known way to ask.
     pub fn may_use_tiles() -> bool {
         false
     }
 }
 
-/// What `ldtilecfg` reads: how many rows each tile has, and how many bytes a row.
+/// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
 #[repr(C, align(64))]
 struct Shape {
     palette: u8,
@@ -110,7 +109,7 @@ struct Shape {
     rows: [u8; 16],
 }
 
-/// All eight tiles whole.
+/// All eight tiles at full size.
 static WHOLE: Shape = {
     let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
     let mut tile = 0;
@@ -121,25 +120,24 @@ static WHOLE: Shape = {
     Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
 };
 
-/// Two tiles of A and two of B, one behind the other: 4 KiB. As bf16 every number is 0.75 or so: zeros would cost a unit less
-/// power than numbers do.
+/// Two tiles of A and two of B, 4 KiB together. As bf16 every number is about 0.75: zeros would draw less power.
 #[repr(C, align(64))]
 struct Tiles([u8; 4 * ROW * ROWS as usize]);
 
 static TILES: Tiles = Tiles([0x3f; 4 * ROW * ROWS as usize]);
 
-/// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 of A, tmm6 and tmm7 of B.
+/// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 are A, tmm6 and tmm7 are B.
 macro_rules! kernel {
     ($name:ident, $product:literal, [$($load:literal),*]) => {
         /// # Safety
         ///
-        /// The machine has tiles and this product, and the kernel has said that this process may use them.
+        /// The machine has tiles and this product, and the kernel has permitted their use.
         unsafe fn $name(rounds: u64) {
             if rounds == 0 {
                 return;
             }
-            // SAFETY: it reads `WHOLE` and the four tiles of `TILES`, writes no memory, and leaves the tiles released;
-            // the caller promises the instructions.
+            // SAFETY: the code reads `WHOLE` and the four tiles of `TILES`, writes no memory, and leaves the tiles released;
+            // the caller guarantees the instructions.
             unsafe {
                 asm!(
                     "ldtilecfg [{shape}]",
@@ -202,7 +200,8 @@ mod tests {
 
     #[test]
     fn four_products_of_full_tiles_are_so_many_operations() {
-        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a multiplication and an addition.
+        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a product with its addition counts as
+        // two.
         assert_eq!(of(DEPTH_BF16), 65_536);
         assert_eq!(of(DEPTH_INT8), 131_072);
     }

@@ -1,4 +1,4 @@
-//! f32 in vectors of 128 bits.
+//! NEON: f32 in vectors of 128 bits.
 
 use std::arch::aarch64::*;
 use std::hint::black_box;
@@ -6,7 +6,7 @@ use std::hint::black_box;
 use super::Unit;
 use crate::names;
 
-/// Four pipes with a latency of four, and some to spare: 32 registers hold them and two operands.
+/// Independent sums: enough for four pipes with a latency of four; 32 registers hold them and two operands.
 const SUMS: usize = 24;
 const LANES: usize = 4;
 

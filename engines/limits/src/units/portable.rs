@@ -1,4 +1,4 @@
-//! f32 in whatever vectors the compiler finds, where nothing better is known.
+//! f32 in vectors of the compiler's choice, for processors without a specific unit.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use crate::names;
 
 const LANES: usize = 64;
 
-/// A multiplication and an addition: fused only where every machine of this kind can.
+/// A multiplication and an addition. They are fused only if every machine of this kind supports it.
 pub const F32_UNIT: Unit =
     Unit { name: names::F32_FMA, loads: false, each: 2 * LANES as u64, run: multiply_and_add };
 

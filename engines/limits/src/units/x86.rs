@@ -1,4 +1,4 @@
-//! The vector units of x86: one instruction each, on operands that stay in registers.
+//! The vector units of x86: loops over one instruction each, with operands in registers.
 
 use std::arch::x86_64::*;
 use std::hint::black_box;
@@ -6,12 +6,12 @@ use std::hint::black_box;
 use super::Unit;
 use crate::names;
 
-/// Results under way at once. Two pipes with a latency of four (Intel) or five need ten; 32 registers hold more.
+/// Independent sums. Two pipes with a latency of four (Intel) or five need ten; 32 registers hold more.
 const SUMS_512: usize = 16;
-/// Of 16 registers, two hold operands.
+/// Independent sums: of 16 registers, two hold operands.
 const SUMS_256: usize = 12;
 
-/// Those that this machine has.
+/// The units of this machine.
 pub fn here() -> impl Iterator<Item = Unit> {
     let wide = is_x86_feature_detected!("avx512f");
     let f32_unit = match wide {
@@ -34,12 +34,12 @@ pub fn here() -> impl Iterator<Item = Unit> {
     f32_unit.into_iter().chain(others.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
 }
 
-/// Operations of a round: each of so many instructions multiplies and adds so many numbers.
+/// Operations of a round: each instruction multiplies and adds `numbers` numbers.
 const fn of(sums: usize, numbers: usize) -> u64 {
     (2 * sums * numbers) as u64
 }
 
-/// Stays at two, so that no number becomes one that is slow to compute with.
+/// The sums stay near two, so that no number becomes slow to compute with.
 #[target_feature(enable = "avx512f")]
 fn f32_512(rounds: u64) {
     let (half, one) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(1.0)));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn operations_are_counted_as_multiplications_and_additions() {
-        // 16 instructions on 16 numbers of f32, on 32 of bf16, on 64 of eight bits.
+        // 16 instructions on 16 numbers of f32, on 32 of bf16, or on 64 of eight bits.
         assert_eq!([of(SUMS_512, 16), of(SUMS_512, 32), of(SUMS_512, 64)], [512, 1024, 2048]);
         assert_eq!([of(SUMS_256, 8), of(SUMS_256, 32)], [192, 768]);
     }
@@ -123,7 +123,7 @@ mod tests {
     fn narrower_units_run_where_a_wider_one_is_probed_too() {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             #[expect(unsafe_code, reason = "it needs instructions that not every machine has")]
-            // SAFETY: they were just found.
+            // SAFETY: the features were just detected.
             unsafe {
                 f32_256(1000);
             }

@@ -1,4 +1,4 @@
-//! What is to be measured, from the command line.
+//! The selection of measurements, from the command line.
 
 use std::str::FromStr;
 
@@ -52,7 +52,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// `None` where help is wanted.
+    /// Parses the arguments; `None` if help was requested.
     pub fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>> {
         let mut asking = Self {
             quick: false,

@@ -1,5 +1,5 @@
-//! Attention of one head after another, of one token far back or of a whole prompt. Keys and values lie in so many layers that
-//! no cache holds them, as in a model, whose weights come in between.
+//! Attention, head by head: one token at a large depth, or a whole prompt. Keys and values fill so many layers that no cache
+//! holds them, as in a model, where weights are read in between.
 
 use std::rc::Rc;
 
@@ -16,13 +16,13 @@ use lmrs::shape::{Activation, Shape};
 use crate::Case;
 use crate::asking::Asking;
 
-/// `(tokens, depth)`: the last tokens of so many.
+/// `(tokens, depth)`: the last `tokens` of `depth` positions.
 const PLACES: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 512)];
 /// `(heads, heads of keys, dimensions)` of llama-3.2-1b and qwen2.5-0.5b.
 const HEADS: [(usize, usize, usize); 2] = [(32, 8, 64), (14, 2, 64)];
-/// Keys and values of all layers: beyond any cache that this was tried on.
+/// Bytes of the keys and values of all layers: beyond every cache that was tried.
 const CACHE_BYTES: usize = 128 << 20;
-/// Of keys and values in one turn of one token, at least.
+/// The fewest bytes of keys and values in a turn of one token.
 const TURN_BYTES: usize = 16 << 20;
 
 pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
@@ -40,7 +40,7 @@ pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Of keys and values in a layer.
+/// Bytes of keys and values in a layer.
 fn bytes(heads: Heads, depth: usize) -> usize {
     2 * depth * heads.kv_heads * heads.head_dim * Stored::F16.bytes()
 }
@@ -66,7 +66,7 @@ fn case(
         attend(&attention, &mut space, &[part], &mut out);
         layer = (layer + 1) % layers;
     };
-    // Each token sees itself and those before it; a product with keys and one with values.
+    // Each token sees itself and earlier tokens; there is one product with keys and one with values.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
     Case {
         what: [format!("attention at {depth}"), format!("{all}/{kv_heads}x{head_dim}")],

@@ -1,5 +1,5 @@
-//! Each kernel beside what this machine can do at most, measured in the same run: by bytes of weights, or of keys and values,
-//! a second, and by operations a second. `lmrs-bench --help` says what can be asked for.
+//! Each kernel against the limits of this machine, measured in the same run: bytes of weights, or of keys and values, per
+//! second, and operations per second. `lmrs-bench --help` lists the options.
 //!
 //! All cases take turns, and so do the probes of the machine's limits.
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     }
     let mut limits = Vec::new();
     for round in 0..asking.rounds() {
-        // Where the machine is not quiet, a limit is found between the turns or not at all.
+        // On a busy machine, limits are reached only between turns, if at all.
         if round % 5 == 0 {
             limits.push(probe(&Asked {
                 threads: vec![u32::try_from(asking.threads)?],
@@ -45,16 +45,16 @@ fn main() -> Result<()> {
 
 /// One kernel at one shape.
 struct Case {
-    /// Format, shape.
+    /// The format and the shape.
     what: [String; 2],
     tokens: usize,
     level: Level,
-    /// What its operations are held against: the first of these that was probed.
+    /// The units for comparison: the first one with a probe result counts.
     units: &'static [&'static str],
-    /// Of one piece of work.
+    /// Bytes of one piece of work.
     bytes: f64,
     operations: f64,
-    /// Pieces in a turn, so that it takes milliseconds.
+    /// Pieces in a turn, enough for some milliseconds.
     pieces: usize,
     work: Box<dyn FnMut()>,
     /// Seconds for each piece.
@@ -88,7 +88,7 @@ fn print(cases: &[Case], limits: &Limits, asking: &Asking) {
     println!("\n| what | shape | tokens | level | us | GB/s | of reads | Gop/s | of unit |");
     println!("|---|---|--:|---|--:|--:|--:|--:|--:|");
     for case in cases {
-        // Of a unit with loads and without, that with loads, which is less.
+        // If a unit was probed with loads and without, the lower rate counts.
         let rates = |name: &&str| {
             let named = limits.units.iter().filter(|unit| unit.unit == **name);
             named.filter_map(|unit| unit.per_second()).reduce(f64::min)

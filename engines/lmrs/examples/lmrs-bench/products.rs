@@ -1,4 +1,4 @@
-//! Products of activations with weights. Weights lie in so many copies that no cache holds them.
+//! Products of activations with weights. There are so many copies of the weights that no cache holds them.
 #![expect(unsafe_code, reason = "a file of our own as memory")]
 
 use std::io::Write;
@@ -16,9 +16,9 @@ use lmrs::rows::Rows;
 use crate::Case;
 use crate::asking::Asking;
 
-/// All copies of a matrix: beyond any cache that this was tried on.
+/// Bytes of all copies of a matrix: beyond every cache that was tried.
 const WEIGHTS_BYTES: usize = 256 << 20;
-/// Of weights in one turn of a decode, at least.
+/// The fewest bytes of weights in a decode turn.
 const TURN_BYTES: usize = 64 << 20;
 
 pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
@@ -63,7 +63,7 @@ fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, t
     }
 }
 
-/// Of a tile's rate, that with loads.
+/// The units for comparison; tiles count with loads.
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.word(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],
@@ -73,7 +73,7 @@ fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     }
 }
 
-/// Memory that all matrices are made of: of whatever format, the same bytes.
+/// The memory of all matrices: the same bytes for every format.
 struct Weights(Region);
 
 impl Weights {
@@ -85,7 +85,7 @@ impl Weights {
         let bytes = asking.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);
         let mut region = NewRegion::new(bytes)?;
         for (at, bytes) in region.bytes_mut().chunks_mut(2).enumerate() {
-            // As bf16 0.5 to 2, as f16 2 and more, as scales no infinity.
+            // These bits are 0.5 to 2 as bf16, 2 and more as f16, and finite as scales.
             let bits = (0x3f00 + (at * 31 % 256) as u16).to_le_bytes();
             bytes.copy_from_slice(&bits[..bytes.len()]);
         }
@@ -97,11 +97,11 @@ impl Weights {
         let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
         std::fs::remove_file(&path)?;
         file.write_all(region.bytes()).with_context(|| format!("writing `{}`", path.display()))?;
-        // SAFETY: the file has no name any more, so nobody else can change it.
+        // SAFETY: the file was unlinked, so no other process can change it.
         Ok(Self(Region::of_file(unsafe { memmap2::Mmap::map(&file)? })))
     }
 
-    /// As many as there is room for, one behind the other.
+    /// Consecutive copies of the matrix, as many as fit.
     fn matrices(&self, format: &'static Format, outputs: usize, inputs: usize) -> Result<Vec<Matrix>> {
         let bytes = format.bytes(outputs, inputs);
         let copies = (self.0.bytes().len().min(WEIGHTS_BYTES) / bytes).max(1);
@@ -115,8 +115,8 @@ impl Weights {
     }
 }
 
-/// Copies of packed rows that have no exceptions, as those of a model hardly do: of any bytes they would have all they can. They
-/// lie in memory of their own, `--file` or not, as they do in a load.
+/// Copies of packed rows without exceptions, because real models have few, and random bytes would have the maximum. They have
+/// memory of their own, even with `--file`, as in a load.
 fn packed(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
     let name = format.name;
     ensure!(format.takes(inputs), "{name} does not take rows of {inputs} inputs");

@@ -1,9 +1,9 @@
-//! Attention of queries to the keys and values of their sequences, shared out over the threads.
+//! Attention of queries to the keys and values of their sequences, distributed over the threads.
 //!
-//! A job is one head of keys and values, with all the queries that share it, of a few tokens of one sequence: each key is read
-//! once for all of them. Positions are summed up in stretches, whose outcomes are put together from the first to the last.
-//! Where there are fewer jobs than threads want, each stretch becomes a job of its own. Stretches begin where they begin,
-//! whoever computes them and with which tokens, so that what a token gets depends on its position alone.
+//! A job is one head of keys and values with all queries that share it, for a few tokens of one sequence: each key is read once
+//! for all of them. Positions are summed in stretches, and the partial results are joined from first to last. If there are few
+//! jobs, each stretch becomes a job of its own. The borders of stretches are fixed, so a token's result depends only on its
+//! position, not on threads or other tokens.
 
 mod room;
 
@@ -17,13 +17,13 @@ use crate::rows::Rows;
 use crate::share::share;
 use room::Room;
 
-/// Some tokens of one sequence, whose keys and values its cache has already.
+/// Some tokens of one sequence, with keys and values already in its cache.
 #[derive(Debug)]
 pub struct Part<'a> {
     pub cache: &'a Cache,
-    /// Where they stand among the rows that are computed together.
+    /// Their rows among those that are computed together.
     pub rows: Range<usize>,
-    /// The position of the first.
+    /// The position of the first token.
     pub start: usize,
 }
 
@@ -35,43 +35,42 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// That share keys and values.
+    /// Query heads that share one head of keys and values.
     fn group(self) -> usize {
         self.heads / self.kv_heads
     }
 }
 
-/// What each thread computes in: what a stretch comes to, and what those before it have come to.
+/// The buffers of each thread: the result of a stretch, and the joined result of the stretches before it.
 #[derive(Debug, Default)]
 pub struct Space(Vec<Mutex<[Room; 2]>>);
 
-/// Rows of queries that are computed together: more would not fit beside a tile.
+/// Rows of queries that are computed together: more would not fit into the cache beside a tile.
 const ROWS: usize = 64;
-/// Jobs for each thread, so that one that is held up leaves work for the others.
+/// Jobs for each thread, so that a delayed thread leaves work to the others.
 const JOBS: usize = 4;
 /// Blocks of a stretch: 512 positions.
 const STRETCH: usize = 8;
 
-/// Attention in one layer: what all its jobs share.
+/// Attention in one layer: the common part of all jobs.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention<'a> {
     pub ops: &'a Ops,
     pub heads: Heads,
     pub layer: usize,
-    /// How many tokens each looks back, itself among them; all where there is none.
+    /// The number of tokens that each token sees, itself included; `None` means all.
     pub window: Option<usize>,
     pub queries: &'a Rows, // [tokens, heads * head_dim]
 }
 
 impl Attention<'_> {
-    /// The first position that a token at this one sees.
     fn first_seen(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 }
 
-/// `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`, each token of `parts` seeing itself and those before it,
-/// and of these no more than the window. `out` is reshaped to `[tokens, heads * head_dim]`.
+/// Computes `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`. Each token of `parts` sees itself and earlier
+/// tokens, limited by the window. `out` is reshaped to `[tokens, heads * head_dim]`.
 pub fn attend(attention: &Attention, space: &mut Space, parts: &[Part], out: &mut Rows) {
     let Attention { ops, heads, queries, .. } = *attention;
     out.reshape(queries.tokens(), queries.width);
@@ -104,15 +103,15 @@ pub fn attend(attention: &Attention, space: &mut Space, parts: &[Part], out: &mu
     }
 }
 
-/// A few tokens and one head of keys.
+/// A job: a few tokens and one head of keys.
 struct Job<'a> {
     part: &'a Part<'a>,
-    /// Within the part.
+    /// The tokens, as a range within the part.
     tokens: Range<usize>,
     kv_head: usize,
-    /// With all positions that one of the tokens sees.
+    /// Blocks with all positions that any of the tokens sees.
     blocks: Range<usize>,
-    /// Of each token, for all heads that share the keys.
+    /// Outputs of each token, for all heads that share the keys.
     outputs: Vec<&'a mut [f32]>, // [tokens][group * head_dim]
 }
 
@@ -121,7 +120,7 @@ impl Job<'_> {
         self.tokens.len() * heads.group()
     }
 
-    /// Its blocks, in order, cut where every other job's are.
+    /// The stretches of its blocks, in order, with the same borders as in every other job.
     fn stretches(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
         let Range { start, end } = self.blocks;
         let stretch = move |at: usize| start.max(at * STRETCH)..end.min((at + 1) * STRETCH);
@@ -129,7 +128,7 @@ impl Job<'_> {
     }
 }
 
-/// The last tokens of a prompt have most to look back at: they go first, so that no thread is left alone with them.
+/// The last tokens of a prompt see the most positions. Their jobs come first, so that no thread works on them alone at the end.
 fn jobs<'a>(attention: &Attention, parts: &'a [Part], out: &'a mut Rows) -> Vec<Job<'a>> {
     let Heads { kv_heads, head_dim, .. } = attention.heads;
     let at_once = (ROWS / attention.heads.group()).max(1);

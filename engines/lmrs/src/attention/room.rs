@@ -1,4 +1,4 @@
-//! Partial sums of a stretch of positions, for the queries of a few tokens that share its attention.
+//! Buffers and partial sums of a stretch of positions, for the queries of a job.
 
 use std::ops::Range;
 
@@ -15,14 +15,13 @@ pub struct Room {
 }
 
 impl Room {
-    /// No position was seen yet.
+    /// Resets the state: no position seen.
     pub fn clear(&mut self, rows: usize, head_dim: usize) {
         zero(&mut self.outputs, rows * value_dims(head_dim));
         self.softmax.clear();
         self.softmax.resize(rows, Softmax::BEGIN);
     }
 
-    /// What these blocks give.
     pub fn attend(&mut self, attention: &Attention, job: &Job, blocks: Range<usize>) {
         self.clear(job.rows(attention.heads), attention.heads.head_dim);
         self.scale_queries(attention, job);
@@ -58,7 +57,7 @@ impl Room {
         accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
     }
 
-    /// Scores become weights, and outputs are made smaller where a larger score was found.
+    /// Turns scores into weights, and rescales the outputs if a larger score was found.
     fn weigh(&mut self, attention: &Attention, job: &Job, block: usize) {
         let base = block * TILE;
         let scores = self.scores.as_chunks_mut::<TILE>().0.iter_mut();
@@ -90,7 +89,7 @@ impl Room {
         }
     }
 
-    /// Adds what the next stretch of the same rows has come to.
+    /// Adds the result of the next stretch for the same rows.
     pub fn join(&mut self, next: &Self) {
         let dims = self.outputs.len() / self.softmax.len();
         let rows = self.outputs.chunks_exact_mut(dims).zip(next.outputs.chunks_exact(dims));
@@ -103,7 +102,7 @@ impl Room {
         }
     }
 
-    /// Divides by the sums of the weights, and writes the outputs where they belong.
+    /// Divides by the sums of the weights, and writes the outputs to their destination.
     pub fn finish(&self, tokens: Vec<&mut [f32]>, head_dim: usize) {
         let heads = tokens.into_iter().flat_map(|token| token.chunks_exact_mut(head_dim));
         let rows = self.outputs.chunks_exact(value_dims(head_dim)).zip(&self.softmax);

@@ -1,5 +1,4 @@
-//! Numbers as files have them: f32, f16 and bf16, which are widened to f32 on their way into a product. A level with products of
-//! pairs multiplies bf16 without widening it.
+//! Floats as in files: f32, f16 and bf16, which products widen to f32. Levels with products of pairs multiply bf16 directly.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use model_files::Dtype;
@@ -48,7 +47,7 @@ impl Float for InF32 {
 
     #[inline(always)]
     unsafe fn load<L: Wide>(bytes: *const u8) -> L {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { L::load(bytes.cast()) }
     }
 
@@ -63,7 +62,7 @@ impl Float for InF16 {
 
     #[inline(always)]
     unsafe fn load<L: Wide>(bytes: *const u8) -> L {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { L::from_f16(bytes) }
     }
 
@@ -78,7 +77,7 @@ impl Float for InBf16 {
 
     #[inline(always)]
     unsafe fn load<L: Wide>(bytes: *const u8) -> L {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { L::from_bf16(bytes) }
     }
 

@@ -1,20 +1,19 @@
-//! The formats of weights: how the numbers of a matrix lie in memory, how they are packed and which kernels read them.
+//! The formats of weights: their layout in memory, their packing, and the kernels that read them.
 //!
-//! A new format is a file in this folder (or a folder, where it is long) and its line in `FORMATS`, where the file is named too.
-//! The file has the layout, the packing and what kernels of each level must know of it: `Numbers` of a format in panels, `Float` of
-//! one in rows, `PackedBf16` of one in packed rows. Everything else looks the format up in the table.
+//! A new format is a file in this folder (or a folder, if it is long) and its line in `FORMATS`, with the file's name. The file
+//! has the layout, the packing and the trait for the kernels: `Numbers` for panels, `Float` for rows, `PackedBf16` for packed
+//! rows. All other code looks the format up in the table.
 //!
-//! Floats lie row by row, as files have them: a matrix of a mapped file is used where it is. Rows of bf16 may be packed into
-//! fewer bits. Blocks of narrow numbers lie in panels of 16 outputs, so that one register holds a number of each of them.
+//! Floats are stored row by row as in files, so a matrix of a mapped file is used in place. Rows of bf16 may be packed into
+//! fewer bits. Blocks of narrow numbers are stored in panels of 16 outputs, so that one register holds a number of each output.
 //!
 //! ```text
 //! a group: 16 outputs x 64 inputs, two blocks of 32 for each output
 //! a line:  64 bytes, four of each output
 //! ```
 //!
-//! The scales of a line stand before it, so that a product reads memory in one direction: that is how memory is read fastest.
-//! (Measured: `MEASURED.md`.) Outputs are filled up to whole panels, and inputs to whole groups, with
-//! numbers whose scale is 0.
+//! The scales of a line precede it, so that a product reads memory sequentially, which is fastest. (Measured: `MEASURED.md`.)
+//! Outputs are padded to whole panels and inputs to whole groups, with numbers whose scale is 0.
 
 use std::fmt;
 
@@ -33,28 +32,28 @@ pub mod q4_k;
 pub mod q6_k;
 pub mod q8_0;
 
-/// Those that a load can ask for by name are offered in this order: the first is what most models are published in.
+/// All formats. Loads offer the names in this order: the first is the one that most models are published in.
 pub static FORMATS: &[&Format] =
     &[&BF16, &BF16Z, &F32, &F16, &q8_0::Q8_0, &q4_0::Q4_0, &q4_k::Q4_K, &q6_k::Q6_K];
 
-/// How the numbers of a matrix lie, and what reads them.
+/// The layout of a matrix, and the kernels that read it.
 pub struct Format {
-    /// As the protocol spells the dtype.
+    /// The dtype name of the protocol.
     pub name: &'static str,
     /// The encoding of rows in files, before they are packed.
     pub dtype: Dtype,
-    /// Whether a load can ask for it by name. Else it is what a file has.
+    /// Whether a load can request it by name. Otherwise only files select it.
     pub by_name: bool,
     pub storage: Storage,
-    /// Products of many tokens where a level has tiles of bf16: of every format whose numbers bf16 holds nearly.
+    /// The tile function for products of many tokens, for formats whose numbers bf16 holds nearly exactly.
     pub tile: Option<Tile>,
-    /// The `LAYOUT` of the sidecar since which it is packed so, and a digest of what the sidecar's test packs.
+    /// The sidecar `LAYOUT` that introduced this packing, and a digest of the packed bytes in the sidecar's test.
     #[cfg(test)]
     pub packed: Option<(u32, &'static str)>,
 }
 
 pub enum Storage {
-    /// Row by row, as files have them.
+    /// Row by row as in files.
     Rows(RowKernels),
     /// Row by row in fewer bits.
     PackedRows(PackedRows, RowKernels),
@@ -62,21 +61,21 @@ pub enum Storage {
     Panels(PanelKernels),
 }
 
-/// How rows are packed one by one, or some of them together.
+/// The packing of rows, singly or several together.
 pub struct PackedRows {
-    /// Rows that stand together.
+    /// Rows that are packed together.
     pub together: usize,
-    /// Whether rows of so many inputs can be packed.
+    /// Whether rows with this number of inputs can be packed.
     pub takes: fn(usize) -> bool,
-    /// Bytes of a row of so many inputs.
+    /// Bytes of a packed row for this number of inputs.
     pub row_bytes: fn(usize) -> usize,
-    /// So many inputs a row; rows that stand together, as files have them; their memory.
+    /// Packs rows that belong together from the layout of files. The arguments: inputs of a row, rows, destination.
     pub pack: Pack,
 }
 
 type Pack = fn(usize, &[u8], &mut [u8]) -> Result<(), Unfit>;
 
-/// The format cannot hold these rows.
+/// An error: the format cannot hold these rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfit;
 
@@ -88,8 +87,7 @@ impl Storage {
 }
 
 impl Format {
-    /// The format that holds the numbers of a file in this dtype unchanged. `None` for blocks that are widened when they are loaded,
-    /// because no kernel here reads them.
+    /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
         let is_own = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();
         FORMATS.iter().find(is_own).copied()
@@ -99,7 +97,7 @@ impl Format {
         FORMATS.iter().find(|format| format.name == name).copied()
     }
 
-    /// The names that a load can ask for.
+    /// The names that a load can request.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FORMATS.iter().filter(|format| format.by_name).map(|format| format.name)
     }
@@ -123,7 +121,7 @@ impl Format {
         }
     }
 
-    /// Whether rows of so many inputs can be held in it.
+    /// Whether the format can hold rows with this number of inputs.
     pub fn takes(&self, inputs: usize) -> bool {
         match &self.storage {
             Storage::PackedRows(rows, _) => (rows.takes)(inputs),
@@ -131,7 +129,7 @@ impl Format {
         }
     }
 
-    /// Rows that are packed together, at least; other ranges of rows lie apart too.
+    /// The fewest rows that are packed together; ranges of this size are independent in memory.
     pub fn together(&self) -> usize {
         match &self.storage {
             Storage::Rows(_) => 1,
@@ -140,7 +138,7 @@ impl Format {
         }
     }
 
-    /// Of so many outputs, filled up to whole panels where they lie in panels.
+    /// Bytes for this number of outputs, padded to whole panels if the format has panels.
     pub fn bytes(&self, outputs: usize, inputs: usize) -> usize {
         match &self.storage {
             Storage::Rows(rows) => outputs * inputs * rows.number_bytes,
@@ -149,8 +147,7 @@ impl Format {
         }
     }
 
-    /// Whole rows, as files have them in the format's dtype, into the memory of so many. Panics where either has not its size:
-    /// the caller has checked the file's own figures.
+    /// Packs whole rows, in the file layout of the dtype. Panics if a size is wrong: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[u8], into: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
         let (own, packed) = (self.together() * row_bytes, self.bytes(self.together(), inputs));

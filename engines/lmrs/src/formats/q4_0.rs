@@ -1,8 +1,8 @@
-//! Four bits: a block of 32 numbers with a scale in f16.
+//! Q4_0: four bits, in blocks of 32 numbers with one f16 scale.
 //!
 //! ```text
-//! a line with scales, as of Q8_0. Then 8 lines: byte for byte as in Q8_0, block 0 in the low half of each byte and block 1 in the
-//! high half; 8 more than the number. 576 bytes a group: 4.5 bits a number
+//! a line with scales, as in Q8_0. Then 8 lines: byte for byte as in Q8_0, block 0 in the low half of each byte and block 1 in
+//! the high half; stored plus 8. 576 bytes a group: 4.5 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
@@ -38,7 +38,8 @@ impl Numbers for InQ4_0 {
         let groups = panel.chunks_exact_mut(Self::GROUP_BYTES);
         for (blocks, group) in file_blocks::<18>(inputs, 32, row).chunks(2).zip(groups) {
             for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
-                // The file has input i below input i + 16; the panel has block 0 below block 1.
+                // The file has input i in the low and input i + 16 in the high half; the panel has block 0 low and block 1
+                // high.
                 for (quad, pairs) in quants.as_chunks::<4>().0.iter().enumerate() {
                     for (byte, pair) in pairs.iter().enumerate() {
                         group[(quad + 1) * 64 + output * 4 + byte] |= (pair & 15) << (4 * half);
@@ -67,7 +68,7 @@ impl Numbers for InQ4_0 {
 
     #[inline(always)]
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the line before them.
+        // SAFETY: a half of the scale line.
         unsafe { L::halves(group.add(RUN * 32)) }
     }
 

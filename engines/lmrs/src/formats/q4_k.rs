@@ -1,8 +1,8 @@
-//! Four bits, with scales and minima of six bits for 32 numbers, and two f16 for 256.
+//! Q4_K: four bits, with 6-bit scales and minima for 32 numbers, and two f16 for 256.
 //!
 //! ```text
-//! for four groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs. Then of each group a line of u8: scales of
-//! block 0 for 16 outputs, of block 1, minima of block 0, of block 1; and 8 lines as of Q4_0, nothing added.
+//! for four groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs. Then for each group a line of u8:
+//! scales of block 0 for 16 outputs, of block 1, minima of block 0, of block 1; and 8 lines as in Q4_0, without an offset.
 //! 2,368 bytes for 4 groups: 4.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
@@ -48,7 +48,7 @@ impl Numbers for InQ4K {
                     group[half * 16 + output] = scale;
                     group[32 + half * 16 + output] = minimum;
                 }
-                // Both have run 2n below run 2n + 1, byte by byte.
+                // The file and the panel both have run 2n in the low halves and run 2n + 1 in the high halves.
                 let lines = group[64..].chunks_exact_mut(64);
                 for (quad, line) in block[16 + number * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
                     line[output * 4..][..4].copy_from_slice(quad);
@@ -78,7 +78,7 @@ impl Numbers for InQ4K {
 
     #[inline(always)]
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the line before them; a half of the head.
+        // SAFETY: a quarter of the scale line, and a half of the head.
         unsafe { L::times(L::unsigned(group.add(RUN * 16)), L::halves(head)) }
     }
 
@@ -104,8 +104,8 @@ impl Numbers for InQ4K {
     }
 }
 
-/// Scale and minimum of a run, from the twelve bytes that have eight of each: the upper two bits of the first eight bytes
-/// belong to the scales and minima of the last four runs.
+/// Scale and minimum of a run, from the twelve bytes with eight of each. The upper two bits of the first eight bytes belong to
+/// the scales and minima of the last four runs.
 fn file_scale(packed: &[u8], run: usize) -> (u8, u8) {
     match run.checked_sub(4) {
         None => (packed[run] & 63, packed[run + 4] & 63),

@@ -1,9 +1,9 @@
-//! Six bits, with scales of eight bits for 16 numbers, and an f16 for 256.
+//! Q6_K: six bits, with 8-bit scales for 16 numbers, and one f16 for 256.
 //!
 //! ```text
-//! for four groups a line: f16 `d` for 16 outputs, 32 bytes unused. Then of each group a line of i8 scales: for each 16 inputs, 16
-//! outputs; 8 lines as of Q4_0 for the low four bits; and 4 lines for the high two (byte i of line j has those of byte i of lines
-//! j, j+4 of the low halves in bits 0-1 and 2-3, and of the high halves in bits 4-5 and 6-7); 32 more than the number.
+//! for four groups a line: f16 `d` for 16 outputs, 32 bytes unused. Then for each group a line of i8 scales: for each 16
+//! inputs, 16 outputs; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two (byte i of line j has those of
+//! byte i of lines j, j+4 of the low halves in bits 0-1 and 2-3, and of the high halves in bits 4-5 and 6-7); stored plus 32.
 //! 3,392 bytes for 4 groups: 6.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
@@ -43,7 +43,7 @@ impl Numbers for InQ6K {
             let (head, groups) = stretch.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[208..]);
             for run in 0..8 {
-                // Of 32 numbers: which half of which bytes of the file, and of which lines of the panel.
+                // The position of 32 numbers: halves of bytes in the file, and halves of lines in the panel.
                 let (half, file, part) = (run % 2, run / 4, run % 4);
                 let group = &mut groups[run / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
                 for sixteen in 0..2 {
@@ -79,7 +79,7 @@ impl Numbers for InQ6K {
         unsafe {
             let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
             let lower = L::and(if RUN < 2 { pairs } else { L::right::<4>(pairs) }, 15);
-            // Two bits of each of the four runs; they belong in bits 4 and 5.
+            // Two bits of each of the four runs; they move to bits 4 and 5.
             let fours = L::bytes(group.add((9 + line) * 64));
             let upper = match RUN {
                 0 => L::left::<4>(fours),
@@ -93,7 +93,7 @@ impl Numbers for InQ6K {
 
     #[inline(always)]
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the line before them; a half of the head.
+        // SAFETY: a quarter of the scale line, and a half of the head.
         unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
     }
 
@@ -110,7 +110,7 @@ impl Numbers for InQ6K {
         let d = halves(head);
         let mut bytes = nibbles(numbers);
         for at in 0..4 {
-            // Two bits of each of the four runs, which belong in bits 4 and 5 of each byte.
+            // Two bits of each of the four runs, which move to bits 4 and 5 of each byte.
             let fours = line(numbers, 8 + at).0;
             for (output, fours) in fours.into_iter().enumerate() {
                 bytes[at].0[output] |= fours << 4 & 0x3030_3030;

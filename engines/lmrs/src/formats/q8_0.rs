@@ -1,8 +1,8 @@
-//! Eight bits: a block of 32 numbers with a scale in f16.
+//! Q8_0: eight bits, in blocks of 32 numbers with one f16 scale.
 //!
 //! ```text
 //! a line with scales: f16 of block 0 for 16 outputs, f16 of block 1 for 16 outputs. Then 16 lines: line j has inputs 4j .. 4j+4
-//! of output 0, then of output 1, ... 15; as u8, 128 more than the number. 1,088 bytes a group: 8.5 bits a number
+//! of output 0, then of output 1, ... 15; as u8, stored plus 128. 1,088 bytes a group: 8.5 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
@@ -65,7 +65,7 @@ impl Numbers for InQ8_0 {
 
     #[inline(always)]
     unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the line before them.
+        // SAFETY: a half of the scale line.
         unsafe { L::halves(group.add(RUN * 32)) }
     }
 

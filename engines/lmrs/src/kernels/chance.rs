@@ -1,4 +1,4 @@
-//! Numbers that look random, the same in every run of a test.
+//! Pseudo-random numbers for tests, the same in every run.
 
 pub struct Chance(u64);
 
@@ -16,7 +16,7 @@ impl Chance {
         self.bits() as usize % limit
     }
 
-    /// From -1 to 1.
+    /// A number from -1 to 1.
     pub fn number(&mut self) -> f32 {
         self.bits() as f32 / (u32::MAX / 2) as f32 - 1.0
     }

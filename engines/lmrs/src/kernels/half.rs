@@ -1,11 +1,11 @@
-//! f16, one at a time.
+//! Conversion of single f16 numbers.
 
-/// Exact, subnormals too.
+/// Widens exactly, subnormals included.
 #[inline(always)]
 pub fn from_bits(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let magnitude = u32::from(bits & 0x7fff) << 13;
-    // The exponent's bias differs by 112: a multiplication adds it, and gives subnormals their leading one.
+    // The exponent bias differs by 112. A multiplication corrects it, and normalizes subnormals.
     let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
     let finite = f32::to_bits(scaled);
     let special = magnitude | 0x7f80_0000;

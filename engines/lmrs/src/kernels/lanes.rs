@@ -1,8 +1,8 @@
-//! Sums and functions of many numbers at once, in plain Rust that the compiler turns into vectors.
+//! Sums and functions of many numbers at once, in plain Rust that the compiler vectorizes.
 //!
-//! They belong to no level: the compiler uses what the build is for. It neither reorders nor fuses what is written here, so their
-//! bits are the same in every build and at every level; a test holds some of them. So are those of norms, rotations and
-//! activations, which are written in the same way, and of the portable level of every kernel.
+//! They belong to no level: the compiler uses the features of the build. It neither reorders nor fuses this code, so the bits
+//! are the same in every build and at every level; a test checks this. The same is true for norms, rotations, activations and
+//! the portable level of every kernel.
 
 const LANES: usize = 16;
 
@@ -14,12 +14,12 @@ pub fn sum_of_squares(x: &[f32]) -> f32 {
     fold(x, |x| x * x)
 }
 
-/// Whether each is a number, and none is infinite.
+/// Whether no number is NaN or infinite.
 pub fn all_finite(x: &[f32]) -> bool {
     fold(x, |x| x * 0.0) == 0.0
 }
 
-/// Sixteen sums side by side: as many at once as there are lanes, and less rounding than one after the other.
+/// Sums in sixteen lanes: the width of a vector, and less rounding than a single sum.
 #[inline(always)]
 fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
@@ -32,15 +32,14 @@ fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     sums.iter().sum::<f32>() + rest.iter().map(|x| each(*x)).sum::<f32>()
 }
 
-/// `e^x` to within two units of the last place, without a branch; beyond what f32 holds, the nearest that it holds. Of what is no
-/// number, no number.
+/// `e^x` to within two units of the last place, without a branch. It is clamped to the range of f32; NaN stays NaN.
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {
     let none = x.is_nan();
     let x = if x > 88.37 { 88.37 } else { x };
     let x = if x < -87.33 { -87.33 } else { x };
-    // Added to a number so large, what is left of `x / ln 2` is its whole part, in the last bits.
+    // The addition of such a large number leaves the integer part of `x / ln 2` in the last bits.
     let whole_bits = x * std::f32::consts::LOG2_E + 12_582_912.0;
     let whole = whole_bits - 12_582_912.0;
     let rest = x - whole * 0.693_359_375 - whole * -2.121_944_4e-4;
@@ -50,7 +49,7 @@ pub fn exp(x: f32) -> f32 {
     }
     power = power * rest * rest + rest + 1.0;
     let exponential = f32::from_bits(power.to_bits().wrapping_add(whole_bits.to_bits() << 23));
-    // The last bits of one that is no number are any, and would make a number of it.
+    // For a NaN the bits computed above are arbitrary and could form a number.
     if none { f32::NAN } else { exponential }
 }
 
@@ -77,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Each differs from the last one's in its last bit, often enough.
+    /// Enough of the numbers differ from their neighbours in the last bit.
     #[test]
     fn bits_are_the_same_in_every_build() {
         let x: Vec<f32> = (0..10_000).map(|step| (step as f32).sqrt() - 50.0).collect();

@@ -1,4 +1,4 @@
-//! What a processor can do: found out when the program runs, and chosen by name in tests and by an option.
+//! The levels of a processor: detected at run time, and selected by name in tests and by an option.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,11 @@ mod machine;
 #[path = "level/x86.rs"]
 mod machine;
 
-/// What a processor can do, as far as this machine can: there is no way to a level but `here`, `best` and its word, so that
-/// whoever holds one may run its instructions.
+/// A level that this machine has. Only `here`, `best` and parsing create one, so a value proves that it is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Instructions);
 
-/// What the code of a level is compiled for, the least first. Each does what those before it do, faster.
+/// The instruction sets of the levels, the lowest first. Each computes the same as those before it, faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instructions {
     Portable,
@@ -28,30 +27,30 @@ pub enum Instructions {
     Neon,
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// With BW, VL, DQ and VNNI; BF16 is asked for where it is used.
+    /// AVX-512 with BW, VL, DQ and VNNI; code that uses BF16 checks for it separately.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// Tiles with products of bf16 and of eight bits, which the kernel lets this process use.
+    /// Tiles with products of bf16 and of eight bits, which the kernel permits to this process.
     #[cfg(target_arch = "x86_64")]
     Amx,
 }
 
-/// What a level is, its word, and whether this machine has it.
+/// The instructions of a level, its name, and a check whether this machine has it.
 type Entry = (Instructions, &'static str, fn() -> bool);
 
-/// All words there are, also those of other processors.
+/// All names, those of other processors included.
 const WORDS: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
 
 impl Level {
-    /// What every machine has.
+    /// The level that every machine has.
     pub const PORTABLE: Self = Self(Instructions::Portable);
 
-    /// The best of this machine.
+    /// The best level of this machine.
     pub fn best() -> Self {
         Self::here().last().copied().unwrap_or(Self::PORTABLE)
     }
 
-    /// Those of this machine, the least first.
+    /// The levels of this machine, the lowest first.
     pub fn here() -> Vec<Self> {
         machine::LEVELS.iter().filter(|(_, _, has)| has()).map(|(level, ..)| Self(*level)).collect()
     }
@@ -71,7 +70,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// One that this machine has, by its word.
+/// Parses the name of a level that this machine has.
 impl FromStr for Level {
     type Err = anyhow::Error;
 

@@ -1,4 +1,4 @@
-//! Arithmetic on slices, once for each level of what a processor can do. Knows no model and no thread.
+//! Arithmetic on slices, with one implementation per processor level. Independent of models and threads.
 
 pub mod attention;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where a kernel writes. Threads share the rows of a product's outputs by columns, which no slice can say.
+//! The destination of a kernel. Threads share the rows of a product's outputs by columns, which slices cannot express.
 #![expect(unsafe_code, reason = "disjoint columns of one allocation, written by several threads")]
 
 use std::marker::PhantomData;
@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use crate::rows::Rows;
 
-/// Where a kernel writes its outputs: a column range of every token's row. Two never overlap.
+/// The outputs of a kernel: a column range of every token's row. No two of them overlap.
 #[derive(Debug)]
 pub struct Outputs<'a> {
-    /// Of the range, in the first token's row.
+    /// The first column of the range in the first token's row.
     first: *mut f32,
     /// Numbers from one token's row to the next.
     stride: usize,
@@ -18,11 +18,10 @@ pub struct Outputs<'a> {
     rows: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: it is the only way to its columns, as a `&mut [f32]` of them would be.
+// SAFETY: it has exclusive access to its columns, like a `&mut [f32]`.
 unsafe impl Send for Outputs<'_> {}
 
 impl<'a> Outputs<'a> {
-    /// All columns of it.
     pub fn new(out: &'a mut Rows) -> Self {
         let (tokens, width) = (out.tokens(), out.width);
         let first = out.all_mut().as_mut_ptr();
@@ -33,29 +32,29 @@ impl<'a> Outputs<'a> {
     pub fn split_at(self, output: usize) -> (Self, Self) {
         let Self { first, outputs, .. } = &self;
         assert!(outputs.start <= output && output <= outputs.end, "a column within the range");
-        // SAFETY: within the first row, or just behind it where no column is left.
+        // SAFETY: within the first row, or just after it if no column is left.
         let second = unsafe { first.add(output - outputs.start) };
         let (before, after) = (outputs.start..output, output..outputs.end);
         (Self { outputs: before, ..self }, Self { first: second, outputs: after, ..self })
     }
 
-    /// All columns of it, to be handed out to threads.
+    /// All columns of `out`, for distribution to threads.
     pub fn split(out: &'a mut Rows) -> Split<'a> {
         let (tokens, width) = (out.tokens(), out.width);
         Split { first: out.all_mut().as_mut_ptr(), width, tokens, rows: PhantomData }
     }
 
-    /// The outputs of one token, in memory that holds nothing else.
+    /// The outputs of one token, in memory of their own.
     pub fn of(numbers: &'a mut [f32], outputs: Range<usize>) -> Self {
         assert_eq!(numbers.len(), outputs.len(), "outputs and their memory");
         Self { first: numbers.as_mut_ptr(), stride: 0, tokens: 1, outputs, rows: PhantomData }
     }
 
-    /// Some of its columns, for as long as nobody else wants it.
+    /// Some of the columns, borrowed.
     pub fn part(&mut self, outputs: Range<usize>) -> Outputs<'_> {
         let own = &self.outputs;
         assert!(own.start <= outputs.start && outputs.start <= outputs.end && outputs.end <= own.end);
-        // SAFETY: within the first row, or just behind it where the range is empty.
+        // SAFETY: within the first row, or just after it if the range is empty.
         let first = unsafe { self.first.add(outputs.start - own.start) };
         Outputs { first, outputs, rows: PhantomData, ..*self }
     }
@@ -64,17 +63,17 @@ impl<'a> Outputs<'a> {
         self.tokens
     }
 
-    /// Which of the matrix's.
+    /// The range of the matrix's outputs.
     pub fn outputs(&self) -> Range<usize> {
         self.outputs.clone()
     }
 
-    /// Only the range's columns.
+    /// The columns of one token, limited to the range.
     pub fn row_mut(&mut self, token: usize) -> &mut [f32] {
         assert!(token < self.tokens, "a token of the product");
-        // SAFETY: `first` has this many numbers behind it in each of `tokens` rows, whose starts lie `stride` apart; nobody
-        // else reaches them while this lives, which is what made it (`of` by its borrow, `take` by its caller's promise),
-        // and the borrow of `self` keeps the rows of one of these apart.
+        // SAFETY: `first` is followed by this many numbers in each of `tokens` rows, whose starts are `stride` apart. No other
+        // code accesses them during this lifetime (`of` borrows them, `take` requires it), and the borrow of `self` separates
+        // the rows.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(token * self.stride), self.outputs.len()) }
     }
 }
@@ -88,7 +87,7 @@ pub struct Split<'a> {
     rows: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: all that it does is to hand out columns, and whoever asks for some promises to be the only one.
+// SAFETY: it only hands out columns, and callers of `take` guarantee that they do not overlap.
 unsafe impl Send for Split<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Split<'_> {}
@@ -96,10 +95,10 @@ unsafe impl Sync for Split<'_> {}
 impl<'a> Split<'a> {
     /// # Safety
     ///
-    /// No two that are handed out have a column in common.
+    /// No two results have a column in common.
     pub unsafe fn take(&self, outputs: Range<usize>) -> Outputs<'a> {
         assert!(outputs.start <= outputs.end && outputs.end <= self.width, "columns of the rows");
-        // SAFETY: within the first row, or just behind it where the range is empty.
+        // SAFETY: within the first row, or just after it if the range is empty.
         let first = unsafe { self.first.add(outputs.start) };
         Outputs { first, stride: self.width, tokens: self.tokens, outputs, rows: PhantomData }
     }
@@ -115,7 +114,7 @@ mod tests {
         let split = Outputs::split(&mut rows);
         std::thread::scope(|scope| {
             for columns in [0..4, 4..5, 5..10] {
-                // SAFETY: these three have no column in common.
+                // SAFETY: these three ranges do not overlap.
                 let mut out = unsafe { split.take(columns.clone()) };
                 scope.spawn(move || {
                     for token in 0..out.tokens() {

@@ -1,4 +1,4 @@
-//! A sequence on its way from the prompt to its last token, and the step that takes several of them on together.
+//! The state of a sequence from its prompt to its last token, and the step that advances several sequences together.
 
 use std::slice;
 
@@ -11,15 +11,13 @@ use super::step::{self, Pace, Part};
 
 pub struct Course<S> {
     sequence: S,
-    /// The prompt, and what was made of it.
     ids: Vec<u32>,
-    /// How many of them are the prompt's.
     prompt: usize,
-    /// How many of them the sequence holds. All but the last when a token is made; none, without the cache.
+    /// Ids that the sequence's cache holds: all but the last when a token is made, and 0 without the cache.
     standing: usize,
-    /// How many ids there can ever be.
+    /// The most ids that there can be.
     most: usize,
-    /// `None` is greedy.
+    /// `None` means greedy.
     sampling: Option<Sampling>,
     rng: Rng,
     use_cache: bool,
@@ -28,8 +26,8 @@ pub struct Course<S> {
 }
 
 impl<S> Course<S> {
-    /// `index` is the sequence's place in its job. Ids are drafted for greedy sequences with a cache and no others: a draft is
-    /// held against the likeliest id.
+    /// The state before the first step. `index` is the sequence's index in its job. Only greedy sequences with a cache draft
+    /// ids, because a draft is compared with the likeliest id.
     pub fn new(sequence: S, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
         let most = prompt.len() + job.max_new_tokens as usize;
         let may_draft = job.sampling.is_none() && job.use_cache;
@@ -55,7 +53,7 @@ impl<S> Course<S> {
         self.sequence
     }
 
-    /// Tokens that were made.
+    /// Generated tokens.
     pub fn made(&self) -> usize {
         self.ids.len() - self.prompt
     }
@@ -69,7 +67,7 @@ impl<S> Course<S> {
         if self.sampling.is_some() { Wanted::Logits } else { Wanted::Largest }
     }
 
-    /// How many ids may be drafted now. The last of the tokens that may still come needs no draft: it is never fed.
+    /// The most ids that may be drafted now. The last possible token needs no draft: it never enters the network.
     pub fn may_draft(&self) -> usize {
         self.lookup.min(self.most.saturating_sub(self.ids.len() + 1))
     }
@@ -79,10 +77,10 @@ impl<S> Course<S> {
     }
 }
 
-/// Hears of every new token of a course, or of what has ended it, and answers whether the course goes on.
+/// A callback for each new token of a course, or for its failure. It returns whether the course continues.
 pub type Take<'a> = dyn FnMut(usize, Result<u32, Failed>) -> bool + 'a;
 
-/// One step of every course that takes part.
+/// Runs one step of all courses.
 pub fn advance<D: Decoder>(
     decoder: &mut D,
     courses: &mut [&mut Course<D::Sequence>],
@@ -99,7 +97,7 @@ pub fn advance<D: Decoder>(
     }
 }
 
-/// A pass that fails does not say whose rows it was: then each part goes by itself, and only who fails alone has failed.
+/// Runs one pass. If it fails, each part runs alone, and only parts that fail alone have failed.
 fn attempt<D: Decoder>(
     decoder: &mut D,
     courses: &mut [&mut Course<D::Sequence>],
@@ -120,7 +118,7 @@ fn attempt<D: Decoder>(
     }
 }
 
-/// One pass through the network. `parts` are in the order of the courses.
+/// Runs one pass through the network. `parts` are in the order of the courses.
 fn pass<D: Decoder>(
     decoder: &mut D,
     courses: &mut [&mut Course<D::Sequence>],
@@ -170,7 +168,7 @@ impl<S> Course<S> {
         self.done = !take(which, Ok(id));
     }
 
-    /// Takes the likeliest ids for as long as they are what was drafted, and the one after.
+    /// Accepts the likeliest ids as long as they equal the drafts, and one more.
     fn verify(&mut self, likeliest: &[u32], part: &Part, take: &mut Take) {
         let drafts = self.ids.split_off(self.ids.len() - part.drafted);
         for (place, &id) in likeliest.iter().enumerate() {

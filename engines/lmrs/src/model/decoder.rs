@@ -1,4 +1,4 @@
-//! What a model asks of a network: rows of ids in, the likeliest ids or logits out.
+//! The interface of a network to the model: rows of ids in, the likeliest ids or logits out.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use protocol::Failed;
 use crate::pool::Pool;
 use crate::rows::Rows;
 
-/// A network, and the threads that it computes with.
+/// A network, with its threads.
 pub trait Decoder {
     /// The keys and values of one sequence.
     type Sequence;
 
-    /// One that holds nothing, with room for so many ids, or more.
+    /// An empty sequence with room for at least this number of ids.
     fn start(&mut self, ids: usize) -> Result<Self::Sequence, Failed>;
 
-    /// How many ids it can ever hold.
+    /// The most ids that the sequence can hold.
     fn room(&self, sequence: &Self::Sequence) -> usize;
 
-    /// Appends the ids of every span to its sequence, all in one pass, and puts what is wanted of them into `found`.
+    /// Appends the ids of every span to its sequence, all in one pass, and puts the requested results into `found`.
     fn forward(&mut self, spans: &mut [Span<'_, Self::Sequence>], found: &mut Found) -> Result<(), Failed>;
 
-    /// Appends the ids to the sequence, and calls `each` with the logits after them, `[some rows, vocabulary]`, in order: those
-    /// of a long text never stand whole in memory.
+    /// Appends the ids to the sequence, and calls `each` with the logits after them, `[some rows, vocabulary]`, in order. A
+    /// long text's logits are never in memory all at once.
     fn forward_each(
         &mut self,
         sequence: &mut Self::Sequence,
@@ -30,15 +30,15 @@ pub trait Decoder {
         each: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed>;
 
-    /// Forgets all but the first so many ids.
+    /// Removes all but the first `ids` ids.
     fn truncate(&mut self, sequence: &mut Self::Sequence, ids: usize);
 }
 
-/// So many rows in one pass are each computed as they would be alone. Where there are more, a level of kernels may round more and
-/// take sums in another order, so which rows go together must not depend on what else is under way.
+/// The most rows of a pass for which each row gets the same bits as alone. With more rows, kernels may round more and sum in
+/// another order, so other requests must not influence which rows go together.
 pub const FEW: usize = 8;
 
-/// Ids that go through the network together, after those that their sequence holds. Never empty.
+/// Ids that go through the network together and continue their sequence. Never empty.
 pub struct Span<'a, S> {
     pub sequence: &'a mut S,
     pub ids: &'a [u32],
@@ -46,7 +46,7 @@ pub struct Span<'a, S> {
 }
 
 impl<S> Span<'_, S> {
-    /// Which of its ids are computed to their logits. The others are not, whatever is wanted of spans beside it.
+    /// The ids whose logits are computed. Other spans have no influence.
     pub fn asked(&self) -> Range<usize> {
         let all = self.ids.len();
         match self.wanted {
@@ -57,23 +57,23 @@ impl<S> Span<'_, S> {
     }
 }
 
-/// What is to be known of a span's rows. Each says how likely every id is as the next.
+/// The results that are wanted for a span's rows: each row predicts the next id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// Only that they stand: the end of the prompt is yet to come.
+    /// No result, because the prompt continues.
     Nothing,
-    /// The likeliest after the last row, the lowest id among equals.
+    /// The likeliest id after the last row, the lowest among equals.
     Largest,
-    /// The likeliest after each row.
+    /// The likeliest id after each row.
     EveryLargest,
     /// The logits of the last row.
     Logits,
 }
 
-/// The answers for all spans, in their order. Its memory is used again and again.
+/// The results for all spans, in their order. The memory is reused.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// One for each `Largest`, one for each row of an `EveryLargest`.
+    /// One id for each `Largest`, one for each row of an `EveryLargest`.
     pub ids: Vec<u32>,
     /// [rows, vocabulary]: one row for each `Logits`.
     pub logits: Rows,

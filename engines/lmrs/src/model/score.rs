@@ -1,4 +1,4 @@
-//! How likely a text is: the logits of every row, some at a time, so that those of a long text never stand whole in memory.
+//! Log-probabilities of a text, a few rows at a time: a long text's logits are never in memory all at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use super::AT_ONCE;
 use super::decoder::Decoder;
 use super::stretch::stretch;
 
-/// Natural logarithms of the probabilities of `ids[1..]`, summed in f64.
+/// Natural logarithms of the probabilities of `ids[1..]`, with sums in f64.
 pub fn score<D: Decoder>(
     decoder: &mut D,
     sequence: &mut D::Sequence,

@@ -1,4 +1,4 @@
-//! Overlapping requests: in every step a token of each that decodes, and a stretch of the prompts that are still to be read.
+//! Overlapping requests: each step makes a token for each decoding request, and reads a part of the prompts of the others.
 
 use engine_kit::{Flow, Job, Slots, Tokens};
 use protocol::Failed;
@@ -15,7 +15,7 @@ impl<D: Decoder> Slots for LoadedModel<D> {
         Ok(())
     }
 
-    /// A request whose prompt is long makes no token until all of it was read, a stretch in each step.
+    /// Runs one step. A long prompt is read a part at a time, and its request makes no token before the end of the prompt.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
         let mut places = Vec::with_capacity(self.admitted.len());
         let mut under_way = Vec::with_capacity(self.admitted.len());

@@ -1,8 +1,8 @@
-//! Which rows take part in a step, and which of them go through the network together.
+//! The rows of a step, and their grouping into passes through the network.
 //!
-//! A request's ids must not depend on what else is under way. So rows that make the next token go in passes of at most `FEW`,
-//! in which each is computed as it would be alone, and never in one with a long prompt; and the passes that read long prompts
-//! have none but pieces of such.
+//! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most `FEW` rows,
+//! where each row gets the same bits as alone. They never go together with a long prompt. Passes for long prompts contain only
+//! parts of long prompts.
 
 use super::AT_ONCE;
 use super::course::Course;
@@ -10,21 +10,20 @@ use super::decoder::{FEW, Wanted};
 use super::stretch::{LEAST, stretch};
 use crate::lookup;
 
-/// Rows of prompts in a step in which others wait for their next token.
+/// Rows of prompts in a step while other sequences wait for their next token.
 const BESIDE: usize = 128;
 
-/// Who goes first.
+/// The priority between prompts and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// The sequences of one request: all prompts are read before any sequence goes on, so that their tokens are then made
-    /// together.
+    /// The sequences of one request: all prompts are read first, and then the tokens are made together.
     Together,
-    /// Several requests: each that decodes makes a token in every step, and prompts share what rows there are, so that a short
-    /// one does not wait until a long one is read.
+    /// Several requests: each decoding request makes a token in every step. Prompts share the remaining rows, so that a short
+    /// prompt does not wait for a long one.
     Shared,
 }
 
-/// What a course does in a step.
+/// The part of a course in a step.
 #[derive(Debug)]
 pub struct Part {
     pub which: usize,
@@ -34,24 +33,24 @@ pub struct Part {
     kind: Kind,
 }
 
-/// Passes are of one kind, and come in this order: who waits for a token does not wait for prompts.
+/// The kind of a pass, in order of execution: tokens never wait for prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Every row makes a token, or checks a draft.
+    /// Each row makes a token, or checks a draft.
     Tokens,
-    /// Prompts of a few rows, whole.
+    /// Whole prompts of a few rows.
     Short,
-    /// Pieces of longer ones.
+    /// Parts of longer prompts.
     Long,
 }
 
-/// Kind by kind. Drafts are put behind the ids, where the network reads them.
+/// Plans a step, sorted by kind. Drafts are appended to the ids, where the network reads them.
 pub fn plan<S>(courses: &mut [&mut Course<S>], pace: Pace) -> Vec<Part> {
     let begun = courses.iter().any(|course| course.made() > 0);
     let unread = courses.iter().any(|course| course.made() == 0);
     let holds_back = pace == Pace::Together && unread;
     let mut order: Vec<usize> = (0..courses.len()).collect();
-    // Without the cache all rows of a sequence are read for each of its tokens: who has fewest is next.
+    // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
     order.sort_by_key(|which| courses[*which].made());
     let mut reading = courses.iter().filter(|course| course.waiting() > FEW).count();
     let mut left = if pace == Pace::Shared && begun { BESIDE } else { AT_ONCE };
@@ -91,8 +90,7 @@ fn few<S>(course: &mut Course<S>, which: usize) -> Part {
     Part { which, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
-/// How many of these parts, from the first, go through the network in one pass: of one kind, with no more than `FEW` rows that
-/// are computed to their logits.
+/// The number of parts, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
 pub fn together(parts: &[Part]) -> usize {
     let mut rows = 0;
     let fits = |part: &&Part| {
@@ -102,6 +100,6 @@ pub fn together(parts: &[Part]) -> usize {
         };
         part.kind == parts[0].kind && rows <= FEW
     };
-    // A draft may be longer than that by itself.
+    // A single draft may exceed this limit.
     parts.iter().take_while(fits).count().max(1)
 }

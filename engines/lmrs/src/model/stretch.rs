@@ -1,12 +1,12 @@
-//! How much of a prompt goes through the network at once.
+//! The size of the next part of a prompt.
 
 use super::decoder::FEW;
 
-/// Fewer rows of a long prompt are not worth a pass.
+/// The fewest rows of a long prompt that are worth a pass.
 pub const LEAST: usize = 4 * FEW;
 
-/// How many of the rows that wait go now, of which `most` have room, never fewer than `LEAST`. What is left of them is nothing
-/// or more than `FEW`: all rows of a long prompt are computed in the same way, wherever it is cut.
+/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST`. The rest is empty or longer than
+/// `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
 pub fn stretch(waiting: usize, most: usize) -> usize {
     match waiting.saturating_sub(most) {
         0 => waiting,

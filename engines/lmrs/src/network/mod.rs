@@ -1,5 +1,4 @@
-//! The transformer, as its paper has it. It knows shapes, weights and the order of things; how a product is computed is
-//! `ops`' business, and whose model it is nobody's.
+//! The transformer as in its paper: shapes, weights and the order of operations. `ops` computes the products.
 
 mod pass;
 mod sequence;
@@ -23,7 +22,7 @@ use crate::weights::{Layer, Linear, Weights};
 use pass::Pass;
 pub use sequence::{Sequence, Span};
 
-/// Tokens that go through the network together: a longer prompt goes in pieces, so that activations stay small.
+/// Tokens in one pass: longer prompts go in pieces, so that activations stay small.
 pub const CHUNK: usize = 256;
 
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub struct Network {
     room: Room,
 }
 
-/// What a pass computes in.
+/// The buffers of a pass.
 #[derive(Debug, Default)]
 struct Room {
     hidden: Rows,   // [tokens, hidden]
@@ -49,7 +48,7 @@ struct Room {
     attention: attention::Space,
 }
 
-/// Weights with a number that is none in them would give ids all the same.
+/// The error for weights with a NaN, which would otherwise still yield ids.
 #[derive(Debug)]
 pub struct NoNumbers;
 
@@ -66,8 +65,8 @@ impl Network {
         Self { shape, weights, room: Room::default() }
     }
 
-    /// Takes the ids of each span into its sequence, and finds what is wanted of it. Ids beyond the vocabulary, and more of them
-    /// than a sequence has room for, are refused before anything is computed.
+    /// Appends the ids of each span to its sequence, and computes the requested results. Ids beyond the vocabulary, or beyond a
+    /// sequence's room, are refused before any computation.
     pub fn forward(&mut self, ops: &mut Ops, spans: &mut [Span], found: &mut Found) -> Result<()> {
         self.check(spans)?;
         found.ids.clear();
@@ -96,7 +95,7 @@ impl Network {
         Ok(())
     }
 
-    /// The logits after every token of a long text, in memory that does not grow with it: `each` gets those of the next tokens.
+    /// Computes the logits after every token of a long text in bounded memory: `each` gets those of the next few tokens.
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
@@ -118,7 +117,7 @@ impl Network {
         Ok(())
     }
 
-    /// All layers, for the tokens of one pass, whose keys and values are in their caches afterwards.
+    /// Runs all layers for the tokens of one pass. Their keys and values are in the caches afterwards.
     fn layers(&mut self, ops: &mut Ops, spans: &mut [Span], pass: &Pass) {
         let Self { shape, weights, room } = self;
         let Shape { head_dim, heads, kv_heads, .. } = *shape;
@@ -166,7 +165,7 @@ impl Network {
         pass.keep(spans);
     }
 
-    /// The logits after these rows of the pass, `[rows, vocabulary]`.
+    /// Computes the logits after these rows of the pass, `[rows, vocabulary]`.
     fn head(&mut self, ops: &mut Ops, rows: impl ExactSizeIterator<Item = usize>, logits: &mut Rows) {
         let Self { weights, room, .. } = self;
         room.normed.reshape(rows.len(), room.hidden.width);
@@ -176,7 +175,7 @@ impl Network {
         ops.multiply(&room.normed, &mut [(weights.head(), logits)]);
     }
 
-    /// The id whose logit after this row is the largest, the lowest of equals.
+    /// The id with the largest logit after this row, the lowest among equals.
     fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NoNumbers> {
         let Self { weights, room, .. } = self;
         room.normed.reshape(1, room.hidden.width);
@@ -204,7 +203,7 @@ impl Network {
     }
 }
 
-/// Logits that are held at once while a text is scored: 32 rows of 128,256 are 16 MB.
+/// Rows of logits in memory at once while a text is scored: 32 rows of 128,256 are 16 MB.
 const LOGIT_ROWS: usize = 32;
 
 /// A layer's queries, keys and values of the hidden state.
@@ -214,7 +213,7 @@ struct Projected<'a> {
     values: &'a mut Rows,
 }
 
-/// Biases, norms of heads, and the turn that tells their positions.
+/// Applies biases, head norms and rotary positions.
 fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, projected: Projected) {
     let Projected { queries, keys, values } = projected;
     let count = queries.tokens();
@@ -237,7 +236,7 @@ fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, project
     });
 }
 
-/// `hidden += added`, and the bias of the matrix that made it.
+/// `hidden += added`, and the bias of the preceding matrix.
 fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
     let (count, width) = (hidden.tokens(), hidden.width);
     let rows = hidden.all_mut().chunks_exact_mut(width).zip(added.all().chunks_exact(width));

@@ -1,4 +1,4 @@
-//! Which tokens go through the network together: of some spans all, of the last one perhaps a part.
+//! The tokens of a pass: all ids of some spans, and perhaps a part of the last one.
 
 use std::ops::Range;
 
@@ -18,16 +18,16 @@ pub struct Pass {
 #[derive(Debug)]
 struct Piece {
     span: usize,
-    /// Among the span's ids.
+    /// The range within the span's ids.
     ids: Range<usize>,
-    /// Among the rows of the pass.
+    /// The range within the rows of the pass.
     rows: Range<usize>,
-    /// The position of the first.
+    /// The position of the first id.
     start: usize,
 }
 
 impl Pass {
-    /// Passes of at most so many tokens, which together have all of them.
+    /// Cuts spans into passes of at most `chunk` tokens.
     pub fn cut(spans: &[Span], chunk: usize) -> Vec<Self> {
         let (mut passes, mut pass, mut held) = (Vec::new(), Self::default(), 0);
         for (number, span) in spans.iter().enumerate() {
@@ -58,7 +58,7 @@ impl Pass {
         self.pieces.last().map_or(0, |piece| piece.rows.end)
     }
 
-    /// The rows that are computed to their logits, in order, and what is wanted of each.
+    /// The rows whose logits are computed, in order, with the result that is wanted for each.
     pub fn asked(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
         let of_piece = |piece: &Piece| {
             let (asked, wanted) = (spans[piece.span].asked(), spans[piece.span].wanted);
@@ -113,7 +113,7 @@ impl Pass {
         self.pieces.iter().map(part).collect()
     }
 
-    /// All layers have their keys and values.
+    /// Marks the tokens as stored, after all layers have written their keys and values.
     pub fn keep(&self, spans: &mut [Span]) {
         for piece in &self.pieces {
             spans[piece.span].sequence.cache.grow(piece.ids.len());
@@ -128,7 +128,7 @@ mod tests {
     use crate::network::Sequence;
     use crate::shape::tests::tiny;
 
-    /// The rows of each pass that are computed to their logits, of spans with so many ids.
+    /// The rows of each pass whose logits are computed, for spans of these lengths.
     fn asked(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
         let mut sequences: Vec<_> =
             of.iter().map(|_| Sequence::new(&tiny(), 100, Stored::F32).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! A text that is being made: what the network remembers of it.
+//! The network's memory of a growing text.
 
 use anyhow::Result;
 
@@ -12,16 +12,16 @@ pub struct Sequence {
     pub(super) cache: Cache,
 }
 
-/// Ids that a sequence goes on with.
+/// Ids that continue a sequence.
 pub type Span<'a> = decoder::Span<'a, Sequence>;
 
 impl Sequence {
-    /// An empty one with room for `context` tokens, no page of which is touched before it is used.
+    /// An empty sequence with room for `context` tokens. No page is touched before it is used.
     pub fn new(shape: &Shape, context: usize, stored: Stored) -> Result<Self> {
         Ok(Self { cache: Cache::new(shape, context.min(shape.context), stored)? })
     }
 
-    /// Tokens that the network has seen.
+    /// Tokens that the sequence holds.
     pub fn tokens(&self) -> usize {
         self.cache.tokens()
     }
@@ -30,7 +30,6 @@ impl Sequence {
         self.cache.context()
     }
 
-    /// Forgets all tokens from this one on.
     pub fn truncate(&mut self, tokens: usize) {
         self.cache.truncate(tokens);
     }

@@ -1,4 +1,4 @@
-//! Which processors this process may use, and staying on one of them.
+//! The processors that this process may use, and pinning to one of them.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -12,7 +12,7 @@ use elsewhere as system;
 
 use std::sync::OnceLock;
 
-/// A thread that stays on one processor until this is dropped on it.
+/// A thread pinned to one processor. Drop it on the same thread to undo the pinning.
 #[derive(Debug)]
 pub struct Pinned {
     thread: std::thread::ThreadId,
@@ -20,7 +20,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Best effort: where the system says no, the thread is moved about as others are.
+    /// Pins the calling thread, best effort: if the system refuses, the thread stays unpinned.
     pub fn to(processor: usize) -> Self {
         allowed();
         let before = system::allowed_now();
@@ -37,7 +37,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Those that this process was started with: a pinned thread would only see its own.
+/// The processors that this process was started with. A pinned thread would only see its own.
 pub fn allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| {
@@ -47,7 +47,7 @@ pub fn allowed() -> &'static [usize] {
     })
 }
 
-/// All of them, the first thread of each core before the second of any.
+/// All processors, the first thread of each core before the second threads.
 pub fn cores_first() -> Vec<usize> {
     let mut order: Vec<_> =
         allowed().iter().map(|&processor| (system::place_in_core(processor), processor)).collect();

@@ -1,19 +1,19 @@
-//! Numbers below a limit, each given out once. Every thread has a share of neighbours, so that it walks through memory as long
-//! as it can, and then takes what others have left.
+//! Distribution of the numbers below a limit, each one once. Every thread has a share of neighbours, so that it reads memory
+//! sequentially as long as possible. Then it takes the rest of other shares.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub struct Shares(Vec<Share>);
 
-/// A cache line of its own, so that threads meet on one only when one helps another.
+/// A share on cache lines of its own, so that threads contend only if one helps another.
 #[repr(align(128))]
 struct Share {
     next: AtomicUsize,
     end: usize,
 }
 
-/// Of what a share has left so much is taken at a time: much at first, and little at the end, when the others wait.
+/// The divisor of the remaining share for each take: large ranges first, and small ones at the end, while others wait.
 const PART: usize = 2;
 
 impl Shares {
@@ -23,7 +23,7 @@ impl Shares {
         Self((0..threads).map(share).collect())
     }
 
-    /// Some neighbours, at most so many; `None` when all are given out.
+    /// Takes some neighbours, at most `most`; `None` when all are taken.
     pub fn take(&self, thread: usize, most: usize) -> Option<Range<usize>> {
         self.0[thread..].iter().chain(&self.0[..thread]).find_map(|share| share.take(most))
     }
@@ -33,7 +33,7 @@ impl Share {
     fn take(&self, most: usize) -> Option<Range<usize>> {
         let count = |next: usize| ((self.end - next) / PART).clamp(1, most.max(1));
         let further = |next| (next < self.end).then(|| next + count(next));
-        // What was written before is seen after the pool's own barrier; here only the numbers count.
+        // The pool's barrier orders all other memory; here only the counter matters.
         let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, further);
         taken.ok().map(|first| first..first + count(first))
     }

@@ -1,9 +1,9 @@
-//! The pool under stress. Nothing here waits for time to pass.
+//! Stress tests of the pool, without timed waits.
 
 use super::*;
 use std::sync::atomic::AtomicU32;
 
-/// Also more threads than this machine has processors: the system may give them in any order.
+/// Pools of several sizes, some with more threads than processors: the system may run them in any order.
 fn pools() -> impl Iterator<Item = Pool> {
     [1, 2, 3, 4, 8].into_iter().map(|threads| Pool::of(threads, None))
 }
@@ -15,7 +15,7 @@ fn every_share_is_done_once_in_every_run_and_seen_by_the_caller() {
         for round in 1..=2000 {
             let cells: Vec<_> = counts.iter().map(|&count| AtomicU32::new(count)).collect();
             pool.run(&|thread| {
-                // Neither an increment nor an exchange: it must not be raced for.
+                // Deliberately not atomic: no other thread may touch it.
                 let count = cells[thread].load(Ordering::Relaxed);
                 cells[thread].store(count + 1, Ordering::Relaxed);
             });
@@ -103,7 +103,7 @@ fn threads_that_went_to_sleep_wake_up_for_the_next_run() {
                 std::thread::yield_now();
             }
             let done = AtomicUsize::new(0);
-            // Each waits for all others, so that nobody's share can be taken by another.
+            // Each waits for all others, so no thread can take another's share.
             let all = pool.workers.len() + 1;
             pool.run(&|_| {
                 done.fetch_add(1, Ordering::SeqCst);
@@ -139,7 +139,7 @@ fn a_pinned_pool_leaves_its_caller_as_it_was() {
     let pool = Pool::pinned(2);
     let places: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
     pool.run(&|thread| *lock(&places[thread]) = processors::now());
-    // Where a system does not tell, it tells of none.
+    // Systems without this call report no processors.
     let told = before.len().min(1);
     assert!(places.iter().all(|places| lock(places).len() == told), "{places:?}");
     drop(pool);

@@ -1,16 +1,16 @@
-//! The search for the largest of many numbers, some of them at a time.
+//! Search for the largest of many numbers, a few at a time.
 
 use std::ops::Range;
 
-/// Numbers that are compared side by side.
+/// Numbers that are compared at once.
 const LOOKED_AT: usize = 64;
 
-/// The largest number seen, and the lowest output that has it.
+/// The largest number so far, and the lowest output with this number.
 #[derive(Debug, Clone, Copy)]
 pub struct Largest {
     number: f32,
     output: u32,
-    /// One that was seen is no number.
+    /// Whether a NaN was seen.
     none: bool,
 }
 
@@ -22,7 +22,7 @@ impl Default for Largest {
 
 impl Largest {
     pub fn look(&mut self, numbers: &[f32], outputs: Range<usize>) {
-        // Seldom is one of them larger, so that is found out first, many numbers at a time.
+        // A larger number is rare, so this check runs first, on many numbers at a time.
         let counts = |number: &f32| *number > self.number || number.is_nan();
         if !numbers
             .chunks(LOOKED_AT)
@@ -52,7 +52,7 @@ impl Largest {
     }
 }
 
-/// The output whose number is the largest, the lowest of equals; `None` where one is no number, or the largest is infinite.
+/// The output with the largest number, the lowest among equals. `None` if a number is NaN, or if the largest is infinite.
 pub fn largest(numbers: &[f32]) -> Option<u32> {
     let mut largest = Largest::default();
     largest.look(numbers, 0..numbers.len());

@@ -1,5 +1,4 @@
-//! Products shared out over the threads, in small pieces: a thread that loses its core for a while leaves the rest of its
-//! share to the others.
+//! Products distributed over the threads in small pieces: if a thread loses its core, the others take the rest of its share.
 #![expect(unsafe_code, reason = "threads write disjoint columns of the same rows")]
 
 mod largest;
@@ -18,15 +17,15 @@ use largest::Largest;
 pub use largest::largest;
 use work::{Way, Work, panel_outputs, plan, stretch};
 
-/// Below so many bytes of weights, times tokens, waking the others takes longer than what they save.
+/// The minimum of weight bytes times tokens: below it, waking the threads costs more than it saves.
 const WORTH_SHARING: usize = 64 << 10;
-/// Pieces for each thread into which tokens are divided when they are quantised.
+/// Pieces for each thread when tokens are quantised.
 const PIECES: usize = 4;
 
-/// Tokens that a thread takes at a time when they are narrowed.
+/// Tokens that a thread takes at a time when they are narrowed to bf16.
 const PIECE_TOKENS: usize = 8;
 
-/// Activations in the forms that kernels want, and their memory.
+/// Activations in the formats of the kernels, with reused memory.
 #[derive(Debug, Default)]
 pub struct Scratch {
     narrowed: Aligned, // [tokens][inputs], as bf16
@@ -62,7 +61,7 @@ impl Scratch {
         });
     }
 
-    /// `None` where one of them is no number, or the largest is infinite.
+    /// The output with the largest product. `None` if a product is NaN, or if the largest is infinite.
     pub fn largest(&mut self, pool: &Pool, level: Level, x: &[f32], matrix: &Matrix) -> Option<u32> {
         assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
         let way = Way::of(level, matrix, 1);
@@ -107,7 +106,7 @@ impl Scratch {
         best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
     }
 
-    /// In each form that one of these products wants.
+    /// Converts the activations to each format that one of these products needs.
     fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
         if works.iter().any(|work| work.way == Way::Panels) {
             self.panels.reshape(x.tokens(), x.width);
@@ -144,7 +143,7 @@ impl Scratch {
         }
     }
 
-    /// As dots want them beside this matrix.
+    /// The activations in the format of `rows::dot` for this matrix.
     fn activations<'a>(&'a self, level: Level, x: &'a [f32], matrix: &Matrix) -> Activations<'a> {
         match rows::takes_bf16(level, matrix.format) {
             true => Activations::Bf16(self.narrowed.all()),
@@ -154,12 +153,12 @@ impl Scratch {
 
     /// # Safety
     ///
-    /// Nobody else works at these places.
+    /// No other thread works on these positions.
     unsafe fn work(&self, level: Level, x: &Rows, work: &Work, places: Range<usize>) {
         let matrix = work.matrix;
         match work.way {
             Way::Panels => {
-                // SAFETY: pieces have no place in common, and places no output. So below.
+                // SAFETY: pieces share no positions, and positions share no outputs. The same below.
                 let mut out = unsafe { work.out.take(panel_outputs(matrix, &places)) };
                 panels::multiply(level, matrix, places, &self.panels, &mut out);
             }
@@ -183,16 +182,16 @@ impl Scratch {
     }
 }
 
-/// Who works.
+/// The workers of a product.
 struct Team<'a> {
     pool: &'a Pool,
     level: Level,
-    /// The caller does all of it.
+    /// Whether the caller works alone.
     alone: bool,
 }
 
 impl Team<'_> {
-    /// Each number below `count` once, on whichever thread, at most so many at a time.
+    /// Runs the work for each number below `count` once, on any thread, at most `most` at a time.
     fn share(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
         if self.alone {
             work(0..count);

@@ -1,4 +1,4 @@
-//! How a product is computed, and in which pieces it is shared out.
+//! The plan of a product: the kernel, and the pieces for the threads.
 
 use std::ops::Range;
 
@@ -8,41 +8,41 @@ use crate::kernels::{Level, Outputs};
 use crate::matrix::{Matrix, PANEL};
 use crate::rows::Rows;
 
-/// Bytes of weights in a unit where memory sets the pace: a few microseconds' worth, the most that others wait at the end.
+/// Bytes of weights in a unit when memory limits the speed: a few microseconds, the longest wait at the end.
 const UNIT_BYTES: usize = 64 << 10;
-/// And those that a thread takes at a time while there are many.
+/// Bytes that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
-/// When many tokens read the same floats, group by group: half of a second cache.
+/// Bytes that a thread takes at a time when many tokens read the same floats group by group: half of a second-level cache.
 const NEAR_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;
-/// Outputs of a unit when tiles are filled: whole tiles. And at most when tokens pass over rows.
+/// Outputs of a unit for tiles, and the most outputs of a unit for `Near`.
 const TILE_OUTPUTS: usize = 32;
-/// And those that a thread takes at a time.
+/// Outputs that a thread takes at a time.
 const TAKEN_OUTPUTS: usize = 96;
 
 /// One product.
 pub struct Work<'a> {
     pub matrix: &'a Matrix,
     pub way: Way,
-    /// Where its units begin among those of all products.
+    /// The number of its first unit among those of all products.
     first: usize,
-    /// Places of a unit.
+    /// Positions of a unit.
     unit: usize,
-    /// Units that a thread takes at a time, at most.
+    /// The most units that a thread takes at a time.
     most: usize,
     pub out: Split<'a>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// A place is a panel.
+    /// Panel kernels; a position is a panel.
     Panels,
-    /// The outputs are cut into so many stretches that are read side by side; a place is one output of each.
+    /// Dot products of this number of stretches, read side by side; a position is one output of each.
     Dots(usize),
-    /// A place is an output.
+    /// Rows in the second-level cache; a position is an output.
     Near,
-    /// A place is an output; of panels, too, where they are widened.
+    /// Tiles; a position is an output, for widened panels too.
     Tiles,
 }
 
@@ -64,10 +64,10 @@ impl Way {
         }
     }
 
-    /// Places of a unit, and of what a thread takes at a time.
+    /// Positions of a unit, and positions that a thread takes at a time.
     pub fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
-        // Packed rows by those that stand together.
+        // Packed rows are taken in whole groups.
         let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
@@ -86,7 +86,7 @@ impl Way {
     }
 }
 
-/// All products of one piece of work, one after the other.
+/// The plan of all products of one piece of work, one after the other.
 pub fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Work<'a>> {
     let mut first = 0;
     let work = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
@@ -100,7 +100,7 @@ pub fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut R
 }
 
 impl Work<'_> {
-    /// Where its units end among those of all products.
+    /// The end of its units among those of all products.
     pub fn end(&self) -> usize {
         self.first + self.way.places(self.matrix).div_ceil(self.unit)
     }
@@ -109,7 +109,7 @@ impl Work<'_> {
         self.most
     }
 
-    /// The places of those units that are its own, in pieces of at most what a thread takes at a time.
+    /// The positions of its own units within `units`, in pieces of at most `most` units.
     pub fn places(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let own = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
         let (first, unit, all) = (self.first, self.unit, self.way.places(self.matrix));
@@ -119,7 +119,6 @@ impl Work<'_> {
     }
 }
 
-/// Of one stretch the outputs at these places.
 pub fn stretch(matrix: &Matrix, stretches: usize, at: usize, places: &Range<usize>) -> Range<usize> {
     let first = at * matrix.outputs.div_ceil(stretches);
     let last = ((at + 1) * matrix.outputs.div_ceil(stretches)).min(matrix.outputs);

@@ -1,4 +1,4 @@
-//! The fields of a config.json, or a GGUF's metadata, that change what is computed.
+//! The fields of a config.json or of GGUF metadata that affect the computation.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub struct Fields<'a> {
     pub folder: &'a ModelFolder,
 }
 
-/// Fields of config.json that only other networks than ours know, and what they say where they change nothing.
+/// Fields of config.json for features that lmrs lacks, with the values that turn these features off.
 const PLAIN: [(&str, Value); 8] = [
     ("use_bidirectional_attention", Value::Bool(false)),
     ("scale_attn_weights", Value::Bool(true)),
@@ -25,7 +25,7 @@ const PLAIN: [(&str, Value); 8] = [
     ("quantization_config", Value::Null),
 ];
 
-/// The same of GGUF.
+/// The same for GGUF.
 const PLAIN_IN_GGUF: [(&str, f64); 6] = [
     ("expert_count", 0.0),
     ("attn_logit_softcapping", 0.0),
@@ -61,7 +61,7 @@ impl Fields<'_> {
         }
     }
 
-    /// `unsaid` is what a config.json without the field means. A GGUF always has it.
+    /// The epsilon of norms. `unsaid` is the value if a config.json lacks the field; a GGUF always has it.
     pub fn norm_epsilon(&self, architecture: &Architecture, unsaid: f64) -> Result<f32, Failed> {
         let (name, gguf) = match architecture.norms_centre {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
@@ -83,7 +83,7 @@ impl Fields<'_> {
     }
 
     pub fn activation(&self, architecture: &Architecture) -> Result<Activation, Failed> {
-        // A later field says it in so many words.
+        // In this order, because `hidden_activation` is newer and unambiguous.
         for name in ["hidden_activation", "hidden_act", "activation_function"] {
             let Some(found) = self.get(name) else { continue };
             return match found.as_str() {
@@ -96,7 +96,7 @@ impl Fields<'_> {
         Ok(architecture.activation)
     }
 
-    /// How many tokens are looked back at; `unsaid` is what a config without the field means.
+    /// The window in tokens; `unsaid` is the value if a config lacks the field.
     pub fn window(&self, unsaid: Option<usize>) -> Result<Option<usize>, Failed> {
         let found = match self.folder.format {
             Format::Safetensors => self.said("sliding_window"),
@@ -107,7 +107,7 @@ impl Fields<'_> {
             None => Ok(unsaid),
             Some(Value::Null) => Ok(None),
             Some(found) => match found.as_u64() {
-                // llama.cpp's converters write 0 for none.
+                // llama.cpp's converters write 0 for no window.
                 Some(0) if self.folder.format == Format::Gguf => Ok(None),
                 Some(tokens @ 1..) => Ok(Some(usize::try_from(tokens).unwrap_or(usize::MAX))),
                 _ => {
@@ -118,7 +118,7 @@ impl Fields<'_> {
         }
     }
 
-    /// For each layer whether it looks through the window, where a config lists them.
+    /// Whether each layer uses the window, if a config lists the layers.
     pub fn layer_types(&self) -> Result<Option<Vec<bool>>, Failed> {
         let kinds = match self.get("layer_types") {
             None => return Ok(None),
@@ -140,7 +140,7 @@ impl Fields<'_> {
         self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| fault(found)))
     }
 
-    /// The number of a layer; one beyond the last is none of them.
+    /// The index of a layer; an index beyond the last layer means none.
     pub fn layer(&self, name: &str) -> Result<Option<usize>, Failed> {
         let Some(found) = self.get(name) else { return Ok(None) };
         let layer = found.as_u64().ok_or_else(|| self.expected("a number of layers", name, found))?;
@@ -152,17 +152,17 @@ impl Fields<'_> {
         self.get(name).map(|found| found.as_f64().ok_or_else(|| fault(found))).transpose()
     }
 
-    /// A field of config.json that is there and not null.
+    /// A field of config.json that is present and not null.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.said(name).filter(|value| !value.is_null())
     }
 
-    /// A value of GGUF, under the name of its architecture.
+    /// A value of GGUF metadata, under the prefix of its architecture.
     pub fn metadata(&self, name: &str) -> Option<&Value> {
         self.folder.config.raw.get(format!("{}.{name}", self.folder.config.architecture))
     }
 
-    /// Nothing here computes it.
+    /// The refusal of a value that lmrs cannot compute.
     pub fn unknown(&self, name: &str, found: &Value) -> Failed {
         let found = match found {
             Value::String(text) => text.escape_debug().to_string(),
@@ -191,17 +191,17 @@ impl Fields<'_> {
         }
     }
 
-    /// A size that cannot be 0.
+    /// The failure for a size of 0.
     pub fn nothing(&self, name: &str, gguf: &str) -> Failed {
         self.fault(format!("`{}` is 0", self.name(name, gguf)))
     }
 
-    /// Of names for one thing that which this config uses, or the first.
+    /// The first of these synonyms that the config uses, or the first of all.
     pub fn first_of<'a>(&self, names: &[&'a str]) -> &'a str {
         names.iter().copied().find(|name| self.get(name).is_some()).unwrap_or(names[0])
     }
 
-    /// The name that this file's format has for it.
+    /// The field's name in this file's format.
     pub fn name<'a>(&self, name: &'a str, gguf: &'a str) -> &'a str {
         match self.folder.format {
             Format::Safetensors => name,
@@ -211,12 +211,12 @@ impl Fields<'_> {
 
     fn said(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
-        // Models of several modalities keep their language model's fields one level down.
+        // Multimodal models keep the fields of their language model one level down.
         raw.get("text_config").and_then(|inner| inner.get(name)).or_else(|| raw.get(name))
     }
 }
 
-/// Where the numbers came from, for messages.
+/// The path of the config, for messages.
 fn config_path(folder: &ModelFolder) -> PathBuf {
     match folder.format {
         Format::Safetensors => folder.folder().join("config.json"),

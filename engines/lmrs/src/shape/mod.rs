@@ -1,8 +1,7 @@
-//! A model in numbers: all that the network asks of a config. One description serves every architecture, so that the
-//! forward pass knows none of their names.
+//! The sizes and options of a model: the network's view of a config. One description serves every architecture, so the forward
+//! pass does not depend on their names.
 //!
-//! What a config asks for and nothing here computes is refused by the name of its field: to forget one refuses a model,
-//! and never computes a wrong one.
+//! A config field that asks for an unknown computation is refused by name: an omission here never computes a model wrongly.
 
 pub mod architectures;
 mod fields;
@@ -21,7 +20,7 @@ use fields::Fields;
 pub struct Shape {
     pub vocabulary: usize,
     pub hidden: usize,
-    /// The width of the feed-forward between its matrices.
+    /// The inner width of the feed-forward.
     pub inner: usize,
     pub layers: usize,
     pub heads: usize,
@@ -29,27 +28,27 @@ pub struct Shape {
     pub head_dim: usize,
     /// The longest context that the model was made for.
     pub context: usize,
-    /// Norms take the mean away and add a bias: LayerNorm in place of RMSNorm.
+    /// Norms subtract the mean and add a bias: LayerNorm instead of RMSNorm.
     pub norms_centre: bool,
     pub norm_epsilon: f32,
-    /// `None` where positions are learned, and added to the embedding.
+    /// `None` if positions are learned and added to the embedding.
     pub rotation: Option<Rotation>,
     pub activation: Activation,
-    /// For each layer, how many tokens it looks back, itself among them.
+    /// The window of each layer in tokens, the token itself included.
     pub windows: Vec<Option<usize>>,
     pub embedding_scale: f32,
-    /// The output is the embedding.
+    /// Whether the embedding is also the output matrix.
     pub tied: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     Silu,
-    /// The approximation by a hyperbolic tangent, which all models here mean by `gelu`.
+    /// The tanh approximation of GELU, which all models here use under the name `gelu`.
     GeluTanh,
 }
 
-/// A config that claims a longer context is not believed.
+/// The longest context that is accepted from a config.
 const MAX_CONTEXT: u32 = 1 << 24;
 
 impl Shape {
@@ -66,7 +65,7 @@ impl Shape {
             let name = fields.first_of(&["intermediate_size", "n_inner"]);
             return Err(fields.nothing(name, "feed_forward_length"));
         }
-        // From here on memory is taken for layers and dimensions, so files must have tensors for so many.
+        // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
         if let Some(what) = folder.unread(&parts) {
             return Err(unread(folder, what));
@@ -91,7 +90,7 @@ impl Shape {
     }
 }
 
-/// Numbers of a kind that nothing here reads.
+/// The failure for a number type that lmrs cannot read.
 fn unread(folder: &ModelFolder, what: String) -> Failed {
     let failed = Failed::new(FailureKind::Unsupported, what);
     match (folder.format, folder.weights.first()) {
@@ -117,7 +116,7 @@ fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> 
     }
 }
 
-/// Layer by layer, as transformers reads the fields.
+/// The window of each layer, by the rules of transformers.
 fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<usize>>, Failed> {
     let layers = fields.folder.config.layers as usize;
     let (window, first) = match architecture.windows {
@@ -135,7 +134,7 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
         return Err(fields.fault(format!("`layer_types` names {} layers of {layers}", slide.len())));
     }
     let some = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
-    // Elsewhere the list decides nothing, and what it says must be what is done.
+    // In other architectures the list has no effect, so it must agree with the actual computation.
     match slide.iter().find(|slides| !some && **slides != window.is_some()) {
         Some(true) => Err(fields.unknown("layer_types", &"sliding_attention".into())),
         Some(false) => Err(fields.unknown("layer_types", &"full_attention".into())),
@@ -147,7 +146,7 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
 pub mod tests {
     use super::*;
 
-    /// For tests of what needs a shape and no model.
+    /// A small shape for tests without a model.
     pub fn tiny() -> Shape {
         Shape {
             vocabulary: 97,

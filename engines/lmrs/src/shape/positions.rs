@@ -1,4 +1,4 @@
-//! How fast each pair of a head's dimensions turns with the position, from the fields that say it.
+//! The rotation of each pair of head dimensions, from the fields of a config.
 
 use model_files::{FileWeights, Format, Tensor};
 use protocol::{Failed, FailureKind};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use crate::rope::Rotation;
 
-/// GGUF's tensor with a divisor for each frequency.
+/// The GGUF tensor with a divisor for each frequency.
 const FACTORS: &str = "rope_freqs.weight";
 
 pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
@@ -24,7 +24,7 @@ pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     Ok(rotation)
 }
 
-/// Refuses a base or a factor so small that no number is large enough for the angle of the last position.
+/// Refuses a base or factor so small that the angle of the last position overflows.
 fn expect_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
     let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
     match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
@@ -33,7 +33,7 @@ fn expect_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(),
     }
 }
 
-/// How many dimensions of each head turn.
+/// The number of rotated dimensions of each head.
 fn rotated(fields: &Fields) -> Result<usize, Failed> {
     let head = fields.folder.config.head_dim as usize;
     let rotated = match fields.folder.format {
@@ -60,7 +60,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
             Some((found, None)) => {
                 return Err(fields.expected("an object", name, found));
             }
-            // A rule for each kind of layer.
+            // Separate rules for kinds of layers.
             Some((found, Some(rule))) if rule.values().any(Value::is_object) => {
                 return Err(fields.unknown(name, found));
             }
@@ -87,13 +87,13 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     Ok(())
 }
 
-/// Angles are computed in f32, so there too.
+/// A number above 0, also after rounding to f32, because angles are computed in f32.
 fn above_zero(fields: &Fields, name: &str, found: &Value) -> Result<f64, Failed> {
     let number = found.as_f64().filter(|number| (*number as f32).is_finite() && *number as f32 > 0.0);
     number.ok_or_else(|| fields.expected("a number above 0 within f32", name, found))
 }
 
-/// Newer configs keep all that concerns rotation in `rope_parameters`. An empty object says nothing.
+/// Newer configs keep all rotation fields in `rope_parameters`. An empty object has no meaning.
 fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     let said = |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
     said("rope_scaling").or_else(|| said("rope_parameters"))?.get(name).filter(|value| !value.is_null())
@@ -114,7 +114,7 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     let kind = fields.metadata("rope.scaling.type");
     match (kind.map(|kind| (kind, kind.as_str())), factor) {
         (None, None) | (Some((_, Some("none"))), _) => {}
-        // Older files name no type: llama.cpp takes it for this one.
+        // Older files have no type: llama.cpp assumes linear.
         (None | Some((_, Some("linear"))), Some((name, found))) => {
             rotation.divide_all(above_zero(fields, name, found)?);
         }

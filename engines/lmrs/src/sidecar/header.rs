@@ -1,7 +1,7 @@
-//! What stands at the beginning of a file of packed weights. All of it is a claim until it was checked.
+//! The header of a file of packed weights. Its contents are untrusted until checked.
 //!
 //! ```text
-//! 8 bytes `lmrspack`, 8: the length of the JSON, 16: its digest, then the JSON
+//! 8 bytes `lmrspack`, 8 bytes: the length of the JSON, 16 bytes: its digest, then the JSON
 //! ```
 
 use std::collections::BTreeSet;
@@ -15,19 +15,19 @@ use super::{BEGIN, LAYOUT};
 
 const MAGIC: &[u8; 8] = b"lmrspack";
 
-/// What was packed, and how.
+/// The source files and the plan of packed weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     layout: u32,
     plan: String,
-    /// Path, bytes, and when it was changed in nanoseconds: what tells a file from another without reading it.
+    /// Path, bytes, and modification time in nanoseconds: they identify a file without reading it.
     files: Vec<(PathBuf, u64, u64)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Header {
     pub source: Source,
-    /// By their names in GGUF: matrices that the format cannot hold, so that the plan has them otherwise.
+    /// Matrices by GGUF name that the format cannot hold, so that the plan stores them in another format.
     #[serde(default)]
     pub unfit: BTreeSet<String>,
     pub bytes: usize,
@@ -47,17 +47,17 @@ impl Source {
         Ok(Self { layout: LAYOUT, plan: places::digest(plan.as_bytes()), files })
     }
 
-    /// The same files, packed by this plan.
+    /// The same files with another plan.
     pub fn by(&self, plan: &str) -> Self {
         Self { plan: places::digest(plan.as_bytes()), ..self.clone() }
     }
 
-    /// By whatever plan.
+    /// Whether the files are the same, under any plan.
     pub fn has_files_of(&self, other: &Self) -> bool {
         (self.layout, &self.files) == (other.layout, &other.files)
     }
 
-    /// Of the paths and the plan alone: files that were changed have their packed weights replaced.
+    /// The file name, from the paths and the plan alone: changed files replace their packed weights.
     pub fn name(&self) -> Result<String> {
         let paths: Vec<_> = self.files.iter().map(|(path, ..)| path).collect();
         Ok(format!("{}-{}", places::digest(&serde_json::to_vec(&paths)?), self.plan))

@@ -1,4 +1,4 @@
-//! The folder in which packed weights are kept, and how much of the disk it may have.
+//! The cache directory of packed weights, and its disk limits.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,21 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Error, Result, ensure};
 
-/// All of it together.
+/// The most bytes of all files together.
 const LIMIT_BYTES: u64 = 20_000_000_000;
-/// What is left to others on the disk.
 const LEFT_FREE_BYTES: u64 = 1_000_000_000;
-/// A file that was begun so long ago is not being written any more.
+/// The age from which an incomplete file counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// The name of a file while it is written, another one each time: two loads of a process may keep the same.
+/// A temporary name for a file that is being written, different each time: two loads in a process may write the same file.
 pub fn part_of(path: &Path) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     path.with_extension(format!("part-{}-{count}", std::process::id()))
 }
 
-/// Removes what was not used for longest until there is room for so much more, and what was begun and left. `instead` is what
-/// the new file will replace; `free_bytes` is asked how much of the disk is free. Where not even all that is kept would make
-/// room enough, it stays.
+/// Removes abandoned files, and then the least recently used ones until `bytes` more fit. The new file replaces `instead`;
+/// `free_bytes` returns the free space of the disk. If even an empty cache would not make enough room, everything stays.
 pub fn make_room(
     shelf: &Path,
     bytes: u64,
@@ -41,7 +39,7 @@ pub fn make_room(
     Ok(())
 }
 
-/// What is kept afterwards, in bytes.
+/// Removes files beyond the limit. Returns the bytes that remain.
 pub fn shrink(shelf: &Path, limit: u64, instead: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(shelf) else { return 0 };
     let mut kept = Vec::new();
@@ -69,16 +67,16 @@ pub fn shrink(shelf: &Path, limit: u64, instead: &Path) -> u64 {
     held
 }
 
-/// Another process may have been faster, or have it mapped, which is no matter.
+/// Removes a file; failures do not matter, because another process may have removed it or have it mapped.
 fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
-/// What a user without privileges can still write.
+/// The space that an unprivileged user can still write.
 pub fn free_bytes(folder: &Path) -> Result<u64> {
     let disk = nix::sys::statvfs::statvfs(folder);
     let disk = disk.with_context(|| format!("cannot ask for the free space of `{}`", folder.display()))?;
-    // As wide as the system makes them, which is not everywhere the same.
+    // The width of these numbers differs between systems.
     #[expect(clippy::useless_conversion, reason = "u32 on some systems")]
     Ok(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
 }

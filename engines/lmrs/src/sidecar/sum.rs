@@ -1,10 +1,10 @@
-//! A sum over bytes that finds damage, as fast as memory is read. Not a defence against anybody.
+//! A checksum that finds damage at the speed of memory. Not cryptographic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pool::Pool;
 
-/// What one thread sums at a time.
+/// Bytes that one thread sums at a time.
 const STRETCH: usize = 4 << 20;
 const LANES: usize = 8;
 
@@ -17,7 +17,7 @@ pub fn sum(pool: &Pool, bytes: &[u8]) -> u64 {
     mixed(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
 }
 
-/// In each of eight lanes the sum of its words, and the sum of all those sums on the way, which tells their order (after
+/// In each of eight lanes, the sum of its words, and the running sum of these sums, which depends on their order (after
 /// Fletcher). Eight lanes fill a vector register.
 fn stretch_sum(bytes: &[u8]) -> u64 {
     let (mut sums, mut sums_of_sums) = ([0_u64; LANES], [0_u64; LANES]);

@@ -1,4 +1,4 @@
-//! What is kept comes back, and nothing else does.
+//! Packed weights are read back only if they match.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ fn assert_same(found: Option<Region>, expected: &Region) {
     assert!(found.unwrap().bytes() == expected.bytes());
 }
 
-/// A file of weights, and where what is made of it is kept.
+/// A file of weights, and a cache directory.
 fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("model.safetensors");
@@ -97,7 +97,7 @@ fn matrices_that_did_not_fit_are_known_before_the_plan_without_them_is_made() {
     assert_eq!(of().unfit(), NONE, "other weights may fit");
 }
 
-/// A hundred bytes that were used so many seconds ago.
+/// A file of a hundred bytes with this age in seconds.
 fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, [0; 100]).unwrap();
@@ -123,7 +123,7 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_replaced_does_not_count(
     assert_eq!(there(&[&middle, &new, &mine]), [false, false, true]);
 }
 
-/// On a disk of which so much is free, a new file of 1000 bytes that is to replace `mine`, and what stays beside it.
+/// Makes room for a file of 1000 bytes that replaces `mine`, on a disk with this free space. Returns the remaining files too.
 fn make_room(beside: u64) -> (Result<(), String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, age) in [("old.packed", 300), ("new.packed", 100), ("mine.packed", 900), ("a.part-1", 9000)] {
@@ -143,7 +143,7 @@ fn make_room(beside: u64) -> (Result<(), String>, Vec<String>) {
 
 #[test]
 fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
-    // A GB is left to others.
+    // One GB stays free.
     let needed = 1_000_001_000;
     let all = ["mine.packed", "new.packed", "old.packed"];
     let refused = "the disk has no room for 1000 bytes";
@@ -152,7 +152,7 @@ fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
         (needed - 100, &all[..2], Ok(())),
         (needed - 101, &all[..1], Ok(())),
         (needed - 200, &all[..1], Ok(())),
-        // Nothing goes in vain.
+        // Nothing is removed if that would not help.
         (needed - 201, &all[..], Err(refused.to_string())),
     ] {
         let (made, stayed) = make_room(free);

@@ -1,4 +1,4 @@
-//! Which format each matrix gets: what was asked for, as far as its rows allow.
+//! The format of each matrix: the requested one, as far as its rows allow.
 
 use model_files::{Dtype, Part};
 use protocol::{Failed, FailureKind};
@@ -6,17 +6,17 @@ use protocol::{Failed, FailureKind};
 use crate::formats::{F16, Format};
 use crate::shape::Shape;
 
-/// What weights are loaded as.
+/// The requested format of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// As the file has them.
+    /// The file's own formats.
     Own,
-    /// In this format, as far as rows allow it.
+    /// This format, for matrices with suitable rows.
     Format(&'static Format),
 }
 
 impl Asked {
-    /// By the names of the protocol; `own` is what most of the file's bytes are.
+    /// Resolves a name of the protocol; `own` is the format with most of the file's bytes.
     pub fn named(name: Option<&str>, own: &str) -> Result<Self, Failed> {
         let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(own)) else { return Ok(Self::Own) };
         match Format::named(name).filter(|format| format.by_name) {
@@ -29,7 +29,7 @@ impl Asked {
         }
     }
 
-    /// Refuses blocks that the rows of no matrix divide into: the load would be one of the files' own numbers.
+    /// Refuses a block format that no matrix's rows divide into, because the load would have only the file's own numbers.
     pub fn expect_taken(self, shape: &Shape) -> Result<(), Failed> {
         let Some(dtype) = self.dtype().filter(|dtype| !dtype.is_float()) else { return Ok(()) };
         let block = dtype.block().0;
@@ -45,7 +45,7 @@ impl Asked {
         Err(failed.hint("leave `dtype` out, or ask for `f32`, `bf16` or `f16`"))
     }
 
-    /// The dtype that a matrix is encoded in, and the format that it is kept in.
+    /// The encoding of a matrix's rows, and the format in memory.
     pub fn of(self, part: &Part, stored: Dtype, inputs: u64) -> Result<(Dtype, &'static Format), Failed> {
         let dtype = self.dtype().unwrap_or(stored);
         if !stored.is_float() && !dtype.is_float() && dtype != stored {
@@ -60,14 +60,14 @@ impl Asked {
         {
             return Ok((dtype, format));
         }
-        // Rows that do not divide into blocks stay what they are.
+        // Rows that do not divide into blocks keep their format.
         let fits = inputs.is_multiple_of(dtype.block().0 as u64);
         let dtype = if fits { dtype } else { stored };
-        // Blocks that no kernel reads are widened to what holds every one of their numbers nearly.
+        // Blocks without kernels are widened to f16, which holds their numbers nearly exactly.
         Ok(Format::of(dtype).map_or((Dtype::F16, &F16), |format| (dtype, format)))
     }
 
-    /// What a row of the embedding is rounded to: blocks are the output's, and looked up there.
+    /// The rounding of embedding rows. For block formats it is `None`, because rows are looked up in the output matrix.
     pub fn of_embedding(self) -> Option<Dtype> {
         self.dtype().filter(|dtype| dtype.is_float())
     }

@@ -1,4 +1,4 @@
-//! A model's files as memory, and what of them can be used as it lies there.
+//! A model's files as memory, and the parts that can be used in place.
 #![expect(unsafe_code, reason = "maps files")]
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use protocol::{Failed, FailureKind};
 
 use crate::region::Region;
 
-/// The weights of a folder: mapped, and read with the formats' own rounding.
+/// The mapped weights of a folder, with readers that use the formats' own rounding.
 pub struct Files {
     maps: Vec<Region>,
     pub source: FileWeights,
@@ -22,13 +22,13 @@ impl Files {
         let map = |path: &std::path::PathBuf| {
             let fault = |error: std::io::Error| model(format!("`{}`: {error}", path.display()));
             let file = File::open(path).map_err(fault)?;
-            // SAFETY: a mapped file must not change while it is used. A model whose files are written to while it runs is
-            // broken for every engine, and a shorter one ends the process by a signal, never in other memory.
+            // SAFETY: a mapped file must not change while it is in use. A model whose files change during a run is broken for
+            // every engine; a truncated file ends the process by a signal, and never reads other memory.
             let map = unsafe { Mmap::map(&file) }.map_err(fault)?;
             Ok(Region::of_file(map))
         };
         let maps: Vec<Region> = folder.weights.iter().map(map).collect::<Result<_, Failed>>()?;
-        // Headers were read before; who has replaced a file since gets an error and no wild read.
+        // Headers were read before. If a file was replaced since, this is an error and no invalid read.
         for tensor in &folder.tensors {
             let end = tensor.offset + tensor.bytes;
             let held = maps[tensor.file].bytes().len() as u64;
@@ -47,7 +47,7 @@ impl Files {
         self.source.dtype(part).map_err(|error| model(format!("{error:#}")))
     }
 
-    /// The bytes of these rows, if the file has them in the order of the network.
+    /// The bytes of these rows, if the file stores them in the network's order.
     pub fn mapped(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
         if part.order != Order::Same && self.layout != own_layout(part) {
             return Ok(None);
@@ -61,12 +61,12 @@ impl Files {
         Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
     }
 
-    /// All of a small part, in the order of the network.
+    /// All numbers of a small part, in the network's order.
     pub fn numbers(&self, part: &Part) -> Result<Vec<f32>, Failed> {
         self.rows(part, 0..part.rows_in(own_layout(part)).0)
     }
 
-    /// Some rows, in the order of the network. Of a part that is stored with its columns as rows only all can be read.
+    /// Some rows, in the network's order. A transposed part can only be read as a whole.
     pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
         let layout = own_layout(part);
         let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
@@ -77,7 +77,7 @@ impl Files {
     }
 }
 
-/// Whose order the network wants: rotated halves as Hugging Face has them, outputs by inputs and whole norms as GGUF has them.
+/// The layout that the network uses: rotated halves as in Hugging Face; outputs by inputs and whole norms as in GGUF.
 pub fn own_layout(part: &Part) -> Layout {
     match part.order {
         Order::Pairs { .. } => Layout::HuggingFace,

@@ -1,11 +1,11 @@
-//! The numbers of a model, where the network finds them.
+//! The weights of a model, as the network uses them.
 //!
 //! ```text
-//! Plan::of         headers only: what is used where it lies in the file, what is read into memory of our own, and in which
-//!                  format
-//! Plan::expect_room    refuses what memory has no room for, before anything is read
-//! Plan::read       fills that memory, on all threads: one region, which may be kept and come from somewhere else next time
-//! Plan::weights    matrices over both
+//! Plan::of         headers only: the weights that are used in place, and those that are read into owned memory, with their
+//!                  formats
+//! Plan::expect_room    refuses a model that does not fit into memory, before anything is read
+//! Plan::read       fills that memory, on all threads: one region, which the sidecar may store and supply next time
+//! Plan::weights    the matrices over both kinds of memory
 //! ```
 
 mod asked;
@@ -27,7 +27,7 @@ use crate::rows::Rows;
 #[derive(Debug)]
 pub struct Weights {
     pub embedding: Table, // [vocabulary, hidden]
-    /// Learned positions, where a model has them.
+    /// Learned positions, if the model has them.
     pub positions: Option<Rows>, // [context, hidden]
     pub layers: Vec<Layer>,
     pub norm: Norm,
@@ -40,12 +40,12 @@ pub struct Layer {
     pub queries: Linear, // [heads * head_dim, hidden]
     pub keys: Linear,    // [kv_heads * head_dim, hidden]
     pub values: Linear,  // [kv_heads * head_dim, hidden]
-    /// Over each head, where a model has them.
+    /// Norms of each head, if the model has them.
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
     pub attention_output: Linear, // [hidden, heads * head_dim]
     pub feed_forward_norm: Norm,
-    /// What is multiplied with `up`, where a model has it.
+    /// The factor of `up`, if the model has it.
     pub gate: Option<Linear>, // [inner, hidden]
     pub up: Linear,   // [inner, hidden]
     pub down: Linear, // [hidden, inner]
@@ -58,18 +58,17 @@ pub struct Linear {
 }
 
 impl Weights {
-    /// What makes logits of what the last norm leaves: a matrix of its own, or the embedding.
+    /// The output matrix, which makes logits from the last norm's result; it may be the embedding.
     pub fn head(&self) -> &Matrix {
         &self.output
     }
 
-    /// Bytes that a token is made from: each matrix once, the embedding only where it is the output too.
+    /// Bytes read for each token: each matrix once, the embedding only if it is also the output.
     pub fn matrix_bytes(&self) -> u64 {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
     }
 
-    /// What most of those bytes are: rows that no block fits, and blocks that no kernel reads, are held as something else than
-    /// was asked for or filed.
+    /// The format with the most bytes. Some matrices may be in other formats, because of their rows or for lack of kernels.
     pub fn format(&self) -> &'static Format {
         let bytes = |format: &Format| {
             self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()

@@ -1,4 +1,4 @@
-//! What a load will do, from headers alone.
+//! The plan of a load, from headers alone.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,13 @@ use crate::region::Region;
 use crate::rows::Rows;
 use crate::shape::Shape;
 
-/// Where the memory of a matrix may begin: at a cache line.
+/// The alignment of a matrix in owned memory: a cache line.
 const LINE: usize = 64;
 
 /// GGUF's name of learned positions.
 const POSITIONS: &str = "position_embd.weight";
 
-/// Positions that are read at once.
+/// Positions that are read at a time.
 const ROWS: usize = 256;
 
 pub struct Plan {
@@ -33,12 +33,11 @@ pub struct Plan {
     pub(super) own: Vec<Own>,
     own_bytes: usize,
     mapped_bytes: u64,
-    /// Learned positions, as they are held: in f32.
     position_bytes: u64,
-    /// By the part's name in GGUF and its first row.
+    /// Matrices by the part's GGUF name and first row.
     matrices: HashMap<(String, u64), Planned>,
     asked: Asked,
-    /// By their names in GGUF: matrices that rows cannot be zipped of, which only reading them tells.
+    /// Matrices by GGUF name whose rows cannot be packed; only reading reveals them.
     unfit: Mutex<BTreeSet<String>>,
 }
 
@@ -51,17 +50,17 @@ struct Planned {
 
 enum Memory {
     Mapped(Region),
-    /// Where it begins in memory of our own.
+    /// The offset in owned memory.
     Own(usize),
 }
 
-/// A matrix that is read into memory of our own.
+/// A matrix that is read into owned memory.
 pub(super) struct Own {
     pub part: usize,
-    /// As the network orders them.
+    /// In the network's order.
     pub rows: std::ops::Range<u64>,
     pub inputs: usize,
-    /// What the rows are encoded in, and the format that they are then brought into.
+    /// The encoding of the rows, and the format that they are then converted to.
     pub dtype: Dtype,
     pub format: &'static Format,
     pub at: usize,
@@ -73,7 +72,7 @@ impl Plan {
         Self::but(folder, shape, asked, &BTreeSet::new())
     }
 
-    /// As of what was asked, but for those matrices that an earlier plan has found `unfit`.
+    /// The plan of a request, without packing the `unfit` matrices of an earlier plan.
     pub fn but(
         folder: &ModelFolder,
         shape: &Shape,
@@ -110,17 +109,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// All weights, wherever they lie.
+    /// Bytes of all weights, in any memory.
     pub fn bytes(&self) -> u64 {
         self.own_bytes as u64 + self.mapped_bytes + self.position_bytes
     }
 
-    /// Memory that `read` fills.
+    /// Bytes that `read` fills.
     pub fn own_bytes(&self) -> usize {
         self.own_bytes
     }
 
-    /// Matrices that `read` could not zip: a plan without them is to be made.
+    /// Matrices that `read` could not pack; a new plan must exclude them.
     pub fn unfit(&self) -> BTreeSet<String> {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -130,7 +129,7 @@ impl Plan {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
-    /// What the own memory holds, in words that change whenever its bytes would lie otherwise.
+    /// A text of the owned memory's contents. Different layouts have different texts.
     pub fn layout(&self) -> String {
         let line = |own: &Own| {
             let Own { rows, inputs, format, at, .. } = own;
@@ -139,8 +138,8 @@ impl Plan {
         self.own.iter().map(line).collect()
     }
 
-    /// Refuses a model that memory has no room for, with its keys and values. Weights that are mapped count too: they are all
-    /// read for every token, and what does not fit would come from the disk each time.
+    /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads them
+    /// all, and a missing part would come from the disk each time.
     pub fn expect_room(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);
@@ -157,7 +156,7 @@ impl Plan {
         Err(Failed::new(FailureKind::OutOfMemory, what).hint(hint))
     }
 
-    /// Matrices over the files and over `own`, which `read` has filled, now or some other time.
+    /// The matrices over the files and over `own`, which `read` filled in this load or an earlier one.
     pub fn weights(&self, shape: &Shape, own: &Region) -> Result<Weights, Failed> {
         let roles = Roles::new(shape, &self.parts);
         let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
@@ -191,7 +190,7 @@ impl Plan {
         };
         let positions = roles.find(POSITIONS, context, hidden)?.map(|part| {
             let mut rows = Rows::new(context, hidden);
-            // Some at a time: room was found for them once.
+            // A few at a time, because memory was checked for only one copy.
             for (number, some) in rows.all_mut().chunks_mut(ROWS * hidden).enumerate() {
                 let first = (number * ROWS) as u64;
                 let read = self.files.rows(part, first..first + (some.len() / hidden) as u64)?;
@@ -282,7 +281,7 @@ impl Plan {
         Ok(Matrix::new(format, outputs, inputs, region))
     }
 
-    /// Every architecture's embedding is in the same order in both formats, so it is always used where it lies.
+    /// The embedding is always used in place: every architecture stores it in the same order in both formats.
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.mapped(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| model(format!("`{}` cannot be looked up by row", part.name)))?;
@@ -291,12 +290,12 @@ impl Plan {
     }
 }
 
-/// What stands where parts of the network stand and is not known here would be left out of what is computed: a bias that the
-/// config denies. A GGUF has nothing else; beside a folder's network there may be others, which nobody asked for.
+/// Refuses tensors in known parts of the network that lmrs would ignore, such as a bias that the config denies. A GGUF has only
+/// the network; a folder may hold other networks too, which are ignored.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let whole = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().map_err(|error| model(format!("{error:#}")))?;
-    // An output that is the embedding is a place too: a bias there would count.
+    // A tied output has no tensor of its own but counts as a part: a bias there would matter.
     let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| whole || places.contains(place(architecture.shorter_name(name)))) {
@@ -309,7 +308,7 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
     }
 }
 
-/// The layer that a tensor's name names, `model.layers.3`, or outside of all layers what it belongs to, `lm_head`.
+/// The layer in a tensor's name, `model.layers.3`; outside of layers its module, `lm_head`.
 fn place(name: &str) -> &str {
     let dots = || name.match_indices('.').map(|(at, _)| at);
     let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());
@@ -318,7 +317,7 @@ fn place(name: &str) -> &str {
     &name[..end.unwrap_or(name.len())]
 }
 
-/// Whether a part is stored with its columns as rows, so that only all of it can be read.
+/// Whether a part is stored transposed, so that it can only be read as a whole.
 pub(super) fn is_turned(part: &Part) -> bool {
     part.order == Order::Transposed
 }

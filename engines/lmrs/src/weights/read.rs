@@ -1,4 +1,4 @@
-//! Reading what is not used where it lies: encoded some rows at a time, on all threads, with the formats' own rounding.
+//! Reading of weights that are not used in place: a few rows at a time, on all threads, with the formats' own rounding.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,20 +15,19 @@ use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 use crate::share::share;
 
-/// Numbers that are read at once: enough that reads are long, few enough that they are still in a core's cache when they are
-/// rounded and packed, and that threads share the last matrix too.
+/// Numbers that are read at a time. Enough for long reads, but few enough to stay in a core's cache during packing and to
+/// spread the last matrix over the threads.
 const STEP: usize = 1 << 16;
 
 struct Piece<'a> {
     own: &'a Own,
-    /// Among the rows of the matrix.
     first: u64,
     rows: usize,
     bytes: &'a mut [u8],
 }
 
 impl Plan {
-    /// Fills the memory of our own. `watch` hears how many of its bytes are done, from whichever thread has done them.
+    /// Fills owned memory. `watch` receives the number of finished bytes, from any thread.
     pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
         let no_memory = |error: anyhow::Error| Failed::new(FailureKind::OutOfMemory, format!("{error:#}"));
         let mut region = NewRegion::new(self.own_bytes()).map_err(no_memory)?;
@@ -83,7 +82,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Rows of a matrix, as files have them in its dtype.
+    /// Encodes rows of a matrix, in the file layout of its dtype.
     fn encode(&self, own: &Own, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
         let part = &self.parts[own.part];
         let fault = |error: anyhow::Error| model(format!("{error:#}"));
@@ -93,7 +92,6 @@ impl Plan {
             let rows = from..from + rows as u64;
             return source.encode(part, own_layout(part), rows, own.dtype, bytes).map_err(fault);
         }
-        // All of it, and then the rows of this matrix.
         let all = part.rows_in(Layout::Gguf).0;
         let mut whole = vec![0; own.dtype.bytes(part.elements()) as usize];
         source.encode(part, Layout::Gguf, 0..all, own.dtype, &mut whole).map_err(fault)?;

@@ -1,5 +1,5 @@
-//! Where the parts of a model stand in the network. GGUF's names are the same for all architectures, so they are asked for,
-//! whatever the format; matrices that a file has fused are taken apart.
+//! The roles of a model's parts in the network. The parts are looked up by their GGUF names, which are the same for all
+//! architectures, in any file format. Fused matrices are split.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use protocol::Failed;
 use super::files::model;
 use crate::shape::Shape;
 
-/// The parts of a model by the names that GGUF has for them.
+/// The parts of a model by GGUF name.
 pub struct Roles<'a> {
     shape: &'a Shape,
     parts: HashMap<&'a str, &'a Part>,
 }
 
-/// Some outputs of a matrix, or all of them: rows as GGUF has them.
+/// Some or all outputs of a matrix, as rows in the layout of GGUF.
 #[derive(Debug, Clone)]
 pub struct Stand<'a> {
     pub matrix: &'a Part,
@@ -46,7 +46,7 @@ impl<'a> Roles<'a> {
         Self { shape, parts: parts.iter().map(|part| (part.gguf.as_str(), part)).collect() }
     }
 
-    /// A part of so many rows and columns, a vector being one row; another size than the network's is an error, not a part.
+    /// A part with this number of rows and columns; a vector has one row. A part of another size is an error.
     pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
         let Some(part) = self.parts.get(name) else { return Ok(None) };
         let (found, size) = (part.rows_in(Layout::Gguf), (rows as u64, columns as u64));
@@ -64,7 +64,7 @@ impl<'a> Roles<'a> {
         self.find(name, rows, columns)?.ok_or_else(|| model(format!("tensor `{name}` is missing")))
     }
 
-    /// `None` where the network goes without.
+    /// The matrix of a role; `None` if the network does without.
     pub fn stand(&self, layer: usize, role: Role) -> Result<Option<Stand<'a>>, Failed> {
         let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
@@ -107,7 +107,7 @@ impl<'a> Roles<'a> {
         Ok(Stand { matrix, rows: 0..outputs as u64, bias })
     }
 
-    /// Some rows of a matrix whose inputs are the hidden state.
+    /// Some rows of a matrix whose input is the hidden state.
     fn some_of(&self, layer: usize, name: &str, all: usize, rows: Range<usize>) -> Result<Stand<'a>, Failed> {
         let whole = self.whole(layer, name, all, self.shape.hidden)?;
         Ok(Stand { rows: rows.start as u64..rows.end as u64, ..whole })

@@ -1,5 +1,4 @@
-//! The embedding: rows are looked up where weights are anyway, in the output's panels or where the file has them, so that no second
-//! copy of it is ever made, nor pages of the file stay in memory beside the panels.
+//! The embedding. Rows are looked up in the output's panels or in the mapped file, so there is never a second copy in memory.
 
 use model_files::{Dtype, blocks};
 
@@ -10,16 +9,15 @@ use crate::region::Region;
 #[derive(Debug)]
 pub enum Table {
     Filed(Filed),
-    /// The output's matrix too.
+    /// Panels that are also the output matrix.
     Panels(Matrix),
 }
 
-/// Rows as the file has them.
 #[derive(Debug)]
 pub struct Filed {
     region: Region,
     stored: Dtype,
-    /// What the weights were asked for in, where that holds less: a row is rounded as the matrix is.
+    /// The requested dtype, if it is narrower: rows are rounded like the matrix.
     rounded: Option<Dtype>,
     width: usize,
 }
@@ -32,7 +30,7 @@ impl Table {
         }
     }
 
-    /// The numbers of one row, which is there, into `row`, which has its width.
+    /// Writes one existing row into `row`, which has the right width.
     pub fn row(&self, index: usize, row: &mut [f32]) {
         match self {
             Self::Filed(filed) => filed.row(index, row),
@@ -49,11 +47,11 @@ impl Filed {
     fn row(&self, index: usize, row: &mut [f32]) {
         let bytes = self.stored.bytes(self.width as u64) as usize;
         let stored = &self.region.bytes()[index * bytes..][..bytes];
-        // Lengths agree, which is all that widening asks for.
+        // Widening fails only if lengths disagree, and these agree.
         blocks::widen(self.stored, stored, row).unwrap_or_default();
         let Some(dtype) = self.rounded else { return };
         let mut rounded = vec![0; dtype.bytes(self.width as u64) as usize];
-        // What the format cannot hold stays as it is; the matrix was refused for it, where there is one.
+        // Numbers that the dtype cannot hold stay unchanged; the same matrix as output would have been refused.
         if blocks::narrow(dtype, row, &mut rounded).is_ok() {
             blocks::widen(dtype, &rounded, row).unwrap_or_default();
         }

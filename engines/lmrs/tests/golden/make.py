@@ -1,10 +1,10 @@
-"""What PyTorch makes of small models with random weights, for `tests/network.rs`.
+"""The results of PyTorch for small models with random weights: the reference of `tests/network.rs`.
 
     scripts/python-of transformers engines/lmrs/tests/golden/make.py PROGRAM
 
-PROGRAM is a built `orchestrate`, whose `model synth` makes the same bytes on every machine. Weights are bf16 and all is computed
-in f32. Written beside this file, for each config: the ids of a text, the log-probability of each of them but the first after
-those before it, and the ids that follow it greedily; and how far off its own log-probabilities in bf16 are (root mean square).
+PROGRAM is a built `orchestrate`: its `model synth` makes the same bytes on every machine. Weights are bf16, and all computation
+is f32. For each config, the script writes a file beside itself. The file has the ids of a text, the log-probability of each id
+but the first, the ids that follow greedily, and the error (root mean square) of PyTorch's own log-probabilities in bf16.
 """
 
 import json

@@ -1,4 +1,4 @@
-//! 16 numbers at a time.
+//! Unpacking of 16 numbers at a time.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::arch::x86_64::*;
@@ -9,21 +9,21 @@ use super::{EXPONENTS, Group, LINE, Place};
 pub(super) fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first: usize, into: &mut Place) {
     let exponents = heads.map(|head| {
         let head = &head[..EXPONENTS];
-        // SAFETY: 16 bytes.
+        // SAFETY: `head` has 16 bytes.
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) }
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, none) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
     group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
         let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
-            // In the upper byte of a word a name that there is not, which is looked up as 0.
+            // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
             let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);
             let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents[row], names));
             let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
             _mm256_or_si256(exponent, rest)
         };
         for half in 0..2 {
-            // SAFETY: three lines of a stretch, of each half of its words; and 128 numbers.
+            // SAFETY: a stretch has three lines, with both halves; `into` has 128 numbers.
             unsafe {
                 let line = |at: usize| {
                     _mm256_loadu_si256(stretch.as_ptr().add(at * LINE + half * (LINE / 2)).cast())

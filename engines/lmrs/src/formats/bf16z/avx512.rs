@@ -1,23 +1,21 @@
-//! 32 numbers at a time.
+//! Unpacking of 32 numbers at a time.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::arch::x86_64::*;
 
 use super::{EXPONENTS, Group, LINE, Place, STRETCH};
 
-/// Of a word: the sign.
 const SIGN: i16 = i16::MIN;
-/// And the sign and the mantissa.
 const SIGN_AND_MANTISSA: i16 = 0x807f_u16.cast_signed();
-/// The third operand chooses between the first (where it is 0) and the second.
+/// The ternary operation that takes the first operand where the third is 0, and the second elsewhere.
 const CHOOSE: i32 = 0b1101_1000;
-/// `a & b | c`
+/// The ternary operation `a & b | c`.
 const AND_OR: i32 = 0b1110_1010;
 
-/// What the numbers of a row are made with.
+/// The constants that decode a row.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Where they belong in a word, twice: a name is the lower four of five bits that are looked at.
+    /// Exponents at their place in a word, listed twice: the lookup uses five bits, and an index is the lower four.
     exponents: __m512i,
     sign: __m512i,
     kept: __m512i,
@@ -30,7 +28,7 @@ impl Row {
     #[inline(always)]
     pub unsafe fn of(head: &[u8]) -> Self {
         let head = &head[..EXPONENTS];
-        // SAFETY: the caller's promise; 16 bytes.
+        // SAFETY: the caller guarantees the level; `head` has 16 bytes.
         unsafe {
             let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
             Self {
@@ -41,14 +39,14 @@ impl Row {
         }
     }
 
-    /// In their order, but for those that are kept aside.
+    /// The numbers of a stretch in order, without the exceptions.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512, and `STRETCH_BYTES` lie there.
+    /// The machine has AVX-512, and `stretch` points to `STRETCH_BYTES`.
     #[inline(always)]
     pub unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH / 32] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe {
             let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
             let (low, high, names) = (line(0), line(1), line(2));
@@ -61,14 +59,14 @@ impl Row {
         }
     }
 
-    /// Mantissas are in the lower bits of `mantissas`, signs in the highest of `signs`.
+    /// Joins mantissas (the lower bits of `mantissas`), signs (the highest bits of `signs`) and exponents.
     ///
     /// # Safety
     ///
     /// The machine has AVX-512.
     #[inline(always)]
     unsafe fn number(self, mantissas: __m512i, signs: __m512i, names: __m512i) -> __m512i {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe {
             let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
             let exponent = _mm512_permutexvar_epi16(names, self.exponents);
@@ -79,12 +77,12 @@ impl Row {
 
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn unpack<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first: usize, into: &mut Place) {
-    // SAFETY: the machine has AVX-512; so below.
+    // SAFETY: the machine has AVX-512; the same below.
     let rows = heads.map(|head| unsafe { Row::of(head) });
     group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
         let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
         for (numbers, into) in numbers.into_iter().zip(into.as_chunks_mut::<32>().0) {
-            // SAFETY: 32 numbers are a register.
+            // SAFETY: 32 numbers are one register.
             unsafe { _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers) };
         }
     });

@@ -1,4 +1,4 @@
-//! Where in a block which row has what.
+//! The layout of a block: the position of each row's data.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{
 use crate::kernels::Level;
 use crate::matrix;
 
-/// Packed rows that belong together, `BLOCK` of them or, at the end of a matrix, fewer.
+/// Packed rows of one block: `BLOCK` of them or, at the end of a matrix, fewer.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
     bytes: &'a [u8],
@@ -17,7 +17,7 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Panics where the bytes are not those of so many rows.
+    /// Panics if the bytes do not match the number of rows.
     pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
         assert!(takes(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows and their bytes");
         Self { bytes, rows, inputs }
@@ -31,11 +31,11 @@ impl<'a> Block<'a> {
         self.rows
     }
 
-    /// The group with this row, of a part that begins at a whole one.
+    /// The group that contains this row, for one part of the inputs.
     pub fn group(&self, part: &Range<usize>, row: usize) -> Group<'a> {
         let first = row / TOGETHER * TOGETHER;
         let rows = TOGETHER.min(self.rows - first);
-        // The parts before this one are each as long as the first, all rows of them; then the groups before this one.
+        // Earlier parts come first, with all rows and the length of the first part; then the earlier groups of this part.
         let before: usize =
             parts(self.inputs).take_while(|it| it.start < part.start).map(|it| part_bytes(it.len())).sum();
         let bytes = part_bytes(part.len());
@@ -46,7 +46,6 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// All numbers of some rows, row after row.
     pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
         assert!(
             rows.end <= self.rows && into.len() == rows.len() * self.inputs,
@@ -72,13 +71,13 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Where rows are unpacked to: the first number of the first row, and how far it is from one row to the next.
+/// The destination of unpacked rows: the first number of the first row, and the distance between rows.
 pub(super) struct Place<'a> {
     pub numbers: &'a mut [u16],
     pub stride: usize,
 }
 
-/// A part of the rows that stand together.
+/// A part of the inputs of rows that are packed together.
 #[derive(Debug, Clone, Copy)]
 pub struct Group<'a> {
     bytes: &'a [u8],
@@ -104,12 +103,12 @@ impl<'a> Group<'a> {
         asides(self.head(row))
     }
 
-    /// From one stretch of a row to its next.
+    /// Bytes from one stretch of a row to its next.
     pub fn step(&self) -> usize {
         self.rows * STRETCH_BYTES
     }
 
-    /// From the first stretch of this row on to the end; what lies between is other rows'.
+    /// The memory from the row's first stretch to the end of the group; other rows' stretches lie between.
     pub fn stretches(&self, row: usize) -> &'a [u8] {
         &self.bytes[self.rows * LINE + row * STRETCH_BYTES..]
     }
@@ -120,7 +119,7 @@ impl<'a> Group<'a> {
         for row in 0..ROWS {
             let into = &mut into.numbers[row * into.stride..][..self.inputs];
             for aside in self.asides(first + row) {
-                // A place that the row does not have is of nobody's making.
+                // A position beyond the row comes only from damaged data.
                 if let Some(number) = into.get_mut(aside.place()) {
                     *number = aside.bits();
                 }
@@ -128,8 +127,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// As they lie: the first stretch of each of so many rows, then the second of each, with the row and the place of its
-    /// numbers.
+    /// Visits the stretches in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
     #[inline(always)]
     pub(super) fn each_stretch<const ROWS: usize>(
         &self,

@@ -1,7 +1,7 @@
-//! Packed rows by a token or two, with each number unpacked in a register and multiplied there: what memory gives is all that is read.
+//! Packed rows times one or two tokens: each number is unpacked and multiplied in registers, so only packed bytes are read.
 //!
-//! Rows that stand together are multiplied together, so that the activations are read once for all of them. Sums are taken in the
-//! order of `dots`: from one part of a row to its next all lanes are kept.
+//! Rows that are packed together are multiplied together, so the activations are read once for all of them. Sums have the order
+//! of `dots`: between two parts of a row, all lanes are kept.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::arch::x86_64::*;
@@ -14,18 +14,15 @@ use crate::kernels::rows::lanes::Lanes;
 use crate::kernels::rows::paired::Paired;
 use crate::matrix::Matrix;
 
-/// Registers of a stretch.
 const STEPS: usize = STRETCH / Paired::LANES;
-/// Numbers of a stretch.
 type Numbers = [__m512i; STEPS];
 
 /// # Safety
 ///
-/// The machine has AVX-512 and its products of bf16; the matrix is of this format; `x` has its inputs for each token of `out`, of which
-/// there are `FUSED` at most.
+/// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for at most `FUSED` tokens.
 #[inline(always)]
 pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         match out.tokens() {
             1 => blocks::<1>(matrix, x, out),
@@ -37,7 +34,7 @@ pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
 
 /// # Safety
 ///
-/// As of `multiply`, with so many tokens.
+/// As of `multiply`, with `TOKENS` tokens.
 #[inline(always)]
 unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     let outputs = out.outputs();
@@ -47,7 +44,7 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
         let block = Block::of(matrix.block(BLOCK, row_bytes(matrix.inputs), output));
         let first = output % BLOCK;
         let own = first..block.rows().min(first + outputs.end - output);
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         let mut sums = [[unsafe { Paired::zero() }; TOKENS]; BLOCK];
         for part in parts(matrix.inputs) {
             let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
@@ -74,7 +71,7 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
     }
 }
 
-/// Adds to the sums of so many rows from this one on what this part of them gives with each token.
+/// Adds the products of this part of `ROWS` rows, from `first_row` on, with each token.
 ///
 /// # Safety
 ///
@@ -91,7 +88,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
         x.iter().all(|x| x.len() == inputs) && first_row + ROWS <= group.rows(),
         "rows of a group, a part of a token"
     );
-    // SAFETY: the caller's promise; so below.
+    // SAFETY: the caller guarantees this; the same below.
     let heads = std::array::from_fn::<_, ROWS, _>(|row| unsafe { Row::of(group.head(first_row + row)) });
     let mut kept = std::array::from_fn::<_, ROWS, _>(|row| group.asides(first_row + row).peekable());
     let mut due = next_place(&mut kept);
@@ -101,7 +98,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
     for (number, stretches) in stretches.enumerate() {
         let first = number * STRETCH;
         let stretches = &stretches[..ROWS * STRETCH_BYTES];
-        // SAFETY: there are so many stretches of inputs, as was asserted.
+        // SAFETY: the assert above guarantees these stretches of inputs.
         let load =
             |token: usize, step: usize| unsafe { Paired::load(x[token].add(first + step * Paired::LANES)) };
         let x: [[Paired; STEPS]; TOKENS] =
@@ -124,17 +121,17 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
             due = next_place(&mut kept);
         }
     }
-    // Without it the compiler has all of this otherwise, and slower. (Measured, and so is unrolling by hand: two tokens lose.)
+    // Without `black_box` the compiler orders this differently, and slower. (Measured.)
     kept_sums[..ROWS].copy_from_slice(&std::hint::black_box(sums));
 }
 
-/// Of the next number that is kept aside, of whichever row.
+/// The position of the next exception of any row.
 #[inline(always)]
 fn next_place(kept: &mut [Peekable<impl Iterator<Item = Aside>>]) -> usize {
     kept.iter_mut().filter_map(|kept| kept.peek().map(|aside| aside.place())).min().unwrap_or(usize::MAX)
 }
 
-/// One that is kept aside to its place among the numbers from `first` on.
+/// Writes an exception to its position among the numbers from `first` on.
 ///
 /// # Safety
 ///
@@ -143,9 +140,9 @@ fn next_place(kept: &mut [Peekable<impl Iterator<Item = Aside>>]) -> usize {
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 unsafe fn put(mut numbers: Numbers, aside: Aside, first: usize) -> Numbers {
-    // SAFETY: registers are numbers of any bits, as many as a stretch has.
+    // SAFETY: registers hold any bits, as many numbers as a stretch.
     let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH]>() };
-    // A place before these, which there is not, is of nobody's making.
+    // A position before `first` comes only from damaged data.
     if let Some(number) = aside.place().checked_sub(first).and_then(|place| all.get_mut(place)) {
         *number = aside.bits();
     }

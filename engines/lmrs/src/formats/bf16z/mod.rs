@@ -1,7 +1,7 @@
-//! bf16 to the bit in twelve bits and a little: rows with exponents of four bits. Every bit of a number is read again as it was.
+//! Lossless bf16 in little more than twelve bits: rows with exponents of four bits.
 //!
-//! The numbers of a row of weights are of much the same size, so that sixteen exponents are nearly all that it has. A row
-//! lists those, and each number names one of them; the few numbers with others are kept aside, whole.
+//! The weights of a row have similar magnitudes, so sixteen exponents cover nearly all of them. A row lists these exponents,
+//! and each number has the index of one. The few numbers with other exponents are stored whole, as exceptions.
 //!
 //! ```text
 //! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into equal parts, and
@@ -9,21 +9,20 @@
 //! a group   a part of four of its rows: their heads, a line of 64 bytes each; then for each 128 inputs a stretch of three
 //!           lines of the first row, of the second, the third, the fourth
 //!
-//! a head    16 exponents; how many numbers are kept aside, u16; from byte 20 on the place (within the part) and the bits of
-//!           each, u16
-//! stretch   two lines: of each number sign and mantissa, a byte: word i of the first has those of inputs i and 32 + i, of the
-//!           second those of 64 + i and 96 + i. One line: word i has which exponents inputs i, 32 + i, 64 + i and 96 + i have,
-//!           four bits each
+//! a head    16 exponents; the number of exceptions, u16; from byte 20 on, the position (within the part) and the bits of
+//!           each exception, u16
+//! stretch   two lines with sign and mantissa of each number, one byte each: word i of the first has inputs i and 32 + i, of the
+//!           second 64 + i and 96 + i. One line with exponent indices, four bits each: word i has inputs i, 32 + i, 64 + i and
+//!           96 + i
 //! ```
 //!
-//! So what is read of the activations serves four rows, a part of them stays in a first cache for sixteen, and memory is still
-//! read from one end to the other.
+//! So each read of the activations serves four rows, and a part of them stays in the first-level cache for sixteen rows. Memory
+//! is still read sequentially.
 //!
-//! A row of 2,048 inputs takes 12.25 bits a number. One that has more numbers aside than a head has room for cannot be packed;
-//! its matrix stays what it is.
+//! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a head stays unpacked.
 //!
-//! `pack` is how it is written. Of reading it there is a plain loop here, and one in the instructions of each level of x86. A token
-//! or two are multiplied out of registers (`fused`); more of them by rows that were unpacked into a cache.
+//! `pack` writes the format. Readers are a plain loop here, and code for each x86 level. `fused` multiplies one or two tokens
+//! from registers; more tokens use rows that were unpacked into a cache.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
 
 #[cfg(target_arch = "x86_64")]
@@ -73,7 +72,7 @@ impl PackedBf16 for InBf16z {
     const BLOCK: usize = BLOCK;
     const FEW_TOKENS: usize = FUSED;
 
-    /// Whole stretches.
+    /// Rows of whole stretches.
     fn takes(inputs: usize) -> bool {
         takes(inputs)
     }
@@ -82,7 +81,7 @@ impl PackedBf16 for InBf16z {
         row_bytes(inputs)
     }
 
-    /// Of rows in parts a whole block.
+    /// A whole block if rows have several parts.
     fn unpacked_together(inputs: usize) -> usize {
         if parts(inputs).count() > 1 { BLOCK } else { TOGETHER }
     }
@@ -98,55 +97,53 @@ impl PackedBf16 for InBf16z {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { fused::multiply(matrix, x, out) }
     }
 }
 
-/// Tokens that are multiplied out of registers.
+/// The most tokens that are multiplied from registers.
 const FUSED: usize = 2;
 
-/// Rows that stand together.
+/// Rows that are packed together, as a group.
 const TOGETHER: usize = 4;
-/// Rows of a block: groups whose parts follow one another.
+/// Rows of a block: groups whose parts are interleaved.
 const BLOCK: usize = 16;
 
 /// Bytes of a line.
 const LINE: usize = 64;
-/// Inputs of a part at most: so many activations, and four rows of them, are half of a first cache.
+/// The most inputs of a part: such activations and four rows of them are half of a first-level cache.
 const PART: usize = 2048;
-/// Inputs that stand together, and their bytes.
+/// Inputs of a stretch, and its bytes.
 const STRETCH: usize = 128;
 const STRETCH_BYTES: usize = 3 * LINE;
-/// That a row may have, but for the numbers that are kept aside.
+/// Exponents in the list of a row.
 const EXPONENTS: usize = 16;
-/// Where in the head it says how many are kept aside, and where they begin.
+/// Offsets in the head: the number of exceptions, and the first exception.
 const COUNT: usize = EXPONENTS;
 const ASIDE: usize = 20;
 
-/// Whether rows of so many inputs can be packed: whole stretches.
+/// Whether rows with this number of inputs can be packed: they must be whole stretches.
 fn takes(inputs: usize) -> bool {
     inputs.is_multiple_of(STRETCH)
 }
 
-/// The parts into which so many inputs are cut: as few as can be, and all as long as the first, but for the last.
+/// The parts of a row: as few as possible, all as long as the first, except for the last.
 fn parts(inputs: usize) -> impl Iterator<Item = Range<usize>> {
     let count = inputs.div_ceil(PART).max(1);
     let each = inputs.div_ceil(count).next_multiple_of(STRETCH).max(1);
     (0..inputs).step_by(each).map(move |start| start..inputs.min(start + each))
 }
 
-/// Of a row.
 fn row_bytes(inputs: usize) -> usize {
     parts(inputs).map(|part| part_bytes(part.len())).sum()
 }
 
-/// Of a part of a row that has so many inputs.
 fn part_bytes(inputs: usize) -> usize {
     LINE + inputs / STRETCH * STRETCH_BYTES
 }
 
-/// A number that is kept aside.
+/// A number that is stored whole: an exception.
 #[derive(Debug, Clone, Copy)]
 pub struct Aside([u8; 4]);
 
@@ -160,13 +157,13 @@ impl Aside {
     }
 }
 
-/// By their places.
+/// The exceptions of a head, in the order of their positions.
 fn asides(head: &[u8]) -> impl Iterator<Item = Aside> {
     let count = usize::from(u16::from_le_bytes([head[COUNT], head[COUNT + 1]]));
     head[ASIDE..].as_chunks::<4>().0.iter().take(count).map(|bytes| Aside(*bytes))
 }
 
-/// What all levels do, number by number.
+/// The portable unpacking, number by number.
 fn unpack_plainly<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first: usize, into: &mut Place) {
     group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
         for (at, number) in into.iter_mut().enumerate() {

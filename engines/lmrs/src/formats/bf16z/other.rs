@@ -1,4 +1,4 @@
-//! The levels of processors for which nothing was written.
+//! Processors without code of their own.
 
 use super::{Group, Place, unpack_plainly};
 use crate::kernels::Level;

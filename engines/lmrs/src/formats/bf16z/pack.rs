@@ -1,12 +1,12 @@
-//! Writing rows.
+//! Packing of rows.
 
 use super::{
     ASIDE, COUNT, EXPONENTS, LINE, STRETCH, STRETCH_BYTES, TOGETHER, part_bytes, parts, row_bytes, takes,
 };
 use crate::formats::Unfit;
 
-/// The rows of a block, of so many numbers each, in bf16 as files have them, into the `row_bytes` of all of them. Panics where
-/// either has not its size. A row may have too many numbers of too many sizes.
+/// Packs the rows of a block, with `inputs` numbers each in the file layout of bf16. Panics if a size is wrong. Fails if a row
+/// has too many exceptions.
 pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), Unfit> {
     let rows = block.len() / row_bytes(inputs).max(1);
     let fits = numbers.len() == rows * inputs * 2 && block.len() == rows * row_bytes(inputs);
@@ -68,9 +68,9 @@ fn exponent(bits: u16) -> usize {
     usize::from(bits >> 7 & 0xff)
 }
 
-/// Those that most numbers have; zeros where there are not as many.
+/// The most frequent exponents; zeros if there are fewer.
 fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
-    // Numbers beside each other mostly have the same: two counts do not wait for one another.
+    // Neighbours mostly have the same exponent: with two tables, one count does not wait for the other.
     let mut counts = [[0_u32; 256]; 2];
     for (at, bytes) in numbers.iter().enumerate() {
         counts[at % 2][exponent(u16::from_le_bytes(*bytes))] += 1;

@@ -1,11 +1,11 @@
-//! Every bit comes back, at every level.
+//! Packing and unpacking keep every bit, at every level.
 
 use super::*;
 use crate::formats::Unfit;
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;
 
-/// As of a layer: sums of some numbers from -1 to 1, a few of them far off.
+/// Numbers like those of a layer: sums of numbers from -1 to 1, so that a few are far from the rest.
 fn numbers(chance: &mut Chance, inputs: usize) -> Vec<u16> {
     let number = |chance: &mut Chance| (0..4).map(|_| chance.number()).sum::<f32>() / 50.0;
     (0..inputs).map(|_| (number(chance).to_bits() >> 16) as u16).collect()
@@ -21,7 +21,7 @@ fn assert_comes_back(numbers: &[u16]) {
     assert_come_back(&[numbers]);
 }
 
-/// Packed together.
+/// Packs rows together and checks every bit.
 fn assert_come_back(rows: &[&[u16]]) {
     let inputs = rows[0].len();
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -55,7 +55,7 @@ fn rows_that_stand_together_come_back_each_for_itself() {
         [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0), (7, 2176), (16, 256), (13, 8192)]
     {
         let mut rows: Vec<_> = (0..count).map(|_| numbers(&mut chance, inputs)).collect();
-        // Each with others aside.
+        // Each row has other exceptions.
         for (at, row) in rows.iter_mut().enumerate() {
             row.iter_mut().skip(at * 17).step_by(300).for_each(|number| *number = 0x7f80 + at as u16);
         }
@@ -76,7 +76,7 @@ fn zeros_numbers_that_are_none_and_those_of_a_size_of_their_own_come_back_too() 
     let mut chance = Chance::new(78);
     let mut row = numbers(&mut chance, 2048);
     row[..1200].fill(0);
-    // At both ends, in all four sets, and one beside the other.
+    // Exceptions at both ends, in all four sets, and side by side.
     let places = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
     let odd = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
     for (place, bits) in places.into_iter().zip(odd) {
@@ -88,7 +88,7 @@ fn zeros_numbers_that_are_none_and_those_of_a_size_of_their_own_come_back_too() 
 
 #[test]
 fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
-    // Sixteen exponents a hundred times each, and others once.
+    // Sixteen exponents, a hundred times each, and others once.
     let row = |others: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
         for other in 0..others {
@@ -100,7 +100,7 @@ fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
     assert_eq!(packed(&row(12)), Err(Unfit));
 }
 
-/// A file that was kept may be damaged.
+/// A cached file may be damaged.
 #[test]
 fn any_bytes_are_some_numbers() {
     let mut chance = Chance::new(79);

@@ -1,4 +1,4 @@
-//! The levels of x86.
+//! The x86 levels.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::{Group, Place, avx2, avx512, unpack_plainly};
@@ -13,7 +13,7 @@ pub fn unpack<const ROWS: usize>(
 ) {
     match level.instructions() {
         Instructions::Portable => unpack_plainly(heads, group, first, into),
-        // SAFETY: whoever holds a level is on a machine that has it.
+        // SAFETY: a `Level` value exists only on a machine that has the level.
         Instructions::Avx2 => unsafe { avx2::unpack(heads, group, first, into) },
         // SAFETY: as above.
         Instructions::Avx512 | Instructions::Amx => unsafe { avx512::unpack(heads, group, first, into) },

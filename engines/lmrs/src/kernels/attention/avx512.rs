@@ -1,5 +1,5 @@
-//! 16 numbers at a time. Sums of 6 rows by up to 4 vectors stay in registers over the whole depth, so that each number of
-//! the cache is read and widened once for all of them.
+//! Attention products, 16 numbers at a time. Sums of 6 rows by up to 4 vectors stay in registers over the whole depth. So each
+//! number of the cache is read and widened once for all rows.
 #![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
 use std::arch::x86_64::{
@@ -12,16 +12,16 @@ use super::{Product, Softmax, Stored, Sums, TILE, portable};
 
 const LANES: usize = 16;
 const ROWS: usize = 6;
-/// Bytes that memory gives at once.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// # Safety
-/// The processor has the features; `left` has `(rows - 1) * stride + depth` numbers, `right` has `depth` rows of `width`, a
-/// multiple of 16, and `sums` has `(rows - 1) * stride + width` numbers.
+/// The processor has the features. `left` has `(rows - 1) * stride + depth` numbers; `right` has `depth` rows of `width`, a
+/// multiple of 16; `sums` has `(rows - 1) * stride + width` numbers.
 #[target_feature(enable = "avx512f")]
 pub unsafe fn accumulate(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
-    // Rows in equal shares: 7 are 4 and 3, not 6 and 1.
+    // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
     let shares = a.rows.div_ceil(ROWS);
     let share = a.rows.div_ceil(shares);
     for row in (0..a.rows).step_by(share) {
@@ -34,13 +34,13 @@ pub unsafe fn accumulate(product: Product) {
                 a_stride: a.stride,
                 b: &b.bytes[column * b.stored.bytes()..],
                 b_stride: b.width,
-                // Once for all rows.
+                // Prefetches once for all rows.
                 ahead: if row == 0 { b.ahead } else { 0 },
                 depth,
                 c: &mut c[row * c_stride + column..],
                 c_stride,
             };
-            // SAFETY: there are 1 to `ROWS` rows and whole vectors, and both lie within the caller's.
+            // SAFETY: there are 1 to `ROWS` rows and whole vectors, within the memory that the caller guarantees.
             unsafe {
                 match b.stored {
                     Stored::F16 => by_rows::<true>(block, rows, vectors),
@@ -52,7 +52,7 @@ pub unsafe fn accumulate(product: Product) {
     }
 }
 
-/// Some rows of `a` and `c`, and some columns of `b` and `c`, from where they begin.
+/// Some rows of `a` and `c`, and some columns of `b` and `c`.
 struct Block<'a> {
     a: &'a [f32],
     a_stride: usize,
@@ -68,7 +68,7 @@ struct Block<'a> {
 /// As of `product`, with `rows` for `M`, 1 to `ROWS`, and `vectors` for `N`, 1 to 4.
 #[target_feature(enable = "avx512f")]
 unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
-    // SAFETY: `M` is `rows`; all else is the caller's promise.
+    // SAFETY: `M` is `rows`; the caller guarantees the rest.
     unsafe {
         match rows {
             1 => by_vectors::<HALF, 1>(block, vectors),
@@ -85,7 +85,7 @@ unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
 /// As of `product`, with `vectors` for `N`, 1 to 4.
 #[target_feature(enable = "avx512f")]
 unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
-    // SAFETY: `N` is `vectors`; all else is the caller's promise.
+    // SAFETY: `N` is `vectors`; the caller guarantees the rest.
     unsafe {
         match vectors {
             1 => product::<HALF, M, 1>(block),
@@ -97,8 +97,8 @@ unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: us
 }
 
 /// # Safety
-/// The processor has the features. Of the block `a` has `(M - 1) * a_stride + depth` numbers, `b` `N` vectors at the beginning of
-/// each of `depth` rows that lie `b_stride` numbers apart, in f16 where `HALF` says so, and `c` as many of `M` rows.
+/// The processor has the features. In the block, `a` has `(M - 1) * a_stride + depth` numbers; `b` has `N` vectors at the start
+/// of each of `depth` rows that are `b_stride` numbers apart, in f16 if `HALF`; `c` has `N` vectors in each of `M` rows.
 #[target_feature(enable = "avx512f")]
 unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block) {
     let Block { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = block;
@@ -113,7 +113,7 @@ unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block
         }
         let mut numbers = [_mm512_setzero_ps(); N];
         for (vector, numbers) in numbers.iter_mut().enumerate() {
-            // SAFETY: row `k` is one of the `depth` rows of `b`, and the vector lies within its width.
+            // SAFETY: row `k` is one of the `depth` rows of `b`, and the vector is within its width.
             *numbers = unsafe { load::<HALF>(b.as_ptr().add((k * b_stride + vector * LANES) * size)) };
         }
         for (row, sums) in sums.iter_mut().enumerate() {
@@ -136,11 +136,11 @@ unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block
 }
 
 /// # Safety
-/// So many numbers lie there, in f16 or f32.
+/// `at` points to a vector of numbers, in f16 or f32.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn load<const HALF: bool>(at: *const u8) -> __m512 {
-    // SAFETY: the caller's promise; neither load asks for alignment.
+    // SAFETY: the caller guarantees this; neither load requires alignment.
     unsafe { if HALF { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) } else { _mm512_loadu_ps(at.cast()) } }
 }
 

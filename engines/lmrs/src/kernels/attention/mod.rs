@@ -1,7 +1,7 @@
 //! Attention over tiles of keys and values: products of a few rows with a tile, and the softmax between them.
 //!
-//! Both products are `sums += left * right` where the rows of `right` are what a cache holds: keys with one dimension of all positions in a
-//! row, values with one position in a row. So one kernel does both, and no sum ever goes across a vector.
+//! Both products are `sums += left * right`, where `right` is a part of a cache. A row of keys has one dimension of all
+//! positions; a row of values has one position. So one kernel serves both, and no sum crosses the lanes of a vector.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -19,27 +19,26 @@ use model_files::{Dtype, blocks};
 
 use super::Level;
 
-/// Positions of a tile.
 pub const TILE: usize = 64;
 
-/// How the numbers of a cache are kept.
+/// The number type of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
     F16,
     F32,
 }
 
-/// A matrix of a cache: rows of `width` numbers, one after the other. `width` is a multiple of 16 and at most 64.
+/// A matrix of a cache: consecutive rows of `width` numbers. `width` is a multiple of 16 and at most 64.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers<'a> {
     pub bytes: &'a [u8],
     pub stored: Stored,
     pub width: usize,
-    /// How far after each number lies the one that is read next, in bytes: it is fetched meanwhile. 0 where nobody knows.
+    /// The distance in bytes from each number to the next one that will be read, for prefetch; 0 if unknown.
     pub ahead: usize,
 }
 
-/// Rows of f32 that lie so far apart.
+/// Rows of f32 with a stride.
 #[derive(Debug, Clone, Copy)]
 pub struct Left<'a> {
     pub numbers: &'a [f32],
@@ -54,7 +53,7 @@ pub struct Sums<'a> {
     pub stride: usize,
 }
 
-/// Some rows by the first `depth` rows of a tile.
+/// The operands of a product: some rows times the first `depth` rows of a tile.
 #[derive(Debug)]
 pub struct Product<'a> {
     pub left: Left<'a>,
@@ -77,7 +76,7 @@ pub fn accumulate(level: Level, product: Product) {
     levels::accumulate(level, product);
 }
 
-/// One row's way through the softmax, tile by tile.
+/// The softmax state of one row, which is updated tile by tile.
 #[derive(Debug, Clone, Copy)]
 pub struct Softmax {
     pub largest: f32,
@@ -87,12 +86,12 @@ pub struct Softmax {
 impl Softmax {
     pub const BEGIN: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Scores become weights, all of those outside of `seen` 0. Gives what the outputs so far are to be multiplied with.
+    /// Turns scores into weights; positions outside of `seen` get 0. Returns the factor for the outputs so far.
     pub fn step(&mut self, level: Level, scores: &mut [f32; TILE], seen: std::ops::Range<usize>) -> f32 {
         levels::step(level, self, scores, seen)
     }
 
-    /// What the outputs of another stretch of positions, and these, are to be multiplied with when they are added up.
+    /// The factors for these outputs and for those of another stretch of positions, before the two are added.
     pub fn join(&mut self, other: Self) -> (f32, f32) {
         let largest = if self.largest > other.largest { self.largest } else { other.largest };
         let scale = |of: f32| if of == f32::NEG_INFINITY { 0.0 } else { super::lanes::exp(of - largest) };
@@ -110,10 +109,10 @@ impl Stored {
         }
     }
 
-    /// At most 64 numbers. What f16 cannot hold becomes the nearest that it can.
+    /// Narrows at most 64 numbers. Numbers beyond f16 become the nearest f16.
     pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * TILE]) -> &'a [u8] {
         let bytes = &mut bytes[..self.bytes() * numbers.len()];
-        // Neither can refuse: lengths agree, and every number is within bounds or none.
+        // Neither conversion can fail: the lengths agree, and every number is within bounds or NaN.
         match self {
             Self::F16 => {
                 let mut held = [0.0; TILE];

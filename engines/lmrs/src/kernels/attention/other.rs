@@ -1,4 +1,4 @@
-//! Where there is no level but the portable one, or none of its own.
+//! The fallback for processors with only the portable level, or without attention kernels of their own.
 
 use std::ops::Range;
 

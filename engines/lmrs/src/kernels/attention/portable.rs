@@ -1,4 +1,4 @@
-//! Plain Rust. The other levels are held against it.
+//! Plain Rust: the reference for the other levels.
 
 use std::ops::Range;
 
@@ -27,13 +27,13 @@ pub fn widen(stored: Stored, bytes: &[u8], numbers: &mut [f32]) {
         Stored::F16 => Dtype::F16,
         Stored::F32 => Dtype::F32,
     };
-    // It refuses lengths that disagree, and these do not.
+    // It fails only if lengths disagree, and these agree.
     blocks::widen(dtype, bytes, numbers).unwrap_or_default();
 }
 
 const LANES: usize = 16;
 
-/// Inlined into the levels, so that each compiles it for its own vectors.
+/// Updates the softmax state. It is inlined into the levels, so that each compiles it for its own vectors.
 #[inline(always)]
 pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
     if seen.start == 0 && seen.end >= TILE {
@@ -59,12 +59,12 @@ fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f
         }
     }
     let largest = larger(across(most, larger), state.largest);
-    // Seldom does a later tile hold a larger score.
+    // Later tiles seldom have a larger score.
     let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
     let mut sums = [0.0; LANES];
     for chunk in scores.as_chunks_mut::<LANES>().0 {
         for (sum, score) in sums.iter_mut().zip(chunk) {
-            // What is hidden weighs nothing at all.
+            // Hidden positions have weight zero.
             *score = if HIDDEN && *score == f32::NEG_INFINITY { 0.0 } else { exp(*score - largest) };
             *sum += *score;
         }
@@ -79,7 +79,7 @@ fn larger(one: f32, other: f32) -> f32 {
     if one > other { one } else { other }
 }
 
-/// Halves onto halves, as vectors do it.
+/// Reduces the lanes by adding halves, as vectors do.
 #[inline(always)]
 fn across(mut lanes: [f32; LANES], with: impl Fn(f32, f32) -> f32) -> f32 {
     for half in [8, 4, 2, 1] {

@@ -1,4 +1,4 @@
-//! Every level against the portable one, and that against the definition.
+//! Every level against the portable one, and the portable one against the definition.
 
 use super::super::chance::Chance;
 use super::*;

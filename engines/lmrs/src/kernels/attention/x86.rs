@@ -1,4 +1,4 @@
-//! Which code a level is, on x86.
+//! The choice of code for each level, on x86.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::ops::Range;
@@ -7,8 +7,7 @@ use super::super::{Instructions, Level};
 use super::{Product, Softmax, TILE, avx2, avx512, portable};
 
 pub fn accumulate(level: Level, product: Product) {
-    // SAFETY: whoever holds a level is on a machine that has it; the caller has checked that every row lies within its slice,
-    // which is what these read and write.
+    // SAFETY: a `Level` value exists only on a machine that has the level; the caller has checked all row lengths.
     unsafe {
         match level.instructions() {
             Instructions::Portable => portable::accumulate(product),
@@ -19,7 +18,7 @@ pub fn accumulate(level: Level, product: Product) {
 }
 
 pub fn step(level: Level, state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
-    // SAFETY: whoever holds a level is on a machine that has it.
+    // SAFETY: a `Level` value exists only on a machine that has the level.
     unsafe {
         match level.instructions() {
             Instructions::Portable => portable::step(state, scores, seen),

@@ -1,4 +1,4 @@
-//! A processor that nothing was written for.
+//! Processors without kernels of their own.
 
 use super::{Entry, Instructions};
 

@@ -1,4 +1,4 @@
-//! What x86 processors can do.
+//! The levels of x86 processors.
 #![expect(
     unsafe_code,
     reason = "a system call that no crate of the tree has, and instructions that are tried"
@@ -30,20 +30,20 @@ fn avx512() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// Asked once: the permission, too, is the process's.
+/// Checked once, because the permission is per process.
 fn amx() -> bool {
     static AMX: LazyLock<bool> = LazyLock::new(|| {
         let level = avx512() && is_x86_feature_detected!("avx512bf16");
-        // Leaf 7 is there where the highest leaf is no lower.
+        // Leaf 7 exists if the highest leaf is at least 7.
         let has =
             level && __cpuid(0).eax >= 7 && tiles_by(__cpuid_count(7, 0).edx) && system::may_use_tiles();
-        // SAFETY: it has them, and may use them. They are tried all the same.
+        // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
         has && unsafe { tiles_are_right() }
     });
     *AMX
 }
 
-/// By CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of eight bits.
+/// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of eight bits.
 fn tiles_by(edx: u32) -> bool {
     [22, 24, 25].iter().all(|bit| edx >> bit & 1 == 1)
 }
@@ -57,11 +57,11 @@ mod system {
     /// The state component of tiles.
     const XFEATURE_XTILEDATA: u64 = 18;
 
-    /// Tiles make a thread's saved state 8 KiB larger, so a process must ask before any of its threads uses them. A kernel
-    /// that knows nothing of tiles says no.
+    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
+    /// threads uses them. A kernel without support for tiles refuses.
     pub fn may_use_tiles() -> bool {
         let mut result = ARCH_PRCTL;
-        // SAFETY: the call takes two numbers and touches no memory of ours; the kernel overwrites rcx and r11.
+        // SAFETY: the call takes two numbers and touches none of our memory; the kernel overwrites rcx and r11.
         unsafe {
             asm!(
                 "syscall",
@@ -79,7 +79,7 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    /// How to ask is known on Linux alone.
+    /// Only Linux has a known way to ask.
     pub fn may_use_tiles() -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Which code a level is, on 64-bit Arm.
+//! The choice of code for each level, on 64-bit ARM.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::ops::Range;
@@ -11,12 +11,12 @@ use crate::kernels::{Instructions, Level};
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
-/// Every such processor has what the compiler is told that it has, so that nothing is to be chosen.
+/// Plain code: the compiler may use NEON for it on every 64-bit ARM processor.
 pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
     part.fill(x, Block::of);
 }
 
-/// `N` is the matrix's format, and `walk::check` has passed.
+/// Multiplies panels. `N` is the matrix's format, and `walk::check` has passed.
 pub fn multiply<N: Numbers>(
     level: Level,
     matrix: &Matrix,
@@ -26,7 +26,7 @@ pub fn multiply<N: Numbers>(
 ) {
     match level.instructions() {
         Instructions::Portable => portable::multiply::<N>(matrix, panels, input, out),
-        // SAFETY: a level exists only on a machine that has it; all else is the caller's promise.
+        // SAFETY: a `Level` value exists only on a machine that has the level; the caller guarantees the rest.
         Instructions::Neon => unsafe { neon::multiply::<N>(matrix, panels, input, out) },
     }
 }

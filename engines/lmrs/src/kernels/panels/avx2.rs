@@ -27,7 +27,7 @@ pub unsafe fn multiply<N: Numbers>(
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
-    // SAFETY: the processor has what the function is compiled for; the shapes were checked.
+    // SAFETY: the processor has the features of this function; the shapes were checked.
     unsafe { walk::multiply::<Avx2, N>(1, matrix, panels, input, out) }
 }
 
@@ -46,20 +46,20 @@ fn pairs<A: Copy, B: Copy, C>(a: Two<A>, b: Two<B>, each: impl Fn(A, B) -> C) ->
     [each(a[0], b[0]), each(a[1], b[1])]
 }
 
-/// Four numbers in each lane.
+/// Four numbers, repeated in each lane.
 #[inline(always)]
 unsafe fn quad(at: *const i8) -> __m256i {
-    // SAFETY: four numbers are there.
+    // SAFETY: the caller guarantees four numbers at `at`.
     unsafe { _mm256_set1_epi32(at.cast::<i32>().read_unaligned()) }
 }
 
-// SAFETY (of all): the caller has the processor and the memory that `Lanes` asks for; no alignment is relied on.
+// SAFETY (of all): the caller guarantees the processor and the memory of `Lanes`; no code relies on alignment.
 impl Lanes for Avx2 {
     type Bytes = Two<__m256i>;
     type Ints = Two<__m256i>;
     type Floats = Two<__m256>;
 
-    /// Of 16 registers 4 for integers and 4 for floats.
+    /// Of 16 registers, 4 hold integers and 4 floats.
     const SUMS: usize = 2;
 
     #[inline(always)]
@@ -79,7 +79,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
-        // The immediate is an i32 here, of which a constant cannot be made from a u32 parameter.
+        // The immediate is an i32 here, and a const u32 parameter cannot become one.
         both(bytes, |bytes| unsafe { _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())) })
     }
 
@@ -109,8 +109,8 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
-        // Two products of 255 would not fit. Less 128, and the sign moved to the other factor, they are at most 128 * 127
-        // each, of which two do. No activation is -128, whose sign could not be changed.
+        // Two products of 255 would not fit into an i16. After the subtraction of 128, and with the sign moved to the other
+        // factor, a product is at most 128 * 127, and two fit. No activation is -128, whose sign could not be changed.
         pairs(sums, numbers, |sums, numbers| unsafe {
             let signed = _mm256_xor_si256(numbers, _mm256_set1_epi8(-128));
             let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(quad(at), signed));

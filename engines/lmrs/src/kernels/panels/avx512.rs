@@ -18,11 +18,11 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
     part.fill(x, |x| block(x));
 }
 
-/// As `Block::of`, to the bit.
+/// Like `Block::of`, bit for bit.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn block(x: &[f32; BLOCK]) -> Block {
-    // SAFETY: 16 numbers lie at each of both places.
+    // SAFETY: each address has 16 numbers.
     let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
     let magnitudes =
         halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
@@ -31,7 +31,7 @@ fn block(x: &[f32; BLOCK]) -> Block {
     let steps = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));
     let mut numbers = [0; BLOCK];
     let (first, last) = numbers.split_at_mut(16);
-    // SAFETY: 16 bytes lie at each of both places.
+    // SAFETY: each address has 16 bytes of room.
     unsafe {
         _mm_storeu_si128(first.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[0]));
         _mm_storeu_si128(last.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[1]));
@@ -50,19 +50,19 @@ pub unsafe fn multiply<N: Numbers>(
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
-    // SAFETY: the processor has what the function is compiled for; the shapes were checked.
+    // SAFETY: the processor has the features of this function; the shapes were checked.
     unsafe { walk::multiply::<Vnni, N>(places, matrix, panels, input, out) }
 }
 
 struct Vnni;
 
-// SAFETY (of all): the caller has the processor and the memory that `Lanes` asks for; no alignment is relied on.
+// SAFETY (of all): the caller guarantees the processor and the memory of `Lanes`; no code relies on alignment.
 impl Lanes for Vnni {
     type Bytes = __m512i;
     type Ints = __m512i;
     type Floats = __m512;
 
-    /// 12 sums of integers, 12 of floats, and a line, a scale, masks.
+    /// 12 sums of integers and 12 of floats; a line, a scale and masks need registers too.
     const SUMS: usize = 12;
 
     #[inline(always)]
@@ -159,12 +159,12 @@ impl Lanes for Vnni {
     }
 }
 
-/// No instruction, but the compiler must keep these in the order of the source. It would rather have one sum after the other,
-/// which waits for each addition four times as long as it takes to begin another.
+/// No instruction, but it keeps the order of the source. The compiler would otherwise finish one sum after the other. Each
+/// addition would then wait for the one before, four times as long as it takes to start another.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn in_order(mut sums: __m512i) -> __m512i {
-    // SAFETY: it does nothing.
+    // SAFETY: the assembly is empty.
     unsafe { asm!("/* {0} */", inout(zmm_reg) sums, options(nomem, nostack, preserves_flags)) };
     sums
 }

@@ -1,4 +1,4 @@
-//! A group of a panel as bytes, and what makes weights of them: how tiles of bf16 read formats of 8, 6 and 4 bits.
+//! A group of a panel as bytes with factors: the form in which tiles of bf16 read formats of 8, 6 and 4 bits.
 
 use crate::kernels::half;
 use crate::kernels::rows::Line;
@@ -8,10 +8,10 @@ use crate::matrix::{GROUP, PANEL};
 const RUN: usize = 16;
 const RUNS: usize = GROUP / RUN;
 
-/// Line `i` has inputs `4i .. 4i + 4` of the group, a byte each, of 16 outputs.
+/// Line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte each.
 pub type Bytes = [Line; GROUP / 4];
 
-/// For each run of a group and each output: a weight is `number * times + plus`, the number as it is stored.
+/// The factors for each run of a group and each output: a weight is `number * times + plus`, with the stored number.
 #[derive(Debug)]
 pub struct Scales {
     pub times: [[f32; PANEL]; RUNS],
@@ -19,7 +19,7 @@ pub struct Scales {
 }
 
 impl Scales {
-    /// Of numbers that are stored as so much more than is meant: a power of two, so that `plus` is exact.
+    /// Factors for numbers that are stored plus `more`, a power of two, so that `plus` is exact.
     #[inline(always)]
     pub fn less(more: f32, times: [[f32; PANEL]; RUNS]) -> Self {
         Self { times, plus: times.map(|times| times.map(|times| -more * times)) }

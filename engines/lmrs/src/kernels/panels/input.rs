@@ -1,4 +1,4 @@
-//! Activations as the panels' kernels read them: 8 bits, one scale for 32 of them.
+//! Activations for the panels' kernels: 8 bits, with one scale for 32 of them.
 
 use std::ops::Range;
 
@@ -6,25 +6,24 @@ use crate::rows::Rows;
 
 /// Inputs that share a scale.
 pub const BLOCK: usize = 32;
-/// Tokens whose blocks stand together, so that a kernel finds its tokens side by side.
+/// Tokens whose blocks are stored together, so that a kernel reads its tokens side by side.
 pub const TILE: usize = 12;
-/// Inputs are filled up to a multiple of the longest stretch of any format, with zeros.
+/// Zeros fill the inputs up to a multiple of this number, the longest stretch of any format.
 const STRETCH: usize = 256;
 
-/// 32 activations of one token, and what the kernels would otherwise work out for each panel anew. One cache line.
+/// 32 activations of one token, with sums that kernels would otherwise compute again for each panel. One cache line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(64))]
 pub struct Block {
-    /// Number i is `numbers[i] * scale`; never -128.
+    /// Activation i is `numbers[i] * scale`; never -128.
     pub numbers: [i8; BLOCK],
     pub scale: f32,
-    /// -128 times the sum of the numbers: what makes up for weights that are stored as 128 more.
+    /// -128 times the sum of the numbers: the correction for weights that are stored plus 128.
     pub less_128: i32,
-    /// -8 times the sum.
     pub less_8: i32,
     /// -32 times the sum of the first 16, and of the last 16.
     pub less_32: [i32; 2],
-    /// Minus the sum of the activations, as they are after rounding: what a minimum is multiplied by.
+    /// Minus the sum of the rounded activations: the factor of a minimum.
     pub minus_sum: f32,
 }
 
@@ -32,7 +31,7 @@ impl Block {
     const ZERO: Self =
         Self { numbers: [0; BLOCK], scale: 0.0, less_128: 0, less_8: 0, less_32: [0; 2], minus_sum: 0.0 };
 
-    /// Rounded to the nearest of 255 steps, ties to even.
+    /// Rounds to the nearest of 255 steps, ties to even.
     pub fn of(x: &[f32; BLOCK]) -> Self {
         let magnitudes = x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
         let (scale, inverse) = Self::steps(f32::from_bits(magnitudes));
@@ -42,15 +41,15 @@ impl Block {
         Self::new(numbers, scale, sums)
     }
 
-    /// Of the largest magnitude: what a step is, and how many of them a number is.
+    /// The step size and its inverse, for this largest magnitude.
     #[inline(always)]
     pub fn steps(largest: f32) -> (f32, f32) {
         let inverse = 127.0 / largest;
-        // So small that its inverse is too large: nothing is lost with it.
+        // A magnitude so small that its inverse overflows: zero loses nothing.
         (largest / 127.0, if inverse == f32::INFINITY { 0.0 } else { inverse })
     }
 
-    /// `sums` are those of the first 16 numbers and of the last.
+    /// `sums` are the sums of the first 16 numbers and of the last 16.
     #[inline(always)]
     pub fn new(numbers: [i8; BLOCK], scale: f32, sums: [i32; 2]) -> Self {
         let sum = sums[0] + sums[1];
@@ -72,7 +71,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Makes it the size for so many tokens of so many inputs; what it holds afterwards is anything.
+    /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
         self.blocks.resize(tokens * self.blocks_of_token(), Block::ZERO);
@@ -90,20 +89,19 @@ impl Input {
         self.inputs.div_ceil(STRETCH) * (STRETCH / BLOCK)
     }
 
-    /// The tokens of each tile, and its blocks.
+    /// The tokens of each tile, with the tile's blocks.
     pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, &[Block])> {
         let tiles = self.blocks.chunks(TILE * self.blocks_of_token().max(1));
         tiles.enumerate().map(|(tile, blocks)| (tile * TILE..self.tokens.min(tile * TILE + TILE), blocks))
     }
 
-    /// Block `block` of one token.
     pub fn block(&self, token: usize, block: usize) -> &Block {
         let start = token / TILE * TILE;
         let width = TILE.min(self.tokens - start);
         &self.blocks[start * self.blocks_of_token() + block * width + token - start]
     }
 
-    /// Divides the tokens among so many, or fewer where there are few tokens; each part can be filled on its own.
+    /// Divides the tokens into this number of parts, or fewer if there are few tokens. Each part can be filled on its own.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
         let tiles = self.tokens.div_ceil(TILE).div_ceil(parts.max(1)).max(1);
         let (tokens, of_token) = (self.tokens, self.blocks_of_token());
@@ -128,7 +126,7 @@ impl InputPart<'_> {
         self.tokens.clone()
     }
 
-    /// `of` is how a level makes a block.
+    /// Fills the blocks; `of` is the level's function that makes a block.
     #[inline(always)]
     pub fn fill(self, x: &Rows, of: impl Fn(&[f32; BLOCK]) -> Block) {
         for (tile, blocks) in self.blocks.chunks_mut(TILE * self.of_token).enumerate() {

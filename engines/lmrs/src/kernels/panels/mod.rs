@@ -1,21 +1,21 @@
-//! Products with weights of 8, 6 and 4 bits, which lie in panels of 16 outputs as `crate::formats` says.
+//! Products with weights of 8, 6 and 4 bits, in panels of 16 outputs (layout: `crate::formats`).
 //!
 //! ```text
-//! numbers   what a format must say of itself; group: of it what tiles of bf16 read
+//! numbers   the trait of a format; group: the part of it for tiles of bf16
 //! input     activations -> 8 bits, one scale for 32 of them
-//! portable  what a product is, number by number: the reference
-//! lanes     what a level must be able to do with 64 bytes
+//! portable  the definition of a product, number by number: the reference
+//! lanes     the trait of a level: operations on 64 bytes
 //! tile      some tokens times some panels, in registers
-//! walk      in which order panels and tokens are visited
-//! levels    which code a level is: avx512, avx2, neon, portable
+//! walk      the order in which panels and tokens are visited
+//! levels    the code of each level: avx512, avx2, neon, portable
 //! ```
 //!
-//! All of it is written once, over `Numbers`, and compiled for each format: `PanelKernels` is what came of it.
+//! The code is written once, over `Numbers`, and compiled for each format: `PanelKernels` holds the result.
 //!
-//! Many tokens go another way where a level has tiles of bf16: `kernels::rows` widens panels for them.
+//! For many tokens, levels with tiles of bf16 use `kernels::rows`, which widens panels.
 //!
-//! Weights and activations are multiplied as integers, exactly, over each run of inputs that has one scale; the runs are
-//! added up as f32. So all levels agree in the integers, and differ only in the rounding of the sum.
+//! Weights and activations are multiplied exactly, as integers, within each run of inputs with one scale; runs are added as
+//! f32. So all levels agree in the integers, and differ only in the rounding of the sum.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -54,13 +54,12 @@ use super::outputs::Outputs;
 use crate::matrix::{GROUP, Matrix, PANEL};
 use crate::rows::Rows;
 
-/// The kernels of a format whose matrices lie in panels.
 pub struct PanelKernels {
-    /// Inputs whose numbers stand together, scales and all.
+    /// Inputs that are stored together with their scales.
     stretch: usize,
     /// Bytes of 16 outputs over one stretch.
     stretch_bytes: usize,
-    /// Where in a block of a file its scales in f16 stand.
+    /// Offsets of the f16 scales within a block of a file.
     pub file_scales: &'static [usize],
     pack: fn(usize, &[u8], &mut [u8], usize),
     multiply: fn(Level, &Matrix, Range<usize>, &Input, &mut Outputs<'_>),
@@ -83,13 +82,12 @@ impl PanelKernels {
         }
     }
 
-    /// Of a panel.
     pub fn bytes(&self, inputs: usize) -> usize {
         inputs.div_ceil(self.stretch) * self.stretch_bytes
     }
 
-    /// Up to 16 rows of `inputs` numbers, as files have them, into one panel. Rows that are missing, and inputs after the last,
-    /// get the scale 0. Panics where a row or the panel has not its size: the caller has checked the file's own figures.
+    /// Packs up to 16 rows of `inputs` numbers, in the layout of files, into one panel. Missing rows and padding inputs get the
+    /// scale 0. Panics if a row or the panel has the wrong size: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[&[u8]], panel: &mut [u8]) {
         assert!(rows.len() <= PANEL, "a panel has 16 rows");
         assert_eq!(panel.len(), self.bytes(inputs), "the bytes of a panel");
@@ -100,12 +98,11 @@ impl PanelKernels {
     }
 }
 
-/// The kernels of a matrix that lies in panels.
 fn kernels(matrix: &Matrix) -> &PanelKernels {
     matrix.format.panels().expect("a matrix in panels")
 }
 
-/// All tokens of `x`, quantised.
+/// Quantises all tokens of `x`.
 pub fn prepare(level: Level, x: &Rows, input: &mut Input) {
     input.reshape(x.tokens(), x.width);
     for part in input.parts(1) {
@@ -113,18 +110,18 @@ pub fn prepare(level: Level, x: &Rows, input: &mut Input) {
     }
 }
 
-/// Some tokens of `x`: one of the parts that `Input::parts` divides an input of the right size into.
+/// Quantises some tokens of `x`: one part from `Input::parts` of an input of the right size.
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     levels::prepare_part(level, x, part);
 }
 
-/// The outputs of these panels, `16 * panels.start ..` and so on, which are just the columns of `out`.
+/// Computes the outputs of these panels, `16 * panels.start ..` and so on, which are exactly the columns of `out`.
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     walk::check(matrix, &panels, input, out);
     (kernels(matrix).multiply)(level, matrix, panels, input, out);
 }
 
-/// The weights of one output, as its format widens them.
+/// Looks up the weights of one output, widened by its format.
 pub fn row(matrix: &Matrix, output: usize, into: &mut [f32]) {
     (kernels(matrix).row)(matrix, output, into);
 }

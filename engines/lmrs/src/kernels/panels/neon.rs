@@ -21,7 +21,7 @@ pub unsafe fn multiply<N: Numbers>(
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
-    // SAFETY: every 64-bit Arm processor that Rust knows has NEON; the shapes were checked.
+    // SAFETY: every 64-bit ARM processor that Rust supports has NEON; the shapes were checked.
     unsafe { walk::multiply::<Neon, N>(1, matrix, panels, input, out) }
 }
 
@@ -35,26 +35,26 @@ fn pairs<A: Copy, B: Copy, C>(a: Four<A>, b: Four<B>, each: impl Fn(A, B) -> C) 
     [each(a[0], b[0]), each(a[1], b[1]), each(a[2], b[2]), each(a[3], b[3])]
 }
 
-/// To each lane the product of its four signed numbers with the four at `quad`. Two products fit into an i16 as long as
-/// no activation is -128.
+/// Adds to each lane the product of its four signed numbers with those at `quad`. No activation is -128, so two fit into an
+/// i16.
 #[inline(always)]
 unsafe fn dot_signed(sums: Four<int32x4_t>, numbers: Four<int8x16_t>, quad: *const i8) -> Four<int32x4_t> {
-    // SAFETY: the caller's promise of what is at `quad`.
+    // SAFETY: the caller guarantees four numbers at `quad`.
     let x = unsafe { vreinterpretq_s8_s32(vdupq_n_s32(quad.cast::<i32>().read_unaligned())) };
-    // SAFETY: every processor has them.
+    // SAFETY: every processor has these instructions.
     pairs(sums, numbers, |sums, numbers| unsafe {
         let lower = vmull_s8(vget_low_s8(numbers), vget_low_s8(x));
         vpadalq_s16(sums, vpaddq_s16(lower, vmull_high_s8(numbers, x)))
     })
 }
 
-// SAFETY (of all): every processor has the instructions, the caller the memory that `Lanes` asks for.
+// SAFETY (of all): every processor has the instructions; the caller guarantees the memory of `Lanes`.
 impl Lanes for Neon {
     type Bytes = Four<uint8x16_t>;
     type Ints = Four<int32x4_t>;
     type Floats = Four<float32x4_t>;
 
-    /// Of 32 registers 8 for integers and 8 for floats.
+    /// Of 32 registers, 8 hold integers and 8 floats.
     const SUMS: usize = 2;
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Which code a level is, on processors that have only the portable one.
+//! The choice of code on processors with only the portable level.
 
 use std::ops::Range;
 

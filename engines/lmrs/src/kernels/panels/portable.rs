@@ -1,5 +1,5 @@
-//! What a product with a panel is, number by number. The reference for the levels, and what is left where there is none. A row of
-//! a panel is looked up in the same way.
+//! The definition of a product with a panel, number by number: the reference for all levels, and the fallback without one. Row
+//! lookups use the same code.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub fn multiply<N: Numbers>(matrix: &Matrix, panels: Range<usize>, input: &Input
     }
 }
 
-/// Adds what 32 inputs give one output.
+/// Adds the products of 32 inputs with one output.
 fn add_block<N: Numbers>(stretch: &[u8], block: usize, output: usize, x: &Block, sum: &mut f32) {
     // Inputs that share a scale.
     let run = GROUP / N::RUNS;
@@ -45,7 +45,7 @@ fn add_block<N: Numbers>(stretch: &[u8], block: usize, output: usize, x: &Block,
     }
 }
 
-/// The weights of one output, as its format widens them: what an embedding is looked up by.
+/// Looks up the weights of one output, widened by its format; embeddings use it.
 pub fn row<N: Numbers>(matrix: &Matrix, output: usize, into: &mut [f32]) {
     assert!(output < matrix.outputs && into.len() == matrix.inputs, "a row of the matrix");
     let stretches = matrix.panel(output / PANEL).chunks_exact(N::STRETCH_BYTES);

@@ -1,4 +1,4 @@
-//! Packing against model-files, the portable product against the widened weights, and each level against the portable.
+//! Packing against model-files, the portable product against the widened weights, and each level against the portable one.
 
 use model_files::{Dtype, blocks};
 
@@ -12,12 +12,11 @@ use crate::matrix::{Matrix, PANEL};
 use crate::region::NewRegion;
 use crate::rows::Rows;
 
-/// Those that lie in panels.
 pub fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(|format| format.is_panels())
 }
 
-/// Any bytes that are blocks: every number and every scale that a file may have, but scales of a usual size.
+/// Random bytes as blocks: any numbers and any scales that a file may have, but f16 scales of a usual size.
 pub fn row(format: &Format, inputs: usize, chance: &mut Chance) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| chance.bits() as u8).collect();
     let halves = format.panels().unwrap().file_scales;
@@ -43,8 +42,7 @@ pub fn activations(tokens: usize, inputs: usize, chance: &mut Chance) -> Rows {
     x
 }
 
-/// The product by f64 of what model-files widens with what the blocks of the input say, and the sum of the magnitudes, by
-/// which rounding is judged.
+/// The product in f64 of model-files' widened weights with the input's blocks, and the sum of magnitudes.
 fn expected(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64) {
     let mut weights = vec![0.0; input.inputs()];
     blocks::widen(dtype, row, &mut weights).unwrap();
@@ -66,7 +64,7 @@ fn product(level: Level, matrix: &Matrix, input: &Input) -> Rows {
     out
 }
 
-/// Formats, outputs, inputs and tokens of all kinds.
+/// All kinds of formats, outputs, inputs and tokens.
 fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut Chance)) {
     let mut chance = Chance::new(1);
     for format in formats() {

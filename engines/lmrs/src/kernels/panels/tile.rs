@@ -9,13 +9,12 @@ use crate::matrix::{GROUP, PANEL};
 /// The sums of a panel's outputs, for each token.
 pub type Sums<const TOKENS: usize> = [[f32; PANEL]; TOKENS];
 
-/// The products of whole panels with tokens side by side. A line of each panel is read in turn: of several panels memory is read
-/// at as many places at once, which is worth it where AMX is and nowhere else.
+/// The products of whole panels with tokens side by side. The lines of the panels are read in turn, so several panels mean
+/// several memory streams, which is faster only on processors with AMX.
 ///
 /// # Safety
-/// The processor has what `L` needs. At each of `panels` there are `stretches` stretches of `N`. At `blocks` there is the
-/// first block of the first token, then that of the next, of `TOKENS`; the second block of each comes `width` later, and so
-/// on to the end of the stretches.
+/// The processor has the features of `L`. Each of `panels` points to `stretches` stretches of `N`. `blocks` points to the first
+/// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the stretches.
 #[inline(always)]
 pub unsafe fn multiply<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize>(
     panels: [*const u8; PANELS],
@@ -23,7 +22,7 @@ pub unsafe fn multiply<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: 
     mut blocks: *const Block,
     width: usize,
 ) -> [Sums<TOKENS>; PANELS] {
-    // SAFETY: a stretch has `N::GROUPS` groups, and a group as many blocks of inputs as `GROUP` says; all else is promised.
+    // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the rest.
     unsafe {
         let mut totals = [[L::floats([0.0; PANEL].as_ptr()); TOKENS]; PANELS];
         for stretch in 0..stretches {
@@ -55,27 +54,27 @@ pub unsafe fn multiply<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: 
     }
 }
 
-/// The same group of each panel, and where its stretch begins.
+/// The same group of each panel, with the start of its stretch.
 struct Group<const PANELS: usize> {
     starts: [*const u8; PANELS],
     heads: [*const u8; PANELS],
 }
 
-/// Inputs that share a scale.
+/// Adds one run: inputs that share a scale.
 ///
 /// # Safety
-/// The processor has what `L` needs; `group` leads to a group of `N` and to the head of its stretch, in each panel; at
-/// `blocks` there is a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
+/// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its stretch;
+/// `blocks` points to a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
 #[inline(always)]
 unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
     group: &Group<PANELS>,
     blocks: *const Block,
     totals: &mut [[L::Floats; TOKENS]; PANELS],
 ) {
-    // SAFETY: the lines of a run lie within its group, and their inputs within a block; all else is promised.
+    // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the rest.
     unsafe {
         let x = |token: usize| &*blocks.add(token);
-        // They lie before the lines, and are read before them.
+        // The scales precede the lines in memory, and are read first.
         let scales: [L::Floats; PANELS] =
             std::array::from_fn(|panel| L::now(N::scale::<L, RUN>(group.starts[panel], group.heads[panel])));
         let mut dots: [[L::Ints; TOKENS]; PANELS] = [std::array::from_fn(|token| {

@@ -1,11 +1,11 @@
-//! In which order panels and tokens are visited.
+//! The order in which panels and tokens are visited.
 //!
-//! Few tokens: memory is what takes time. Most processors read fastest who walks on from panel to panel; for those that give
-//! more where they are read at several places, a range of panels is divided into eight parts, and a panel of each is read at
-//! once, line by line in turn.
+//! With few tokens, memory limits the speed. Most processors read fastest sequentially, panel by panel. For processors that
+//! read faster from several streams, a range of panels is divided into eight parts; one panel of each part is read at once,
+//! line by line in turn.
 //!
-//! Many tokens: arithmetic is what takes time. As many panels as fit into the second-level cache are multiplied with all
-//! tokens before the next ones are read.
+//! With many tokens, arithmetic limits the speed. As many panels as fit into the second-level cache are multiplied with all
+//! tokens before the next panels are read.
 #![expect(unsafe_code, reason = "hands addresses to the kernels")]
 
 use std::marker::PhantomData;
@@ -18,10 +18,10 @@ use super::tile;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::{GROUP, Matrix, PANEL};
 
-/// Panels that stay in the second-level cache: half of a small one.
+/// Bytes of panels that stay in the second-level cache: half of a small one.
 const NEAR_BYTES: usize = 512 << 10;
 
-/// What all levels may rely on.
+/// Asserts the preconditions of all levels.
 pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Outputs<'_>) {
     assert_eq!(matrix.inputs, input.inputs(), "inputs of a matrix and of its input");
     assert_eq!(input.tokens(), out.tokens(), "tokens of an input and of its outputs");
@@ -29,10 +29,10 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
-/// `places` is how many panels at once are best for one token, where there are registers for them: 8 or 1.
+/// Multiplies panels with an input. `places` is the best number of panels at once for one token, 8 or 1, if registers suffice.
 ///
 /// # Safety
-/// The processor has what `L` needs, `check` has passed, and `N` is the matrix's format.
+/// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
 #[inline(always)]
 pub unsafe fn multiply<L: Lanes, N: Numbers>(
     places: usize,
@@ -46,7 +46,7 @@ pub unsafe fn multiply<L: Lanes, N: Numbers>(
         stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP),
         numbers: PhantomData,
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller guarantees this.
     unsafe {
         if input.tokens() <= TILE {
             for tile in input.tiles() {
@@ -65,20 +65,18 @@ pub unsafe fn multiply<L: Lanes, N: Numbers>(
     }
 }
 
-/// The tokens of a tile, and its blocks.
 type Tile<'a> = (Range<usize>, &'a [Block]);
 
 /// A matrix whose format is `N`.
 struct Walk<'a, N> {
-    /// One behind the other.
+    /// All panels, one after the other.
     panels: &'a [u8],
-    /// Of a panel.
     stretches: usize,
     numbers: PhantomData<N>,
 }
 
 impl<N: Numbers> Walk<'_, N> {
-    /// All panels of the range: eight at once where that is wanted, the rest one after the other.
+    /// Multiplies all panels of the range: eight at once if `places` is 8, the rest one by one.
     ///
     /// # Safety
     /// As of `tokens`.
@@ -90,7 +88,7 @@ impl<N: Numbers> Walk<'_, N> {
         tile: &Tile<'_>,
         out: &mut Outputs<'_>,
     ) {
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller guarantees this.
         unsafe {
             if places >= 8 {
                 self.apart::<L, 8>(&mut panels, tile, out);
@@ -99,7 +97,7 @@ impl<N: Numbers> Walk<'_, N> {
         }
     }
 
-    /// Takes from the range as many times `PANELS` panels as there are, and multiplies one of each stretch at a time.
+    /// Takes as many multiples of `PANELS` panels from the range as possible, and multiplies one panel of each part at a time.
     ///
     /// # Safety
     /// As of `tokens`.
@@ -113,16 +111,16 @@ impl<N: Numbers> Walk<'_, N> {
         let apart = panels.len() / PANELS;
         for step in 0..apart {
             let places = std::array::from_fn(|place| panels.start + place * apart + step);
-            // SAFETY: the caller's promises.
+            // SAFETY: the caller guarantees this.
             unsafe { self.tokens::<L, PANELS>(places, tile, out) };
         }
         panels.start += apart * PANELS;
     }
 
-    /// Some panels with all tokens of a tile, as many tokens at once as registers allow.
+    /// Multiplies some panels with all tokens of a tile, as many tokens at once as registers allow.
     ///
     /// # Safety
-    /// The processor has what `L` needs. All else is checked.
+    /// The processor has the features of `L`. The function checks everything else.
     #[inline(always)]
     unsafe fn tokens<L: Lanes, const PANELS: usize>(
         &self,
@@ -140,8 +138,7 @@ impl<N: Numbers> Walk<'_, N> {
                 match width - done {
                     $(left if left >= $count && $count * PANELS <= L::SUMS => {
                         let blocks = blocks[done..].as_ptr();
-                        // SAFETY: the panels and the blocks are as long as was just checked, and `done + $count` of the
-                        // tokens are no more than the tile has.
+                        // SAFETY: the lengths of panels and blocks were just checked, and the tile has these tokens.
                         let sums = unsafe {
                             tile::multiply::<L, N, PANELS, $count>(starts, self.stretches, blocks, width)
                         };
@@ -160,7 +157,7 @@ impl<N: Numbers> Walk<'_, N> {
     }
 }
 
-/// Between two panels memory waits for whoever reads it, so this is short, and no call where a panel is whole.
+/// Writes the sums of a panel. Memory reads pause between two panels, so this is short, with no call for whole panels.
 #[inline(always)]
 fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
     let first = panel * PANEL - out.outputs().start;

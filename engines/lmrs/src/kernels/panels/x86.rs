@@ -1,4 +1,4 @@
-//! Which code a level is, on x86.
+//! The choice of code for each level, on x86.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::ops::Range;
@@ -11,13 +11,13 @@ use crate::kernels::{Instructions, Level};
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
-/// Panels at once for one token: a Zen 4 reads fastest who walks on from one to the next.
+/// Panels at once for one token: a Zen 4 reads memory fastest sequentially.
 const PLACES: usize = 1;
-/// What was best on a Sapphire Rapids, which is what has AMX.
+/// Panels at once with AMX: the fastest number on a Sapphire Rapids.
 const PLACES_AMX: usize = 8;
 
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
-    // SAFETY: whoever holds a level is on a machine that has it.
+    // SAFETY: a `Level` value exists only on a machine that has the level.
     unsafe {
         match level.instructions() {
             Instructions::Portable => part.fill(x, Block::of),
@@ -27,7 +27,7 @@ pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     }
 }
 
-/// `N` is the matrix's format, and `walk::check` has passed.
+/// Multiplies panels. `N` is the matrix's format, and `walk::check` has passed.
 pub fn multiply<N: Numbers>(
     level: Level,
     matrix: &Matrix,

@@ -1,10 +1,9 @@
-//! Numbers in bf16, one behind the other, from the beginning of a line on: a register that is loaded from two lines costs twice
-//! what one of a line does, where they have left the first cache.
+//! Contiguous bf16 numbers, aligned to cache lines. Beyond the first-level cache, a load across two lines costs twice as much.
 #![expect(unsafe_code, reason = "lines seen as the numbers that they are")]
 
 use super::apart::{NUMBERS, Numbers};
 
-/// Activations as they come, token after token; or rows of weights, for as long as they are unpacked.
+/// Activations token after token, or unpacked rows of weights.
 #[derive(Debug, Default)]
 pub struct Aligned {
     lines: Vec<Numbers>,
@@ -12,7 +11,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// What it holds afterwards is anything. It keeps its memory.
+    /// Changes the length and keeps the memory. The contents are unspecified afterwards.
     pub fn resize(&mut self, count: usize) {
         self.count = count;
         let lines = self.lines.len().max(count.div_ceil(NUMBERS));
@@ -20,7 +19,7 @@ impl Aligned {
     }
 
     pub fn all(&self) -> &[u16] {
-        // SAFETY: lines are so many numbers one behind the other and nothing else, and there are enough of them.
+        // SAFETY: lines are contiguous numbers without padding, and there are at least `count` of them.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.count) }
     }
 

@@ -1,16 +1,16 @@
-//! Activations in bf16, the tokens an odd number of lines apart, so that no two of them meet in the same sets of a cache.
+//! Activations in bf16 with an odd number of lines between tokens, so that no two tokens map to the same cache sets.
 
 use std::sync::Mutex;
 
-/// Numbers of a line.
+/// Numbers in a line.
 pub const NUMBERS: usize = 32;
 
-/// Some inputs of a token.
+/// A line of a token's inputs.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Numbers(pub [u16; NUMBERS]);
 
-/// `[tokens][lines]`. What stands behind a token's last input is anything.
+/// `[tokens][lines]`. The contents after a token's last input are unspecified.
 #[derive(Debug, Default)]
 pub struct Apart {
     lines: Vec<Numbers>,
@@ -19,7 +19,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// What it holds afterwards is anything.
+    /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
         self.lines.resize(tokens * self.stride(), Numbers([0; NUMBERS]));
@@ -33,17 +33,17 @@ impl Apart {
         self.inputs
     }
 
-    /// From a token's first line to the next's.
+    /// Lines between the starts of two tokens.
     fn stride(&self) -> usize {
         self.inputs.div_ceil(NUMBERS) | 1
     }
 
-    /// Of this token: its inputs, and perhaps more.
+    /// The lines of a token: its inputs and padding.
     pub fn token(&self, token: usize) -> &[Numbers] {
         &self.lines[token * self.stride()..][..self.stride()]
     }
 
-    /// The tokens, for threads to fill: each under a lock that is taken once.
+    /// The tokens, for threads to fill. Each is under a lock that is taken once.
     pub fn tokens_mut(&mut self) -> Vec<Mutex<&mut [Numbers]>> {
         let stride = self.stride();
         self.lines.chunks_mut(stride).map(Mutex::new).collect()

@@ -1,4 +1,4 @@
-//! The levels of ARM.
+//! The ARM levels.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::apart::{Apart, Numbers};
@@ -57,7 +57,7 @@ pub fn pass(level: Level, _: &Floats, _: &Apart, _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 
-/// Rows at once: with three tokens as many sums as there are registers for.
+/// Rows at once: their sums with three tokens fill the registers.
 pub fn rows(level: Level) -> usize {
     if level.instructions() == Instructions::Neon { 4 } else { 2 }
 }
@@ -67,7 +67,7 @@ pub fn reads_apart(_: Level) -> bool {
 }
 
 pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: whoever holds a level is on a machine that has it.
+    // SAFETY: a `Level` value exists only on a machine that has the level.
     unsafe {
         match level.instructions() {
             Instructions::Portable => dots::by_groups::<Plain, F>(floats, x, outs),
@@ -78,6 +78,6 @@ pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outpu
 
 #[target_feature(enable = "neon")]
 unsafe fn dot_neon<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { dots::by_groups::<Four, F>(floats, x, outs) }
 }

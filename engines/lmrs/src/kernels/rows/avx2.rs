@@ -1,4 +1,4 @@
-//! Registers of 256 bits, with FMA and F16C.
+//! AVX2 registers of 256 bits, with FMA and F16C.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::arch::x86_64::*;
@@ -14,7 +14,7 @@ impl Lanes for Eight {
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         Self(unsafe { _mm256_setzero_ps() })
     }
 
@@ -57,7 +57,7 @@ impl Lanes for Eight {
 
     #[inline(always)]
     fn fetch(at: *const u8) {
-        // SAFETY: nothing is read, and every x86-64 has the instruction.
+        // SAFETY: a prefetch reads nothing, and every x86-64 has the instruction.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
@@ -65,7 +65,7 @@ impl Lanes for Eight {
 impl Wide for Eight {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(bits.cast()))) }
     }
 }

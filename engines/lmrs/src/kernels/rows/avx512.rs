@@ -1,4 +1,4 @@
-//! Registers of 512 bits.
+//! AVX-512 registers of 512 bits.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::arch::x86_64::*;
@@ -14,7 +14,7 @@ impl Lanes for Sixteen {
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         Self(unsafe { _mm512_setzero_ps() })
     }
 
@@ -53,7 +53,7 @@ impl Lanes for Sixteen {
 
     #[inline(always)]
     fn fetch(at: *const u8) {
-        // SAFETY: nothing is read, and every x86-64 has the instruction.
+        // SAFETY: a prefetch reads nothing, and every x86-64 has the instruction.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
@@ -61,7 +61,7 @@ impl Lanes for Sixteen {
 impl Wide for Sixteen {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(bits.cast()))) }
     }
 }

@@ -1,9 +1,8 @@
-//! Rows of weights dotted with the activations of a few tokens.
+//! Dot products of rows of weights with the activations of a few tokens.
 //!
-//! With few tokens each number of a matrix is used once or a few times, so memory sets the pace: a single token's rows are read
-//! one after the other. Several tokens share what is read of a few rows, and these what is read of the tokens. Many tokens pass
-//! over the same rows group by group. While some rows meet several tokens the next ones are fetched, by levels that can, so that
-//! memory works while arithmetic does.
+//! With few tokens each weight is used only a few times, so memory limits the speed. A single token reads its rows one after
+//! the other. Several tokens share each read of a row, and several rows share each read of a token. Many tokens pass over the
+//! same rows in groups. Levels with a prefetch instruction load the next rows meanwhile.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::ops::Range;
@@ -13,21 +12,21 @@ use super::{DECODE_TOKENS, FROM_MEMORY};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
 
-/// Of many tokens so many pass over some rows before the next.
+/// Tokens that pass over the same rows together in large batches.
 const GROUP: usize = 6;
-/// Bytes that memory gives at once.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// # Safety
 ///
-/// The machine has the level of `L`; the rows are of `W`; all else is what `rows::dot` asserts.
+/// The machine has the level of `L`; the rows are of `W`; the asserts of `rows::dot` hold.
 #[inline(always)]
 pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
     let at_once = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
     for first in (0..tokens).step_by(at_once) {
         let group = first..tokens.min(first + at_once);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe {
             match (outs.len(), together::<L>(group.len())) {
                 (1, 1) => side_by_side::<L, W, 1, 1>(floats, x, group, outs),
@@ -43,7 +42,7 @@ pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number]
     }
 }
 
-/// In equal shares: four tokens are two and two, not three and one.
+/// The size of equal shares: four tokens become two and two, not three and one.
 fn together<L: Lanes>(tokens: usize) -> usize {
     tokens.div_ceil(tokens.div_ceil(L::TOGETHER))
 }
@@ -64,19 +63,19 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
     for place in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
-            // A stretch that has ended goes along with the first.
+            // A shorter stretch repeats the first stretch's row.
             let output =
                 if place < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
             *row = weights[(output + place - first_output) * row_bytes..].as_ptr();
         }
         for first in group.clone().step_by(TOKENS) {
-            // Where there are fewer tokens, the last one is computed again.
+            // If fewer tokens are left, the last one is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
-            // A single token has too little arithmetic to hide anything behind, but that several rows are read at once.
+            // A single token with one row has too little arithmetic to hide the prefetch.
             let hides = TOKENS > 1 || ROWS > 1 && weights.len() >= FROM_MEMORY;
             let ahead = if hides && first == group.start { row_bytes } else { 0 };
-            // SAFETY: each of the rows has `inputs` numbers of `W` within `weights`, each of the tokens `inputs` within `x`.
+            // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
             for (row, out) in outs.iter_mut().enumerate() {
                 if place < out.outputs().len() {
@@ -89,14 +88,14 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
     }
 }
 
-/// Each row with each token. Every product is added up in one order, whatever is computed beside it: lane by lane, in `CHAINS` sums
-/// that take turns; then these, then lane after lane.
+/// Multiplies each row with each token. The order of additions never depends on the other rows and tokens: lane by lane in
+/// `CHAINS` alternating sums, then these sums, then lane after lane.
 ///
-/// What lies `ahead` bytes after each row is fetched meanwhile; nothing where that is 0.
+/// Meanwhile it prefetches the memory `ahead` bytes after each row; nothing if `ahead` is 0.
 ///
 /// # Safety
 ///
-/// The machine has the level of `L`; `inputs` numbers of `W` lie at each of `rows`, and of its own at each of `x`.
+/// The machine has the level of `L`; each of `rows` has `inputs` numbers of `W`, and each of `x` has `inputs` of its numbers.
 #[inline(always)]
 unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     rows: [*const u8; ROWS],
@@ -104,11 +103,11 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     inputs: usize,
     ahead: usize,
 ) -> [[f32; ROWS]; TOKENS] {
-    // SAFETY: every number that is read comes before `inputs`; the level is the caller's promise.
+    // SAFETY: every number read is before `inputs`; the caller guarantees the level.
     unsafe {
         let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
-        // The fewer instructions for a line, the further a processor that waits for memory runs ahead.
+        // Fewer instructions per line let a processor that waits for memory run further ahead.
         while ROWS * TOKENS == 1 && input + 8 * L::LANES <= inputs {
             for pair in 0..4 {
                 let input = input + 2 * pair * L::LANES;
@@ -129,7 +128,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
             step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
             input += L::LANES;
         }
-        // Here, and not in each step, all sums go to memory: a loop over them would have them there throughout.
+        // The sums go to memory here. A loop over them would otherwise keep them in memory in each step.
         let sums = if L::CHAINS * ROWS * TOKENS == 1 { sums } else { std::hint::black_box(sums) };
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
@@ -151,7 +150,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
 
 /// # Safety
 ///
-/// As of `dots`, with so many lanes left from `input` on.
+/// As of `dots`; at least one register of numbers is left from `input` on.
 #[inline(always)]
 unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     sums: &mut [[L; ROWS]; TOKENS],
@@ -159,7 +158,7 @@ unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     x: &[*const L::Number; TOKENS],
     input: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         let mut numbers = [L::zero(); TOKENS];
         for token in 0..TOKENS {
@@ -174,7 +173,7 @@ unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     }
 }
 
-/// Of two steps, each line once, whether they are longer than it or shorter.
+/// Prefetches for two steps, each line once, whether the steps are longer or shorter than a line.
 #[inline(always)]
 fn fetch<L: Lanes, W: Weight<L>, const ROWS: usize>(rows: &[*const u8; ROWS], ahead: usize, input: usize) {
     let (at, bytes) = (input * W::BYTES, 2 * L::LANES * W::BYTES);

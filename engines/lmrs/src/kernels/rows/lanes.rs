@@ -1,22 +1,21 @@
-//! Some numbers side by side: what a level is, to a product written over it.
+//! Numbers side by side in a register: the interface of a level to the products that are written over it.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
-/// A register of sums in f32, side by side, and of the numbers whose products are added to them.
+/// A register of f32 sums, or of the numbers whose products are added to them.
 ///
-/// Each method is one or two instructions of its level, inlined into a function that has the level's features. They take
+/// Each method is one or two instructions of its level, inlined into a function that enables the level's features. Methods take
 /// pointers because weights lie at any address.
 ///
 /// # Safety
 ///
-/// Of every method: the machine has the level. Of those with a pointer: `LANES` numbers of that kind lie there, at any alignment.
+/// The machine has the level. Pointers lead to `LANES` numbers of their type, at any alignment.
 pub trait Lanes: Copy {
-    /// Numbers that are multiplied at a time.
+    /// Numbers that are multiplied at once.
     const LANES: usize;
-    /// Sums of a row and a token that take turns, 1 or 2: two where one would wait for each addition longer than memory does.
+    /// Alternating sums for a row and a token, 1 or 2. Two help if the latency of an addition is longer than the memory access.
     const CHAINS: usize = 2;
-    /// Tokens that share what is read of a row, 4 at most: their sums, of four rows, stay in registers.
+    /// Tokens that share each read of a row, at most 4: their sums with four rows stay in registers.
     const TOGETHER: usize = 3;
-    /// What activations are.
     type Number: Number;
 
     unsafe fn zero() -> Self;
@@ -25,15 +24,15 @@ pub trait Lanes: Copy {
     /// `self + a * b`, rounded once where the level can.
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
-    /// In an order that is always the same.
+    /// Sums the lanes, always in the same order.
     unsafe fn sum(self) -> f32;
 
-    /// What lies there will be read soon. No memory need be there.
+    /// Prefetches an address. It need not be valid memory.
     #[inline(always)]
     fn fetch(_: *const u8) {}
 }
 
-/// Lanes of f32, which weights of any format are widened to.
+/// Lanes of f32. Weights of any format can be widened to them.
 pub trait Wide: Lanes<Number = f32> {
     /// # Safety
     ///
@@ -41,7 +40,7 @@ pub trait Wide: Lanes<Number = f32> {
     unsafe fn from_f16(bits: *const u8) -> Self;
 }
 
-/// Of an activation.
+/// One number of an activation.
 pub trait Number: Copy {
     fn widen(self) -> f32;
 }
@@ -52,14 +51,14 @@ impl Number for f32 {
     }
 }
 
-/// As bf16.
+/// The bits of a bf16 number.
 impl Number for u16 {
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self) << 16)
     }
 }
 
-/// Numbers of a format as lanes.
+/// Numbers of a format that load as lanes.
 pub trait Weight<L> {
     const BYTES: usize;
 
@@ -68,11 +67,11 @@ pub trait Weight<L> {
     /// As of `Lanes`.
     unsafe fn load(bytes: *const u8) -> L;
 
-    /// Of the first number in it.
+    /// Widens the first number of `bytes`.
     fn widen(bytes: &[u8]) -> f32;
 }
 
-/// Floats of a format that lies in rows. Each is in `crate::formats`.
+/// Floats of a format in row layout. The implementations are in `crate::formats`.
 pub trait Float {
     const BYTES: usize;
 
@@ -81,7 +80,6 @@ pub trait Float {
     /// As of `Lanes`.
     unsafe fn load<L: Wide>(bytes: *const u8) -> L;
 
-    /// Of the first number in it.
     fn widen(bytes: &[u8]) -> f32;
 }
 
@@ -90,7 +88,7 @@ impl<L: Wide, F: Float> Weight<L> for F {
 
     #[inline(always)]
     unsafe fn load(bytes: *const u8) -> L {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { F::load(bytes) }
     }
 

@@ -1,17 +1,16 @@
-//! Products with matrices of floats, whose rows lie as files have them or are unpacked to that; and of many tokens with panels,
+//! Products with matrices of floats in row layout. Packed formats are unpacked to such rows; for many tokens, panels are
 //! widened to such rows.
 //!
 //! ```text
-//! dots   some rows of weights, from far-apart places, are dotted with the activations of a few tokens at a time
-//! near   pairs of bf16, where a level multiplies them: all of several tokens pass over rows that stay in a second cache
-//! tiles  the same where a level has tiles of AMX: activations are packed once with tokens side by side, then tiles of outputs x
-//!        tokens are summed up; panels become rows of bf16, a block at a time
+//! dots   a few rows of weights, far apart in the matrix, times the activations of a few tokens
+//! near   for levels that multiply pairs of bf16: all of several tokens pass over rows that stay in the second-level cache
+//! tiles  for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
+//!        panels become rows of bf16, one block at a time
 //! ```
 //!
-//! `dots` is written once, over `Lanes`, and a level is a type of lanes; or two of them, where it multiplies pairs of bf16. It takes
-//! each sum in one order, that of its lanes, however many tokens there are, and `near` takes it in the same: so what they compute
-//! does not depend on which tokens came together. Levels differ from each other in the number of lanes, and in whether they round
-//! a product before they add it.
+//! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and `near`
+//! take each sum in the same order, whatever the number of tokens: a token's results do not depend on the other tokens of a
+//! batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
 mod aligned;
 mod apart;
@@ -64,42 +63,42 @@ pub use packed::{Line, Packed, TOKENS};
 pub use tiles::amx::tests::modelled_panels;
 pub(crate) use unpacked::PackedBf16;
 
-/// So many tokens are decoded together: never in tiles, and each row of weights is read once for all of them.
+/// Batches up to this size are decode: they never use tiles, and each row of weights is read once for all tokens.
 pub const DECODE_TOKENS: usize = 8;
 
-/// From so many tokens on rows of bf16, as pairs, stay near while all of them pass. (Measured: `MEASURED.md`.)
+/// From this number of tokens, the tokens pass over bf16 rows in the second-level cache. (Measured: `MEASURED.md`.)
 const SEVERAL: usize = 5;
 
-/// Rows that tokens pass over at once.
+/// Rows that the tokens pass over together.
 pub const PASSED_ROWS: usize = 4;
 
-/// Of one row after the other, for one token, this and more is read fastest: a smaller matrix may lie in a cache.
+/// Matrices from this size are read one row after the other for a single token. Smaller matrices may fit into a cache.
 const FROM_MEMORY: usize = 4 << 20;
 
-/// Activations of a token that are in a first cache still when the next row wants them. Larger ones come from the second one for
-/// each row, so that several rows are to share them. (Measured: `MEASURED.md`.)
+/// Activations of a token up to this size stay in the first-level cache until the next row. Larger ones come from the
+/// second-level cache for each row, so several rows share each read. (Measured: `MEASURED.md`.)
 const STAYING_BYTES: usize = 12 << 10;
 
-/// The kernels of a format whose matrices lie in rows. This module alone calls them, and asserts before what they rely on.
+/// The kernels of a format in row layout. Only this module calls them, and it asserts their preconditions.
 pub struct RowKernels {
-    /// Of a number as kernels multiply it.
+    /// Bytes of one number as the kernels multiply it.
     pub number_bytes: usize,
-    /// A few tokens in f32.
+    /// The product with a few tokens in f32.
     dot: fn(Level, &Matrix, &[f32], &mut [Outputs]),
-    /// Where a level multiplies pairs of bf16, of rows that are such numbers.
+    /// The product with pairs of bf16, if the format has it.
     pairs: Option<Pairs>,
 }
 
 #[derive(Clone, Copy)]
 struct Pairs {
-    /// Tokens that `dot` takes at most: more of them pass over rows that stay near.
+    /// The most tokens for `dot`. Larger batches use `pass`.
     few: usize,
     dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
     pass: fn(Level, &Matrix, &Apart, &mut Outputs),
 }
 
 impl RowKernels {
-    /// Of bf16 in fewer bits.
+    /// The kernels of a format that packs bf16 into fewer bits.
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
         let pairs = Pairs {
             few: P::FEW_TOKENS,
@@ -109,7 +108,7 @@ impl RowKernels {
         Self { number_bytes: 2, dot: unpacked::dot::<P>, pairs: Some(pairs) }
     }
 
-    /// Of numbers that are widened to f32.
+    /// The kernels of a format whose numbers are widened to f32.
     pub(crate) const fn of<F: Float>() -> Self {
         Self {
             number_bytes: F::BYTES,
@@ -118,7 +117,7 @@ impl RowKernels {
         }
     }
 
-    /// Those numbers being bf16, as pairs too.
+    /// The same kernels, with products of bf16 pairs added.
     pub(crate) const fn with_pairs(self) -> Self {
         let pairs = Pairs {
             few: SEVERAL - 1,
@@ -129,28 +128,28 @@ impl RowKernels {
     }
 }
 
-/// How a format fills tiles, which this module alone calls, too.
+/// The function of a format that fills tiles. Only this module calls it.
 #[derive(Clone, Copy)]
 pub struct Tile(fn(Level, &Matrix, &Packed, &mut Outputs));
 
 impl Tile {
-    /// Of rows of bf16 as files have them.
+    /// Tiles from rows of bf16 as files store them.
     pub const OF_ROWS: Self =
         Self(|level, matrix, packed, out| machine::tile(level, &matrix.floats(), packed, out));
 
-    /// Unpacked to such rows, some at a time.
+    /// Tiles from packed rows, unpacked a few at a time.
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
         Self(unpacked::tile::<P>)
     }
 
-    /// Widened to rows of bf16, a block at a time.
+    /// Tiles from panels, widened to rows of bf16 a block at a time.
     pub(crate) const fn of_panels<N: PanelNumbers>() -> Self {
         Self(machine::tile_panels::<N>)
     }
 }
 
-/// How many far-apart places are read at once. Several rows at once share what is read of the tokens; but a single token's
-/// rows are read from memory, which on most processors gives most to who walks on. (Measured: `MEASURED.md`.)
+/// The number of separate stretches of the matrix that are read at once. Several rows share the activations that are read. A
+/// single token reads its rows from memory, and most processors read memory fastest sequentially. (Measured: `MEASURED.md`.)
 pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
@@ -161,7 +160,7 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if walks_on { 1 } else { machine::rows(level) }
 }
 
-/// Activations `[tokens][inputs]`, as `dot` wants them.
+/// Activations `[tokens][inputs]` in the number type of `dot`.
 #[derive(Debug, Clone, Copy)]
 pub enum Activations<'a> {
     F32(&'a [f32]),
@@ -177,7 +176,7 @@ impl Activations<'_> {
     }
 }
 
-/// Whether they are to be bf16, beside weights of this format: where a level multiplies pairs of them.
+/// Whether activations for this format are bf16: true for levels that multiply pairs of bf16.
 pub fn takes_bf16(level: Level, format: &Format) -> bool {
     pairs(format).is_some() && has_pairs(level)
 }
@@ -186,15 +185,15 @@ fn pairs(format: &Format) -> Option<Pairs> {
     format.rows()?.pairs
 }
 
-/// To the nearest number in bf16, ties to even.
+/// Rounds to the nearest bf16, ties to even.
 pub fn narrow(level: Level, x: &[f32], narrowed: &mut Aligned) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     narrowed.resize(x.len());
     machine::narrow(level, x, narrowed.all_mut());
 }
 
-/// `outs` are `stretches` ranges of outputs, none longer than the first, walked side by
-/// side. More than `DECODE_TOKENS` tokens read the weights more than once: they are to fit into a second cache.
+/// Multiplies a few tokens. `outs` are `stretches` ranges of outputs, none longer than the first, computed side by side. Above
+/// `DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
     let narrowed = matches!(x, Activations::Bf16(_));
     assert_eq!(narrowed, takes_bf16(level, matrix.format), "activations as the level wants them");
@@ -215,26 +214,26 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     }
 }
 
-/// Whether so many tokens go through tiles, because that is the faster way to their product with such weights. Both operands are
-/// rounded to bf16 then: each product is off by at most 2^-8 of itself, beside panels 2^-7, and the sums are f32.
+/// Whether this number of tokens uses tiles, because they are faster for such weights. Both operands are then rounded to bf16:
+/// each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
 pub fn takes_tiles(level: Level, format: &Format, tokens: usize) -> bool {
     format.tile.is_some() && tokens > DECODE_TOKENS && machine::takes_tiles(level)
 }
 
-/// Whether so many tokens pass over rows of such weights that stay near, which gives the bits that `dot` gives, sooner.
+/// Whether this number of tokens uses `pass`, which gives the same bits as `dot` in less time.
 pub fn takes_near(level: Level, format: &Format, tokens: usize) -> bool {
     let several = pairs(format).is_some_and(|pairs| tokens > pairs.few);
     several && has_pairs(level) && !takes_tiles(level, format, tokens)
 }
 
-/// Of one token what `pass` wants, to the nearest number in bf16, ties to even.
+/// Prepares one token for `pass`: rounds to the nearest bf16, ties to even.
 pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(x.len() <= lines.len() * apart::NUMBERS, "lines of a token");
     machine::narrow_lines(level, x, lines);
 }
 
-/// `x` has all tokens of `out`. Whoever goes on where its outputs end finds the next rows fetched.
+/// Multiplies all tokens of `out` with its rows. The rows after its outputs are prefetched for the next call.
 pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pairs(matrix.format).expect("weights with products of pairs");
@@ -243,19 +242,19 @@ pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
     (pairs.pass)(level, matrix, x, out);
 }
 
-/// Whether a level multiplies pairs of bf16: `pack` and `tile` are for such levels alone.
+/// Whether a level multiplies pairs of bf16. `pack` and `tile` require it.
 pub fn has_pairs(level: Level) -> bool {
     machine::has_pairs(level)
 }
 
-/// The tokens from `first` on into a group of `packed`.
+/// Packs the tokens from `first` on into one group of `packed`.
 pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [Line]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(first < x.tokens() && lines.len() == packed::steps(x.width), "a group of the tokens");
     machine::pack(level, x, first, lines);
 }
 
-/// `packed` has all tokens of `out`.
+/// Multiplies all tokens of `out` through tiles; `packed` holds these tokens.
 pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let Tile(tile) = matrix.format.tile.expect("weights that bf16 holds");

@@ -1,4 +1,4 @@
-//! Registers of 128 bits of ARM.
+//! NEON registers of 128 bits.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::arch::aarch64::*;
@@ -15,7 +15,7 @@ impl Lanes for Four {
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         Self(unsafe { vdupq_n_f32(0.0) })
     }
 
@@ -39,7 +39,7 @@ impl Lanes for Four {
 
     #[inline(always)]
     unsafe fn from_bf16(bits: *const u8) -> Self {
-        // SAFETY: as above; as bytes, because weights of a file may lie at odd addresses.
+        // SAFETY: as above; loaded as bytes, because weights of a file may lie at odd addresses.
         unsafe {
             let bits = vreinterpret_u16_u8(vld1_u8(bits));
             Self(vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits))))
@@ -56,7 +56,8 @@ impl Lanes for Four {
 impl Wide for Four {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: the caller's promise. Conversions of f16 are not stable in Rust for ARM: the compiler makes of this what it can.
+        // SAFETY: the caller guarantees this. Rust has no stable f16 conversions for ARM, so the compiler vectorizes plain
+        // code.
         unsafe {
             let bits = bits.cast::<[u16; 4]>().read_unaligned();
             Self(vld1q_f32(bits.map(half::from_bits).as_ptr()))

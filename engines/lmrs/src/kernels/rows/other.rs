@@ -1,4 +1,4 @@
-//! The levels of a processor that nothing was written for.
+//! The levels of processors without kernels of their own.
 #![expect(unsafe_code, reason = "the portable level, too, reads weights at any address")]
 
 use super::apart::{Apart, Numbers};
@@ -55,7 +55,7 @@ pub fn pass(level: Level, _: &Floats, _: &Apart, _: &mut Outputs) {
     unreachable!("{level} has no products of pairs");
 }
 
-/// Rows at once: with three tokens as many sums as there are registers for.
+/// Rows at once: their sums with three tokens fill the registers.
 pub fn rows(_: Level) -> usize {
     2
 }

@@ -1,7 +1,7 @@
-//! Activations as tiles read them: pairs of bf16 of 16 tokens side by side, a line of 64 bytes for each step.
+//! Activations in the layout of tiles: pairs of bf16 of 16 tokens side by side, one 64-byte line for each step.
 //!
-//! A step is two inputs: line k of a group has numbers 2k, 2k+1 of token 0, then of token 1, and so on, which is the order that
-//! `vdpbf16ps` and a tile of AMX want. Tokens are filled up to whole groups and inputs to `STEPS` steps, with zeros.
+//! A step is two inputs. Line k of a group has the numbers 2k and 2k+1 of token 0, then of token 1, and so on: the order of
+//! `vdpbf16ps` and of AMX tiles. Zeros fill incomplete groups of tokens, and steps up to a multiple of `STEPS`.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 pub const TOKENS: usize = 16;
 /// Inputs of a step.
 pub const PAIR: usize = 2;
-/// Steps are filled up to a multiple of it: what a tile of AMX holds.
+/// Steps are padded to a multiple of this number: the steps of an AMX tile.
 const STEPS: usize = 16;
 
 /// One step of a group.
@@ -18,7 +18,6 @@ const STEPS: usize = 16;
 #[repr(C, align(64))]
 pub struct Line(pub [u32; TOKENS]);
 
-/// Of so many inputs.
 pub fn steps(inputs: usize) -> usize {
     inputs.div_ceil(PAIR).next_multiple_of(STEPS)
 }
@@ -32,7 +31,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// What it holds afterwards is anything.
+    /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
         self.lines.resize(self.groups() * self.steps(), Line([0; TOKENS]));
@@ -54,12 +53,11 @@ impl Packed {
         steps(self.inputs)
     }
 
-    /// Of these groups.
     pub fn lines(&self, groups: Range<usize>) -> &[Line] {
         &self.lines[groups.start * self.steps()..groups.end * self.steps()]
     }
 
-    /// The groups, for threads to fill: each under a lock that is taken once.
+    /// The groups, for threads to fill. Each is under a lock that is taken once.
     pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [Line]>> {
         let steps = self.steps().max(1);
         self.lines.chunks_mut(steps).map(Mutex::new).collect()

@@ -1,4 +1,4 @@
-//! Registers of 512 bits of bf16, whose products are added up in pairs: what AVX-512 has an instruction for.
+//! AVX-512 registers of bf16, whose products are added in pairs by one instruction.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::arch::x86_64::*;
@@ -7,19 +7,19 @@ use super::apart::{NUMBERS, Numbers};
 use super::lanes::{Float, Lanes, Weight};
 use crate::formats::floats::InBf16;
 
-/// 32 numbers, or 16 sums.
+/// A register of 32 bf16 numbers or of 16 f32 sums.
 #[derive(Clone, Copy)]
 pub struct Paired(__m512);
 
 impl Paired {
-    /// Of the bits of 32 numbers.
+    /// A register from the bits of 32 numbers.
     ///
     /// # Safety
     ///
     /// The machine has AVX-512.
     #[inline(always)]
     pub unsafe fn of(numbers: __m512i) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         Self(unsafe { _mm512_castsi512_ps(numbers) })
     }
 }
@@ -32,7 +32,7 @@ impl Lanes for Paired {
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         Self(unsafe { _mm512_setzero_ps() })
     }
 
@@ -50,7 +50,7 @@ impl Lanes for Paired {
 
     #[inline(always)]
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
-        // SAFETY: as above; both are 512 bits, and any bits are numbers in bf16.
+        // SAFETY: as above; both are 512 bits, and any bits are bf16 numbers.
         unsafe {
             let numbers = |of: Self| std::mem::transmute::<__m512, __m512bh>(of.0);
             Self(_mm512_dpbf16_ps(self.0, numbers(a), numbers(b)))
@@ -71,7 +71,7 @@ impl Lanes for Paired {
 
     #[inline(always)]
     fn fetch(at: *const u8) {
-        // SAFETY: nothing is read, and every x86-64 has the instruction.
+        // SAFETY: a prefetch reads nothing, and every x86-64 has the instruction.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
@@ -81,7 +81,7 @@ impl Weight<Paired> for InBf16 {
 
     #[inline(always)]
     unsafe fn load(bytes: *const u8) -> Paired {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { Paired::from_bf16(bytes) }
     }
 
@@ -91,14 +91,14 @@ impl Weight<Paired> for InBf16 {
     }
 }
 
-/// The sums of four tokens' four rows, each as `Lanes::sum` takes it: halves of what is left are added until it is one number.
+/// The sums of four tokens with four rows, in the order of `Lanes::sum`: halves are added until one number is left.
 ///
 /// # Safety
 ///
 /// The machine has AVX-512.
 #[inline(always)]
 pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
-    // SAFETY: the caller's promise; 16 numbers are 512 bits, whatever they are.
+    // SAFETY: the caller guarantees this; 16 numbers are 512 bits.
     unsafe {
         let halves = |a: Paired, b: Paired| {
             let low = _mm512_shuffle_f32x4::<0x44>(a.0, b.0);
@@ -117,7 +117,7 @@ pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
             let low = _mm512_shuffle_ps::<0x88>(a, b);
             _mm512_add_ps(low, _mm512_shuffle_ps::<0xdd>(a, b))
         };
-        // Of one row: four numbers of each token.
+        // Four numbers of each token for one row.
         let row =
             |row: usize| quarters(halves(sums[0][row], sums[1][row]), halves(sums[2][row], sums[3][row]));
         let totals = numbers(pairs(row(0), row(1)), pairs(row(2), row(3)));
@@ -125,7 +125,7 @@ pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
     }
 }
 
-/// To the nearest, ties to even; what f32 has no whole digit for (a subnormal number) to zero, wherever it stands.
+/// Rounds to the nearest bf16, ties to even. Subnormal f32 numbers become zero.
 ///
 /// # Safety
 ///
@@ -134,7 +134,7 @@ pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
 pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
     for (numbers, into) in x.chunks(16).zip(narrowed.chunks_mut(16)) {
         let there = u16::MAX >> (16 - numbers.len().min(into.len()));
-        // SAFETY: the caller's promise; only as many numbers are read and written as both have.
+        // SAFETY: the caller guarantees the level; the masks limit reads and writes to numbers that both slices have.
         unsafe {
             let bits = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, numbers.as_ptr()));
             let bits = std::mem::transmute::<__m256bh, __m256i>(bits);
@@ -143,7 +143,7 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
     }
 }
 
-/// A token's numbers as lines.
+/// Rounds a token's numbers to bf16 lines.
 ///
 /// # Safety
 ///
@@ -151,7 +151,7 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
 #[inline(always)]
 pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
     for (numbers, line) in x.chunks(NUMBERS).zip(lines) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { narrow(numbers, &mut line.0[..numbers.len()]) };
     }
 }

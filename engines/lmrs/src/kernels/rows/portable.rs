@@ -1,14 +1,14 @@
-//! What the compiler makes of plain loops: the level that all others are held against.
+//! Plain loops for the compiler to vectorize: the reference for all other levels.
 #![expect(unsafe_code, reason = "weights at any address")]
 
 use super::lanes::{Lanes, Wide};
 use crate::kernels::half;
 
-/// Sixteen, so that sums are taken in the order of AVX-512's.
+/// Sixteen lanes, so that sums have the same order as in AVX-512.
 #[derive(Clone, Copy)]
 pub struct Plain([f32; 16]);
 
-// Multiplication and addition are rounded by themselves: where there is no instruction for both, a call would be slow.
+// Multiplication and addition round separately: without an FMA instruction, a fused call would be slow.
 impl Lanes for Plain {
     const LANES: usize = 16;
     type Number = f32;
@@ -20,7 +20,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn load(numbers: *const f32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         Self(unsafe { numbers.cast::<[f32; 16]>().read_unaligned() })
     }
 
@@ -40,7 +40,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn from_bf16(bits: *const u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
         Self(bits.map(|bits| f32::from_bits(u32::from(u16::from_le(bits)) << 16)))
     }
@@ -60,7 +60,7 @@ impl Lanes for Plain {
 impl Wide for Plain {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let bits = unsafe { bits.cast::<[u16; 16]>().read_unaligned() };
         Self(bits.map(|bits| half::from_bits(u16::from_le(bits))))
     }

@@ -1,4 +1,4 @@
-//! Every level of this machine against sums taken in f64, on random shapes.
+//! Every level of this machine against sums in f64, on random shapes.
 
 #[cfg(target_arch = "x86_64")]
 pub mod panels;
@@ -22,7 +22,7 @@ impl Chance {
         rows
     }
 
-    /// At an address that nothing promises, as in a file.
+    /// A matrix at an unaligned address, as in a file.
     pub fn matrix(&mut self, format: &'static Format, outputs: usize, inputs: usize) -> Matrix {
         let numbers: Vec<f32> = (0..outputs * inputs).map(|_| self.number()).collect();
         let bytes = format.bytes(outputs, inputs);
@@ -38,14 +38,14 @@ fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
     numbers
 }
 
-/// Half a unit of bf16's eight bits of each activation where a level may round them.
+/// Allows half a unit of bf16 (8 bits) for each activation that a level may round.
 fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, what: &str) {
     let pairs = super::takes_bf16(level, matrix.format);
     let rounded = pairs || super::takes_tiles(level, matrix.format, x.tokens());
     assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {what}"));
 }
 
-/// Each output within what rounding its `n` sums in any order may cost, `n * eps * sum |a b|`; and so much of each product.
+/// Each output is within the rounding of `n` sums in any order, `n * eps * sum |a b|`, plus `each` of every product.
 pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, each: f64, what: &str) {
     assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{what}");
     let each = each + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
@@ -105,7 +105,7 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
     }
 }
 
-/// Any number of tokens, of bf16 beside AMX as many as are decoded.
+/// Any number of tokens; for bf16 with AMX, only as many as decode takes.
 #[test]
 fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
     let mut chance = Chance::new(3);
@@ -128,7 +128,7 @@ fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
     }
 }
 
-/// Of a matrix so large that one token walks along its rows, and several do not.
+/// A matrix so large that one token reads it sequentially and several tokens do not.
 #[test]
 fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
     let mut chance = Chance::new(8);
@@ -147,7 +147,7 @@ fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
     }
 }
 
-/// Rows longer than what tokens pass over at once, in several blocks, with inputs that fill no register.
+/// Rows longer than a chunk, in several blocks, with inputs that do not fill a register.
 #[test]
 fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
     let mut chance = Chance::new(10);
@@ -176,7 +176,7 @@ fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
     }
 }
 
-/// Nothing is lost but in sums, where the activations are numbers in bf16.
+/// Only sums round if the activations are bf16 numbers.
 #[test]
 fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
     let mut chance = Chance::new(9);
@@ -227,7 +227,7 @@ fn the_largest_output_is_the_one_that_a_search_finds_the_lowest_of_equals() {
     let mut chance = Chance::new(6);
     for turn in 0..40 {
         let (outputs, inputs) = (1 + chance.below(2000), 1 + chance.below(90));
-        // Few different weights, so that there are equals.
+        // Few different weights, so that some outputs are equal.
         let mut matrix = chance.matrix(&BF16, outputs, inputs);
         if turn % 2 == 0 {
             let mut region = NewRegion::new(outputs * inputs * 2).unwrap();

@@ -1,5 +1,5 @@
-//! Packed rows: some at a time are unpacked into memory that a cache holds, and multiplied there as rows of bf16 that a file has.
-//! So they give the same bits. It is written once, over `PackedBf16`, and compiled for each format.
+//! Packed rows: a few at a time are unpacked into a buffer in the cache, and multiplied there as rows of bf16. The results have
+//! the same bits as unpacked rows. The code is written once, over `PackedBf16`, and compiled for each format.
 #![expect(unsafe_code, reason = "numbers as bytes")]
 
 use std::cell::RefCell;
@@ -13,45 +13,41 @@ use crate::formats::{BF16, Unfit};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Block, Floats, Matrix};
 
-/// A format whose rows are bf16 in fewer bits: its layout, and how kernels read it.
+/// A format that packs rows of bf16 into fewer bits: its layout and its readers.
 pub(crate) trait PackedBf16: 'static {
-    /// Rows of a block, which are packed together. The last block of a matrix may have fewer.
+    /// Rows that are packed together as a block. The last block of a matrix may have fewer.
     const BLOCK: usize;
-    /// Tokens that `dot` multiplies at most. More of them are multiplied with rows that were unpacked before.
+    /// The most tokens for `dot`. More tokens are multiplied with unpacked rows.
     const FEW_TOKENS: usize;
 
-    /// Whether rows of so many inputs can be packed.
+    /// Whether rows with this number of inputs can be packed.
     fn takes(inputs: usize) -> bool;
 
-    /// Bytes of a row of so many inputs.
     fn row_bytes(inputs: usize) -> usize;
 
-    /// Rows of so many inputs that are unpacked together, at least.
     fn unpacked_together(inputs: usize) -> usize;
 
-    /// So many inputs a row; the rows of a block, as files have them; their memory.
+    /// Packs rows, in the layout of files, into the memory of one block. `inputs` is the length of a row.
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit>;
 
-    /// All numbers of some rows of a block, row after row.
     fn unpack(level: Level, block: Block, rows: Range<usize>, into: &mut [u16]);
 
-    /// Products of `FEW_TOKENS` or fewer, out of registers and in the order of `Paired`.
+    /// Multiplies at most `FEW_TOKENS` tokens from registers, in the order of `Paired`.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512 and its products of bf16; the matrix is of this format; `x` has its inputs for each token of `out`.
+    /// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for each token of `out`.
     #[cfg(target_arch = "x86_64")]
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs);
 }
 
-/// Of rows that one token meets once: half of a first cache, where those that stand together are no more.
+/// Bytes of unpacked rows that a single token uses once: half of a first-level cache, if one block is not more.
 const ONCE_BYTES: usize = 16 << 10;
-/// And of those that several tokens meet again: half of a second one.
+/// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
 const AGAIN_BYTES: usize = 256 << 10;
-/// While the tokens are so few that a second cache holds them beside all else, rows need not stay for long.
+/// Bytes for few tokens, whose activations fit into the second-level cache beside the rest.
 const FEW_BYTES: usize = 32 << 10;
 const SEVERAL: usize = 48;
-/// Of a number.
 const BYTES: usize = 2;
 
 thread_local! {
@@ -62,7 +58,7 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     let out = &mut outs[0];
     let once = out.tokens() == 1;
     by_blocks::<P>(level, matrix, out, if once { ONCE_BYTES } else { AGAIN_BYTES }, |floats, out| {
-        // Several rows share what is read of a token.
+        // Several rows share each read of a token.
         let (rows, at_once) = (out.outputs().len(), machine::rows(level));
         let stretch = rows.div_ceil(at_once);
         match at_once {
@@ -81,7 +77,7 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     });
 }
 
-/// The first so many outputs, as far as they are there, and the others.
+/// Splits after the first `first` outputs, or at the end if there are fewer.
 fn cut(out: Outputs, first: usize) -> (Outputs, Outputs) {
     let outputs = out.outputs();
     out.split_at(outputs.end.min(outputs.start + first))
@@ -104,7 +100,7 @@ pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &Packed, out: 
     });
 }
 
-/// As many rows at once as so many bytes hold, and at least those that are unpacked together.
+/// Unpacks blocks of at most `most_bytes`, but at least the rows that are unpacked together.
 fn by_blocks<P: PackedBf16>(
     level: Level,
     matrix: &Matrix,
@@ -134,8 +130,8 @@ fn by_blocks<P: PackedBf16>(
     UNPACKED.set(unpacked);
 }
 
-/// As a machine with the lowest byte first has them, which is how files have them.
+/// The bytes of numbers, little-endian as in files.
 fn bytes(numbers: &[u16]) -> &[u8] {
-    // SAFETY: any number is two bytes, and `numbers` is borrowed for as long as they are.
+    // SAFETY: any number is two bytes, and the result borrows `numbers`.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }

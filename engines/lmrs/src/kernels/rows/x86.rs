@@ -1,4 +1,4 @@
-//! The levels of x86.
+//! The x86 levels.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::apart::{Apart, Numbers};
@@ -20,9 +20,9 @@ use crate::rows::Rows;
 
 /// # Safety
 ///
-/// The machine has tiles, and this process may use them.
+/// The machine has tiles, and this process is allowed to use them.
 pub unsafe fn tiles_are_right() -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { tiles::works::<Squares>() }
 }
 
@@ -30,24 +30,24 @@ pub fn has_pairs(level: Level) -> bool {
     level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Only where there are tiles of AMX: `vdpbf16ps` has half the products of the panels' own kernels, which are faster than it for
-/// any number of tokens, and so are rows of bf16 that stay near. (Measured: `MEASURED.md`.)
+/// True only with AMX tiles. Without AMX, the panels' own kernels and `near` are faster than `vdpbf16ps` tiles for any number
+/// of tokens. (Measured: `MEASURED.md`.)
 pub fn takes_tiles(level: Level) -> bool {
     level.instructions() == Instructions::Amx && has_pairs(level)
 }
 
-/// Rows at once: so many that their sums with a few tokens stay in registers.
+/// Rows at once: their sums with a few tokens stay in registers.
 pub fn rows(level: Level) -> usize {
     if level.instructions() >= Instructions::Avx512 { 4 } else { 2 }
 }
 
-/// A Sapphire Rapids, which is what has AMX, reads memory faster at several places.
+/// Sapphire Rapids, the processor with AMX, reads memory faster from several streams.
 pub fn reads_apart(level: Level) -> bool {
     level.instructions() == Instructions::Amx
 }
 
 pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: whoever holds a level is on a machine that has it.
+    // SAFETY: a `Level` value exists only on a machine that has the level.
     unsafe {
         match level.instructions() {
             Instructions::Portable => dots::by_groups::<Plain, F>(floats, x, outs),
@@ -58,38 +58,38 @@ pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outpu
 }
 
 pub fn dot_pairs(_: Level, floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
-    // SAFETY: whoever has activations in bf16 has asked for the features of pairs.
+    // SAFETY: callers with bf16 activations have checked for the pair features.
     unsafe { dot_bf16(floats, x, outs) }
 }
 
-/// `P` is the matrix's format.
+/// The product with rows of the packed format `P`.
 pub fn dot_packed<P: PackedBf16>(_: Level, matrix: &Matrix, x: &[u16], out: &mut Outputs) {
-    // SAFETY: whoever has activations in bf16 has asked for the features of pairs; the caller has asserted the rest.
+    // SAFETY: callers with bf16 activations have checked for the pair features, and the caller has asserted the rest.
     unsafe { dot_packed_bf16::<P>(matrix, x, out) }
 }
 
 pub fn narrow(_: Level, x: &[f32], narrowed: &mut [u16]) {
-    // SAFETY: whoever calls has asked for the features of pairs.
+    // SAFETY: the caller has checked for the pair features.
     unsafe { narrow_bf16(x, narrowed) }
 }
 
 pub fn narrow_lines(_: Level, x: &[f32], lines: &mut [Numbers]) {
-    // SAFETY: whoever calls has asked for the features of pairs.
+    // SAFETY: the caller has checked for the pair features.
     unsafe { narrow_lines_bf16(x, lines) }
 }
 
 pub fn pass(_: Level, floats: &Floats, x: &Apart, out: &mut Outputs) {
-    // SAFETY: whoever calls has asked for the features of pairs.
+    // SAFETY: the caller has checked for the pair features.
     unsafe { pass_bf16(floats, x, out) }
 }
 
 pub fn pass_near(_: Level, floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
-    // SAFETY: whoever calls has asked for the features of pairs.
+    // SAFETY: the caller has checked for the pair features.
     unsafe { pass_near_bf16(floats, x, next, out) }
 }
 
 pub fn pack(_: Level, x: &Rows, first: usize, lines: &mut [Line]) {
-    // SAFETY: whoever calls has asked for the features of pairs.
+    // SAFETY: the caller has checked for the pair features.
     unsafe { pack_bf16(x, first, lines) }
 }
 
@@ -97,13 +97,12 @@ pub fn tile(level: Level, floats: &Floats, packed: &Packed, out: &mut Outputs) {
     tile_from(level, floats, packed, out);
 }
 
-/// `N` is the matrix's format.
 pub fn tile_panels<N: PanelNumbers>(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
     tile_from(level, &Widened::<N>::new(matrix), packed, out);
 }
 
 fn tile_from(level: Level, source: &impl tiles::Source, packed: &Packed, out: &mut Outputs) {
-    // SAFETY: as above; the same for tiles of AMX.
+    // SAFETY: the caller has checked for the pair features, and for AMX tiles.
     unsafe {
         match level.instructions() {
             Instructions::Amx => tile_amx(source, packed, out),
@@ -114,7 +113,7 @@ fn tile_from(level: Level, source: &impl tiles::Source, packed: &Packed, out: &m
 
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn dot_avx2<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
-    // SAFETY: the caller's promise; so below.
+    // SAFETY: the caller guarantees this; the same below.
     unsafe { dots::by_groups::<Eight, F>(floats, x, outs) }
 }
 

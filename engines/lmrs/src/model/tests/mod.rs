@@ -1,4 +1,4 @@
-//! A model at work on a network without weights, whose every answer can be known beforehand.
+//! The model on a toy network without weights, whose answers are all known.
 
 mod toy;
 
@@ -15,7 +15,7 @@ fn model(toy: Toy, lookup: usize) -> LoadedModel<Toy> {
     LoadedModel::new(toy, Facts::default(), lookup)
 }
 
-/// Ids that look like nothing in particular.
+/// Pseudo-random ids.
 fn prompt(length: usize, seed: u64) -> Vec<u32> {
     let mut rng = Rng::new(seed);
     (0..length).map(|_| (rng.next_f64() * VOCABULARY as f64) as u32).collect()
@@ -134,7 +134,7 @@ fn requests_that_overlap_give_what_they_give_alone_while_they_come_and_go() {
         let mut tokens: Vec<Option<Tokens>> = prompts.iter().map(|_| None).collect();
         let mut done = vec![Vec::new(); prompts.len()];
         for step in 0.. {
-            // One comes every third step.
+            // A new request every third step.
             if step % 3 == 0 && step / 3 < prompts.len() {
                 let job = of(step / 3);
                 tokens[step / 3] = Some(Tokens::collecting(&job.prompts, job.max_new_tokens, &[]));
@@ -180,7 +180,7 @@ fn a_request_that_comes_to_more_than_those_before_takes_memory_of_its_own_in_pla
         }
         assert_eq!((model.decoder.started, model.spare.len()), (started, 1), "{length} and {new_tokens}");
     }
-    // The longest of a batch says for all of them.
+    // The longest sequence of a batch sets the size for all.
     let batch = [prompt(1, 1), prompt(20, 2), prompt(2, 3)];
     (0..3).for_each(|_| drop(run(&mut model, &job(&batch, 3), &[])));
     assert_eq!((model.decoder.started, model.spare.len()), (6, 3));
@@ -209,7 +209,7 @@ fn of_many_prompts_that_are_read_together_no_more_than_a_few_are_asked_for_their
     }
 }
 
-/// Overlapping requests with prompts of these lengths, each with the tokens that it is to make.
+/// Overlapping requests with prompts of these lengths, and their token sinks.
 fn admitted(lengths: &[usize], max_new_tokens: u32) -> (LoadedModel<Toy>, Vec<Option<Tokens>>) {
     let mut model = model(Toy::new(ALL), 0);
     let admit = |(slot, length): (usize, &usize)| {

@@ -1,4 +1,4 @@
-//! A network without weights: what comes next is a hash of the last few ids, whatever way they came to stand.
+//! A network without weights: the next id is a hash of the last few ids, however they were computed.
 
 use protocol::{Failed, FailureKind};
 
@@ -10,7 +10,7 @@ pub const VOCABULARY: usize = 29;
 
 pub struct Toy {
     pool: Pool,
-    /// So many of the last ids decide: few make a text that soon repeats itself.
+    /// The number of last ids that enter the hash: with few, a text soon repeats itself.
     memory: usize,
     pub context: usize,
     /// Rows of every span of every pass.
@@ -23,7 +23,7 @@ impl Toy {
         Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), started: 0 }
     }
 
-    /// What the network says of every id after these.
+    /// The logits of every id after these.
     pub fn logits(&self, ids: &[u32]) -> Vec<f32> {
         let last = &ids[ids.len().saturating_sub(self.memory)..];
         let mut hash = last.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &id| {
@@ -36,7 +36,7 @@ impl Toy {
         (0..VOCABULARY).map(|_| next()).collect()
     }
 
-    /// What greedy makes of a prompt, the slow way.
+    /// The greedy continuation of a prompt, computed one by one.
     pub fn expected(&self, prompt: &[u32], count: usize) -> Vec<u32> {
         let mut ids = prompt.to_vec();
         (0..count).for_each(|_| ids.push(engine_kit::sampling::greedy(&self.logits(&ids))));
@@ -87,7 +87,7 @@ impl Decoder for Toy {
         Ok(())
     }
 
-    /// A few at a time, and the last may be fewer.
+    /// Calls `each` with a few rows at a time; the last call may have fewer.
     fn forward_each(
         &mut self,
         sequence: &mut Vec<u32>,
@@ -112,8 +112,8 @@ impl Decoder for Toy {
     }
 }
 
-/// What a network promises of few rows it can keep only in passes that have no others. The same goes for those that it computes
-/// to their logits, however many the pass reads.
+/// Checks the grouping rule: a network can guarantee equal bits for few rows only in passes without long parts. The same rule
+/// holds for rows whose logits are computed.
 fn assert_alike(spans: &[Span<'_, Vec<u32>>]) {
     let rows = |span: &Span<'_, _>| span.ids.len();
     if spans.iter().any(|span| rows(span) > FEW) {

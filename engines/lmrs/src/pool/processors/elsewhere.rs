@@ -1,4 +1,4 @@
-//! A system whose threads cannot be told where to stay.
+//! Systems without thread pinning.
 
 pub fn allowed_now() -> Vec<usize> {
     Vec::new()

@@ -3,10 +3,10 @@
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Zero is the calling thread.
+/// The calling thread.
 const SELF: Pid = Pid::from_raw(0);
 
-/// Empty where it cannot be asked.
+/// The affinity mask; empty if the call fails.
 pub fn allowed_now() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(SELF) else { return Vec::new() };
     (0..CpuSet::count()).filter(|&processor| set.is_set(processor).unwrap_or(false)).collect()
@@ -19,14 +19,14 @@ pub fn allow(processors: &[usize]) {
     }
 }
 
-/// 0 for the first thread of a core, 1 for its second; 0 where that is not told.
+/// 0 for the first thread of a core, 1 for its second; 0 if unknown.
 pub fn place_in_core(processor: usize) -> usize {
     let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
     let siblings = std::fs::read_to_string(path).unwrap_or_default();
     siblings_before(siblings.trim(), processor)
 }
 
-/// Of a list such as `0,64` or `0-1`.
+/// Siblings before a processor in a list such as `0,64` or `0-1`.
 fn siblings_before(list: &str, processor: usize) -> usize {
     let stretch = |item: &str| {
         let (first, last) = item.split_once('-').unwrap_or((item, item));

@@ -7,7 +7,7 @@ pub const ARCHITECTURE: Architecture = Architecture {
     name: "gemma",
     scales_embedding: true,
     activation: Activation::GeluTanh,
-    // Its first configs said so and meant the approximation, as transformers reads them too.
+    // Its first configs wrote `gelu` for the approximation; transformers reads them in the same way.
     gelu: Some(Activation::GeluTanh),
     ..llama::ARCHITECTURE
 };

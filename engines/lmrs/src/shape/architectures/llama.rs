@@ -1,4 +1,4 @@
-//! Llama, and what the others are told from.
+//! Llama, the base of the other architectures.
 
 use super::{Architecture, Windows};
 use crate::shape::Activation;

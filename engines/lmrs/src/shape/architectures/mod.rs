@@ -1,7 +1,7 @@
-//! The architectures: what the name of one says that no field of its configs does.
+//! The architectures: the properties that follow from a name and that no config field states.
 //!
-//! A new one is a file in this folder and its line in `ARCHITECTURES`, where the file is named too. Its tensors, and what a config
-//! leaves unsaid of sizes and norms, are those that `model-files` knows.
+//! A new architecture is a file in this folder and its line in `ARCHITECTURES`, which also names the file. `model-files` knows
+//! its tensors, and the defaults of sizes and norms.
 
 use model_files::ModelFolder;
 use protocol::{Failed, FailureKind};
@@ -29,27 +29,26 @@ pub static ARCHITECTURES: &[&Architecture] = &[
 pub struct Architecture {
     /// `model_type` in config.json.
     pub name: &'static str,
-    /// LayerNorm with biases in place of RMSNorm.
+    /// LayerNorm with biases instead of RMSNorm.
     pub norms_centre: bool,
     pub learned_positions: bool,
-    /// The embedding is multiplied by the root of the hidden size.
+    /// Whether the embedding is multiplied by the root of the hidden size.
     pub scales_embedding: bool,
     pub activation: Activation,
-    /// What a config means by `gelu`, where it is a function that is computed here.
+    /// The meaning of `gelu` in a config, if lmrs can compute it.
     pub gelu: Option<Activation>,
     pub windows: Windows,
 }
 
-/// Which layers look back through a window.
+/// The layers that use a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
     None,
-    /// Each, where a config gives a window; `unsaid` is what one without the field means.
+    /// Every layer, if a config gives a window; `unsaid` is the window if a config lacks the field.
     All {
         unsaid: Option<usize>,
     },
-    /// Where `use_sliding_window` is on, those from `max_window_layers` on; `first_unsaid` is what a config without that
-    /// field means.
+    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_unsaid` is the default of the former.
     SomeLayers {
         unsaid: Option<usize>,
         first_unsaid: usize,
@@ -58,7 +57,7 @@ pub enum Windows {
 
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
-        // GGUF has one name for several, and its metadata the difference.
+        // GGUF uses one name for several architectures, and its metadata tells them apart.
         let named = folder.config.architecture.as_str();
         let name = folder.architecture().map_or(named, |known| known.name);
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).copied().ok_or_else(|| {

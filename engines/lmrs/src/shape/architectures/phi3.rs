@@ -1,4 +1,4 @@
-//! Phi-3: Llama with fused matrices, which are tensors, and a window where a config gives one.
+//! Phi-3: Llama with fused matrices (known from the tensors), and a window if a config has one.
 
 use super::{Architecture, Windows, llama};
 

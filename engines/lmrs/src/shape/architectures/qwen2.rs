@@ -1,4 +1,4 @@
-//! Qwen 2: Llama with biases, which are tensors, and windows in some layers.
+//! Qwen 2: Llama with biases (known from the tensors), and windows in some layers.
 
 use super::{Architecture, Windows, llama};
 

@@ -1,4 +1,4 @@
-//! Qwen 3: Qwen 2 with norms of heads, which are tensors.
+//! Qwen 3: Qwen 2 with norms of heads (known from the tensors).
 
 use super::{Architecture, qwen2};
 

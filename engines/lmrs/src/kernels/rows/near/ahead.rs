@@ -1,16 +1,16 @@
-//! What comes next, fetched evenly while what is there is multiplied.
+//! Prefetch of the next rows, spread evenly over the products of the current rows.
 
 use super::LINE;
 
-/// Of a line: how many a tile fetches is no whole number.
+/// Fractions of a line: the number of lines per tile is not an integer.
 const PARTS: usize = 1 << 16;
 
-/// What is fetched, and how much of it was.
+/// The memory to prefetch, and the progress.
 pub struct Ahead {
     next: *const u8,
-    /// That were fetched.
+    /// Lines that were prefetched.
     lines: usize,
-    /// Lines of a tile, in parts of `PARTS`; and of all tiles that have begun.
+    /// Lines per tile, and lines due for all tiles that have begun; both in units of 1/`PARTS`.
     each: usize,
     due: usize,
 }
@@ -21,7 +21,7 @@ impl Ahead {
         Self { next: next.as_ptr(), lines: 0, each: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
     }
 
-    /// From where on a tile of so many steps fetches how many lines in each of them: 0, 1, 2 or 4.
+    /// The address and the lines per step (0, 1, 2 or 4) that a tile with this number of steps prefetches.
     #[inline(always)]
     pub fn next(&mut self, steps: usize) -> (*const u8, usize) {
         self.due += self.each;

@@ -1,14 +1,14 @@
-//! Rows of bf16 by several tokens, as pairs: each weight is read from memory once, and stays near while all tokens pass.
+//! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache for all tokens.
 //!
 //! ```text
-//! for each few tokens
-//!     for some inputs, so that those of the tokens stay in the first cache
-//!         for each four rows of those that a second cache holds: sums[token][row] += weights[row] * x[token], in registers
+//! for each group of a few tokens
+//!     for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
+//!         for each four rows of a block in the second-level cache: sums[token][row] += weights[row] * x[token], in registers
 //! ```
 //!
-//! Meanwhile the rows that come next are fetched, line after line and evenly, so that memory works while arithmetic does. Sums
-//! are taken in the order of `dots`: what is kept between some inputs and the next are all lanes. `tile` is the innermost line, and
-//! `ahead` what is fetched.
+//! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums
+//! are taken in the order of `dots`: between two chunks of inputs, all lanes are kept. `tile` is the innermost loop; `ahead` is
+//! the prefetch.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 mod ahead;
@@ -25,25 +25,24 @@ use crate::matrix::Floats;
 use ahead::Ahead;
 use tile::{ROWS, Sums, TOKENS, Tile};
 
-/// Tokens whose totals are taken at once.
+/// Tokens that are summed to totals together.
 const TOTALS: usize = 4;
-/// Of so many inputs those of six tokens and of four rows are about a first cache. (Measured: `MEASURED.md`.)
+/// Inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured: `MEASURED.md`.)
 const INPUTS: usize = 2048;
-/// Of a weight.
 const BYTES: usize = 2;
-/// Of the rows that all tokens pass over, and as many that are fetched meanwhile: half of a second cache.
+/// Bytes of the rows that all tokens pass over; as many are prefetched meanwhile. Half of a second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
-/// And of the first of a product, which nobody has fetched; the next are twice as many, until they are a block.
+/// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
 const FIRST_BYTES: usize = 32 << 10;
-/// Bytes that memory gives at once.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// What a thread needs for it, kept for the next product.
+/// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    /// Of each four rows; of those that need not be kept, one place for all.
+    /// Sums of each four rows. If nothing must be kept between chunks, one entry serves all rows.
     sums: Vec<Sums>,
-    /// Where what was fetched last begins, or nowhere.
+    /// Address of the last prefetched rows, or 0.
     fetched: usize,
 }
 
@@ -53,7 +52,7 @@ thread_local! {
 
 /// # Safety
 ///
-/// The machine has AVX-512 and its products of bf16; all else is what `rows::pass` asserts.
+/// The machine has AVX-512 with bf16 products; the asserts of `rows::pass` hold.
 #[inline(always)]
 pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
@@ -72,13 +71,13 @@ pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
         block = (2 * block).min(rows_of(BLOCK_BYTES));
         let next = weights(&(rows.end..rows.end + block));
         (scratch.fetched, first) = (next.as_ptr().addr(), rows.end);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { Pass { floats, x, outputs: rows, next }.run(&mut scratch.sums, out) };
     }
     SCRATCH.set(scratch);
 }
 
-/// All tokens over rows that are near already, the outputs of `out`, while `next` is fetched.
+/// Multiplies all tokens with rows that are in the cache already, and prefetches `next` meanwhile.
 ///
 /// # Safety
 ///
@@ -86,16 +85,15 @@ pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
 #[inline(always)]
 pub unsafe fn multiply_near(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { Pass { floats, x, outputs: out.outputs(), next }.run(&mut scratch.sums, out) };
     SCRATCH.set(scratch);
 }
 
-/// All tokens over some rows, while the next ones are fetched.
+/// All tokens over one block of rows, while the next block is prefetched.
 struct Pass<'a> {
     floats: &'a Floats<'a>,
     x: &'a Apart,
-    /// Some of those that are written.
     outputs: Range<usize>,
     next: &'a [u8],
 }
@@ -111,14 +109,14 @@ impl Pass<'_> {
         let quads = outputs.len().div_ceil(ROWS);
         let groups = x.tokens().div_ceil(TOKENS);
         let chunks = inputs.div_ceil(INPUTS).max(1);
-        // Where nothing is to be kept, many places would leave less of the first cache to the tokens.
+        // With a single chunk nothing is kept. One shared entry then leaves more of the first-level cache to the tokens.
         let apart = usize::from(chunks > 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         sums.resize((quads * apart).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
         let chunk = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
         let mut ahead = Ahead::of(next, groups * chunks * quads);
         for group in 0..groups {
-            // In equal shares.
+            // Equal shares.
             let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
             for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
                 let inputs = begin..inputs.min(begin + chunk);
@@ -126,7 +124,7 @@ impl Pass<'_> {
                 for quad in 0..quads {
                     let four = outputs.start + quad * ROWS..outputs.end;
                     let sums = &mut sums[quad * apart];
-                    // SAFETY: the caller's promise; there are such outputs, inputs and tokens, `TOKENS` at most.
+                    // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
                     unsafe {
                         part.add(four.clone(), &mut ahead, sums);
                         if part.inputs.end == floats.inputs {
@@ -139,7 +137,7 @@ impl Pass<'_> {
     }
 }
 
-/// Some inputs of a few tokens.
+/// A chunk of inputs of a few tokens.
 struct Part<'a> {
     floats: &'a Floats<'a>,
     x: &'a Apart,
@@ -148,14 +146,14 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// What these inputs give the first four of `outputs`; where there are fewer, the last one again.
+    /// Adds the products of these inputs for the first four of `outputs`. If fewer are left, the last one is repeated.
     ///
     /// # Safety
     ///
     /// As of `multiply`; there are such outputs, inputs and tokens, `TOKENS` at most.
     #[inline(always)]
     unsafe fn add(&self, outputs: Range<usize>, ahead: &mut Ahead, sums: &mut Sums) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe {
             match self.tokens.len() {
                 3 => self.add_tokens::<3>(outputs, ahead, sums),
@@ -189,8 +187,7 @@ impl Part<'_> {
         }
         let tile = Tile { rows, x, steps: self.inputs.len() / NUMBERS, goes_on: self.inputs.start > 0 };
         let (from, lines) = ahead.next(tile.steps);
-        // SAFETY: of each row and each token there are as many numbers as `inputs` says, which begin at a whole line; the level is
-        // the caller's promise.
+        // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
         unsafe {
             match lines {
                 0 => tile.add::<0>(from, sums),
@@ -201,7 +198,7 @@ impl Part<'_> {
         }
     }
 
-    /// The totals of the sums to their places, with what does not fill a register.
+    /// Stores the totals, after it adds the last inputs that do not fill a register.
     ///
     /// # Safety
     ///
@@ -215,7 +212,7 @@ impl Part<'_> {
             for (place, token) in some.iter_mut().enumerate() {
                 *token = &sums[(first + place).min(TOKENS - 1)];
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             let mut found = unsafe { totals(some) };
             for (token, totals) in (self.tokens.start + first..self.tokens.end).zip(&mut found) {
                 if !self.floats.inputs.is_multiple_of(NUMBERS) {
@@ -230,7 +227,7 @@ impl Part<'_> {
         }
     }
 
-    /// To the totals of some outputs what the last inputs give them, that are no whole line.
+    /// Adds the products of the last inputs, which are less than a whole line.
     fn add_rest(&self, token: usize, first: usize, totals: &mut [f32]) {
         let inputs = self.floats.inputs;
         let rest = inputs / NUMBERS * NUMBERS..inputs;

@@ -1,4 +1,4 @@
-//! A few tokens by four rows, whose sums are registers.
+//! The innermost product: a few tokens times four rows, with the sums in registers.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
@@ -7,9 +7,8 @@ use super::super::lanes::Lanes;
 use super::super::paired::Paired;
 use super::LINE;
 
-/// Rows at once.
 pub const ROWS: usize = super::super::PASSED_ROWS;
-/// And tokens at most: their sums fill the registers.
+/// The most tokens of a tile: their sums fill the registers.
 pub const TOKENS: usize = 6;
 
 /// `[token][row]`
@@ -19,21 +18,21 @@ pub type Sums = [[Paired; ROWS]; TOKENS];
 pub struct Tile<const COUNT: usize> {
     pub rows: [*const u8; ROWS],
     pub x: [*const u16; COUNT],
-    /// Of whole lines.
+    /// Steps of whole lines.
     pub steps: usize,
-    /// There are sums already.
+    /// Whether earlier sums exist and are continued.
     pub goes_on: bool,
 }
 
 impl<const COUNT: usize> Tile<COUNT> {
-    /// Each step fetches so many lines of those that lie `from` there on.
+    /// Adds all steps. Each step prefetches `FETCHED` lines, from `from` on.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512 and its products of bf16; at each pointer are the numbers of so many steps.
+    /// The machine has AVX-512 with bf16 products; each pointer has the numbers of all steps.
     #[inline(always)]
     pub unsafe fn add<const FETCHED: usize>(&self, from: *const u8, kept: &mut Sums) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe {
             let mut sums = [[Paired::zero(); ROWS]; COUNT];
             if self.goes_on {

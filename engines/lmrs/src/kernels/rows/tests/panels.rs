@@ -1,4 +1,4 @@
-//! Panels widened to pairs, against sums in f64 of what model-files says that the weights are.
+//! Panels widened to pairs, against f64 sums of the weights from model-files.
 #![expect(unsafe_code, reason = "columns of the same rows, one range after the other")]
 
 use model_files::blocks;
@@ -15,7 +15,7 @@ use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::rows::Rows;
 
-/// What rounding both factors to bf16 may cost a sum: of one product 2^-8 for each factor at most, of several less.
+/// The error allowed when both factors round to bf16: at most 2^-8 of a product for each factor, and less for several products.
 const EACH: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
 
 pub struct Case {
@@ -42,7 +42,7 @@ impl Case {
         Self { matrix: matrix(format, inputs, &rows), x: activations(tokens, inputs, chance), weights }
     }
 
-    /// Each sum within what its rounding in any order, and that of each factor, may cost.
+    /// Each sum is within the error of rounding in any order and of rounding each factor.
     pub fn assert(&self, out: &Rows, what: &str) {
         assert_eq!((out.tokens(), out.width), (self.x.tokens(), self.matrix.outputs), "{what}");
         let each = EACH + (self.matrix.inputs + 2) as f64 * f64::from(f32::EPSILON);
@@ -64,12 +64,11 @@ impl Case {
         }
     }
 
-    /// What a level packs, and what it makes of it, on one thread and without asking whether it is the faster way.
+    /// The product of a level on one thread, even if another way would be faster.
     fn product(&self, level: Level) -> Rows {
         self.product_by(level, self.matrix.outputs)
     }
 
-    /// So many outputs at a time.
     fn product_by(&self, level: Level, chunk: usize) -> Rows {
         let mut packed = Packed::default();
         packed.reshape(self.x.tokens(), self.x.width);
@@ -80,7 +79,7 @@ impl Case {
         out.all_mut().fill(f32::NAN);
         let split = Outputs::split(&mut out);
         for first in (0..self.matrix.outputs).step_by(chunk) {
-            // SAFETY: one after the other, and no two have an output in common.
+            // SAFETY: the ranges are taken one after the other and do not overlap.
             let mut part = unsafe { split.take(first..self.matrix.outputs.min(first + chunk)) };
             rows::tile(level, &self.matrix, &packed, &mut part);
         }
@@ -88,7 +87,7 @@ impl Case {
     }
 }
 
-/// Every format, with odd outputs, inputs that end amid a group where the format allows it, and one that is cut into blocks.
+/// Every format, with odd outputs, with inputs that end inside a group if the format allows it, and with blocks.
 pub fn cases(mut check: impl FnMut(Case)) {
     let mut chance = Chance::new(21);
     for format in formats() {
@@ -104,7 +103,6 @@ pub fn cases(mut check: impl FnMut(Case)) {
     }
 }
 
-/// Those that have products of pairs.
 fn levels() -> Vec<Level> {
     Level::here().into_iter().filter(|level| rows::has_pairs(*level)).collect()
 }
@@ -132,7 +130,7 @@ fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
     }
 }
 
-/// Where it is the faster way, so on a machine with tiles alone.
+/// Runs only on a machine with tiles, because only there tiles are faster.
 #[test]
 fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
     let mut chance = Chance::new(22);
@@ -151,7 +149,7 @@ fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
     }
 }
 
-/// One activation is 1 and all others 0, so that a sum is a weight.
+/// One activation is 1 and all others are 0, so that a sum is a weight.
 #[test]
 fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
     let mut chance = Chance::new(23);
@@ -167,7 +165,7 @@ fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
                 for (token, weight) in weights.iter().enumerate() {
                     let found = out.row(token)[output];
                     let nearest = f32::from_bits(u32::from(bf16_from_f32(*weight)) << 16);
-                    // What Q4_K takes off may be rounded once or twice.
+                    // Q4_K's subtraction may be rounded once or twice.
                     let near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
                     assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", format);
                 }

@@ -1,4 +1,4 @@
-//! Packed rows give the bits that the same rows give unpacked, whichever way their product is taken.
+//! Packed rows give the same bits as unpacked rows, in every kind of product.
 
 use super::multiply;
 use crate::formats::{BF16, BF16Z};
@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::region::NewRegion;
 use crate::rows::Rows;
 
-/// Some are so small that they are kept aside.
+/// The matrix plain and packed. Some numbers are so small that they become exceptions.
 fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
     let mut numbers = chance.numbers(outputs * inputs);
     numbers.iter_mut().step_by(499).for_each(|number| *number *= 1e-9);
@@ -91,7 +91,7 @@ fn the_largest_output_is_the_same() {
     }
 }
 
-/// Which products do only where there is AMX, but any level with pairs can.
+/// Products use tiles only with AMX, but any level with pairs can compute them.
 #[test]
 fn tiles_have_the_same_bits_too() {
     let mut chance = Chance::new(33);
@@ -114,14 +114,14 @@ fn tiles_have_the_same_bits_too() {
     }
 }
 
-/// A file that was kept may be damaged, and its sum as well.
+/// A cached file may be damaged, and its checksum too.
 #[test]
 fn products_with_any_bytes_are_some_numbers() {
     let mut chance = Chance::new(35);
     for outputs in [1, 3, 9, 18] {
         let mut region = NewRegion::new(BF16Z.bytes(outputs, 256)).unwrap();
         region.bytes_mut().iter_mut().for_each(|byte| *byte = chance.bits() as u8);
-        // Places before those that were looked at, as well as after the last.
+        // Positions before those already read, and after the last one.
         for head in region.bytes_mut().chunks_mut(64).step_by(7) {
             head[16..].chunks_exact_mut(4).for_each(|place| place[1] = 0);
         }

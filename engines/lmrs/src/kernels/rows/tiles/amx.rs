@@ -1,8 +1,8 @@
-//! Tiles of Intel's matrix unit: 16 rows of 64 bytes. Weights are its A as they lie, lines of activations its B.
+//! Tiles of Intel's matrix unit: 16 rows of 64 bytes. The weights are operand A as stored, the lines of activations operand B.
 //!
 //! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16. Two tiles of A
-//! and two of B make four of C, so that each is loaded once for two products. The intrinsics are not stable, and nothing
-//! survives in a tile between two pieces of assembly: so the loop over all steps of a part is one.
+//! and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are not stable in Rust, and no
+//! tile survives between two `asm!` blocks: so one block has the loop over all steps.
 #![expect(unsafe_code, reason = "assembly")]
 
 use std::arch::asm;
@@ -12,9 +12,8 @@ use super::pack::Block;
 use super::pairs::Pairs;
 use super::tile::{Part, Tile};
 
-/// Rows of a tile, and steps in one of its rows.
+/// Rows of a tile, and also the steps in one row.
 pub const ROWS: usize = 16;
-/// Bytes of a row.
 const ROW: usize = 64;
 
 /// Two by two tiles.
@@ -27,7 +26,7 @@ impl Tile for Squares {
 
     #[inline(always)]
     unsafe fn add(part: &Part) {
-        // SAFETY: the caller's promise; `begin` has made the tiles whole.
+        // SAFETY: the caller guarantees this; `begin` has configured full tiles.
         unsafe {
             match part.groups {
                 1 => add_two(&Operands::of(part)),
@@ -38,7 +37,7 @@ impl Tile for Squares {
 
     #[inline(always)]
     unsafe fn line(numbers: &[f32]) -> Line {
-        // SAFETY: the caller's promise: who has tiles has AVX-512 and its bf16. So below.
+        // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
         unsafe { Pairs::line(numbers) }
     }
 
@@ -62,20 +61,20 @@ impl Tile for Squares {
 
     #[inline(always)]
     unsafe fn end() {
-        // SAFETY: no tile holds anything that is still wanted.
+        // SAFETY: no tile holds data that is still needed.
         unsafe { asm!("tilerelease", options(nostack, nomem)) }
     }
 }
 
-/// Where the tiles of a part lie. Of two, the second is only there where there are two groups (B), and always otherwise.
+/// The addresses of the tiles of a part. A and C always have two; B has a second one only with two groups.
 pub struct Operands {
     pub a: [*const u8; 2],
     pub a_row: usize,
-    /// The second is the first where the part has one group.
+    /// With one group, the second entry equals the first.
     pub b: [*const u8; 2],
     pub c: [*mut u8; 2],
     pub c_row: usize,
-    /// Tiles that follow one another in A and in B.
+    /// Consecutive tiles in A and in B.
     pub tiles: usize,
 }
 
@@ -97,7 +96,7 @@ impl Operands {
     }
 }
 
-/// What `ldtilecfg` reads: how many rows each tile has, and how many bytes a row.
+/// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
 #[repr(C, align(64))]
 struct Shape {
     palette: u8,
@@ -107,7 +106,7 @@ struct Shape {
     rows: [u8; 16],
 }
 
-/// All eight tiles whole.
+/// All eight tiles at full size.
 static WHOLE: Shape = {
     let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
     let mut tile = 0;
@@ -118,17 +117,17 @@ static WHOLE: Shape = {
     Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
 };
 
-/// Two groups. tmm0 to tmm3 are C, tmm4 and tmm5 A, tmm6 and tmm7 B.
+/// Adds the products for two groups. tmm0 to tmm3 are C, tmm4 and tmm5 A, tmm6 and tmm7 B.
 ///
 /// # Safety
 ///
-/// The tiles are whole, the machine has them, and everything that `Operands` says lies there.
+/// The machine has tiles, `begin` has configured them, and the memory of `operands` is valid.
 #[inline(always)]
 unsafe fn add_four(operands: &Operands) {
     if operands.tiles == 0 {
         return;
     }
-    // SAFETY: it reads `tiles` tiles of each of A and B and changes four tiles of C, all within what the caller promises.
+    // SAFETY: the code reads `tiles` tiles of A and of B and changes four tiles of C; the caller guarantees this memory.
     unsafe {
         asm!(
             "tileloadd tmm0, [{c0} + {c_row}*1]",
@@ -171,7 +170,7 @@ unsafe fn add_four(operands: &Operands) {
     }
 }
 
-/// One group: the left half of C.
+/// Adds the products for one group: the left half of C.
 ///
 /// # Safety
 ///
@@ -181,7 +180,7 @@ unsafe fn add_two(operands: &Operands) {
     if operands.tiles == 0 {
         return;
     }
-    // SAFETY: as in `add_four`, of one tile of B and two of C.
+    // SAFETY: as in `add_four`, for one tile of B and two of C.
     unsafe {
         asm!(
             "tileloadd tmm0, [{c0} + {c_row}*1]",

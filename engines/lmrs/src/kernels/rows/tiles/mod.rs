@@ -1,16 +1,16 @@
-//! Many tokens at once, each weight used for all of them, as pairs of bf16.
+//! Products with many tokens, as pairs of bf16. Each weight is used for all tokens.
 //!
 //! ```text
-//! for some rows of weights, and so many of their steps that half of a second cache holds them, widened once
-//!     for some groups of tokens, as many as a tile has
-//!         for some steps, so that the tokens' lines stay in the first cache
+//! for each block of weights (some rows, some steps) that fills half of a second-level cache, widened once
+//!     for each few groups of tokens, as many as a tile has
+//!         for each chunk of steps that lets the tokens' lines stay in the first-level cache
 //!             for each tile's outputs: sums[output][token] += weights[output][step] * lines[step][token]
-//!         the sums to their places, with outputs side by side; what earlier steps gave is there already
+//!         transpose the sums and add them to the outputs
 //! ```
 //!
-//! `pack` makes the lines, `widened` rows of panels; `pairs` and `amx` are tiles, `tile` says what one is, and `proof` whether it is
-//! right. Products take tiles of `amx` alone. `pairs` are what its loops are tested with where there is no AMX, and what
-//! `examples/panel-rates` holds integers against; `near` beats them with any number of tokens.
+//! `pack` makes the lines, and `widened` makes rows from panels. `tile` is the trait; `pairs` and `amx` implement it; `proof`
+//! checks that an implementation is right. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the
+//! reference of `examples/panel-rates`.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
@@ -33,17 +33,17 @@ use crate::kernels::Outputs;
 use crate::matrix::Floats;
 use tile::{Part, Tile};
 
-/// Of the widened weights that are used for all tokens before the next: about half of a second cache.
+/// Bytes of widened weights that all tokens use before the next block: about half of a second-level cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
-/// Beyond it nothing is gained, and the sums leave the first cache.
+/// The most outputs of a block. More give no speed, and the sums would leave the first-level cache.
 const MOST_OUTPUTS: usize = 96;
-/// So that `MOST_OUTPUTS` rows of any length are within `WEIGHTS_BYTES`: the fewer rows there are, the more often all
-/// activations are read.
+/// The most steps of a block: `MOST_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Fewer rows would mean that all
+/// activations are read more often.
 const MOST_STEPS: usize = 1024;
 /// Bytes of a weight.
 const BF16: usize = 2;
 
-/// What a thread needs for it, kept for the next product.
+/// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
     weights: Vec<Line>,
@@ -56,22 +56,22 @@ thread_local! {
 
 /// # Safety
 ///
-/// The machine has the level of `T`; all else is what `rows::tile` asserts.
+/// The machine has the level of `T`; the asserts of `rows::tile` hold.
 #[inline(always)]
 pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let deep = steps.clamp(1, MOST_STEPS);
-    // An odd number of lines, so that rows do not meet in the same sets of a cache.
+    // An odd number of lines, so that rows do not map to the same cache sets.
     let row_lines = (deep / TOKENS) | 1;
-    // Both are powers of two, so that these are whole tiles and whole panels.
+    // Both are powers of two, so blocks hold whole tiles and whole panels.
     let unit = T::OUTPUTS.max(S::TOGETHER);
     let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / unit;
     let most = most.max(1) * unit;
     weights.resize(most * row_lines, Line([0; TOKENS]));
     sums.resize(most * T::GROUPS, Line([0; TOKENS]));
     let range = out.outputs();
-    // SAFETY: the level is the caller's promise; so below.
+    // SAFETY: the caller guarantees the level; the same below.
     unsafe { T::begin() };
     for first in range.clone().step_by(most) {
         let outputs = first..range.end.min(first + most);
@@ -84,7 +84,7 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
                 sums.fill(Line([0; TOKENS]));
-                // SAFETY: as above; the weights and the sums are of `most` outputs, which are whole tiles.
+                // SAFETY: as above; the weights and the sums have `most` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (part, group) in groups.enumerate() {
                     // SAFETY: as above.
@@ -98,7 +98,7 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
     SCRATCH.set(Scratch { weights, sums });
 }
 
-/// The source of tiles.
+/// A source of weights for tiles.
 pub trait Source {
     /// Rows that are read together.
     const TOGETHER: usize;
@@ -109,9 +109,9 @@ pub trait Source {
     unsafe fn fill<T: Tile>(&self, weights: &mut Weights);
 }
 
-/// Some steps of some rows of weights, as pairs.
+/// A block of weights as pairs: some steps of some rows.
 pub struct Weights<'a> {
-    /// So many for each output.
+    /// `row_lines` lines for each output.
     lines: &'a mut [Line],
     row_lines: usize,
     outputs: Range<usize>,
@@ -134,17 +134,17 @@ impl Source for Floats<'_> {
 }
 
 impl Weights<'_> {
-    /// To the sums of each output what these steps give it, for some groups of tokens.
+    /// Adds the products of these steps to the sums of each output, for some groups of tokens.
     ///
     /// # Safety
     ///
-    /// The machine has the level of `T`; there are lines, and `GROUPS` lines of sums, for so many outputs filled up to whole tiles.
+    /// The machine has the level of `T`; the lines, and `GROUPS` lines of sums, are padded to whole tiles of outputs.
     #[inline(always)]
     unsafe fn add<T: Tile>(&self, packed: &Packed, groups: Range<usize>, sums: &mut [Line]) {
         let Self { row_lines, outputs, steps, .. } = self;
         let lines = packed.lines(groups.clone());
         for step in steps.clone().step_by(T::STEPS) {
-            // What stands behind the last outputs is from rows before: it is summed up and not used.
+            // Rows after the last output hold old data: they are summed but not used.
             for output in (0..outputs.len()).step_by(T::OUTPUTS) {
                 let row = self.lines[output * row_lines..].as_ptr().cast::<u32>();
                 let part = Part {
@@ -157,14 +157,14 @@ impl Weights<'_> {
                     sums: sums[output * T::GROUPS..].as_mut_ptr().cast(),
                     sums_stride: T::GROUPS * TOKENS,
                 };
-                // SAFETY: `lines` has so many groups, each of all steps; all else is the caller's promise.
+                // SAFETY: `lines` has these groups with all steps; the caller guarantees the rest.
                 unsafe { T::add(&part) };
             }
         }
     }
 }
 
-/// The sums of a group, every `GROUPS`th line of `sums`, to where they belong, or added to what is there.
+/// Stores the sums of a group, every `GROUPS`th line of `sums`, in the outputs; or adds them to the outputs.
 ///
 /// # Safety
 ///
@@ -179,7 +179,7 @@ unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add:
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { T::transpose(&mut lines) };
         for (line, token) in lines.iter().zip(tokens.clone()) {
             let numbers = &mut out.row_mut(token)[places.clone()];
@@ -191,7 +191,7 @@ unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add:
     }
 }
 
-/// A row of bf16 as pairs: as it is, and zeros after it.
+/// Copies a row of bf16 as pairs, and pads it with zeros.
 fn copy(row: &[u8], weights: &mut [u32]) {
     let (pairs, odd) = row.as_chunks::<4>();
     let (places, filling) = weights.split_at_mut(pairs.len());
@@ -204,9 +204,9 @@ fn copy(row: &[u8], weights: &mut [u32]) {
     }
 }
 
-/// The first of the numbers in these lines.
+/// The first numbers in these lines.
 fn numbers_of(lines: &mut [Line], numbers: usize) -> &mut [u32] {
     assert!(numbers <= lines.len() * TOKENS);
-    // SAFETY: a line is 16 numbers and nothing else, and `lines` is borrowed for as long as they are.
+    // SAFETY: a line is exactly 16 numbers, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), numbers) }
 }

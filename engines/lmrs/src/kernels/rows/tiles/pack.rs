@@ -1,14 +1,14 @@
-//! Activations into pairs with tokens side by side, 16 steps of 16 tokens at a time.
+//! Packs activations into pairs with tokens side by side, 16 steps of 16 tokens at a time.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::super::packed::{Line, PAIR, TOKENS};
 use super::tile::Tile;
 use crate::rows::Rows;
 
-/// 16 steps of 16 tokens, one way round or the other.
+/// 16 steps of 16 tokens, in either orientation.
 pub type Block = [Line; TOKENS];
 
-/// The tokens from `first` on into a group.
+/// Packs the tokens from `first` on into one group.
 ///
 /// # Safety
 ///
@@ -22,18 +22,18 @@ pub unsafe fn pack<T: Tile>(x: &Rows, first: usize, lines: &mut [Line]) {
         let inputs = (at * each).min(x.width)..((at + 1) * each).min(x.width);
         for (place, into) in block.iter_mut().enumerate() {
             *into = match (place < tokens, inputs.len() == each) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + place)[inputs.clone()]) },
                 (true, false) => line(&x.row(first + place)[inputs.clone()]),
                 (false, _) => Line([0; TOKENS]),
             };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { T::transpose(block) };
     }
 }
 
-/// Of one token the pairs of up to 16 steps; those beyond it are zero.
+/// The pairs of up to 16 steps of one token; missing steps are zero.
 pub fn line(numbers: &[f32]) -> Line {
     let mut line = Line([0; TOKENS]);
     for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR)) {
@@ -52,7 +52,7 @@ pub fn transpose(block: &mut Block) {
     }
 }
 
-/// To the nearest, ties to even; a NaN stays one.
+/// Rounds to the nearest bf16, ties to even. A NaN stays a NaN.
 pub fn bf16_from_f32(number: f32) -> u16 {
     let bits = number.to_bits();
     if number.is_nan() {

@@ -1,4 +1,4 @@
-//! Products of pairs of bf16 in registers of 512 bits: two inputs a step, summed up in f32.
+//! Products of bf16 pairs in 512-bit registers: two inputs a step, summed in f32.
 #![expect(unsafe_code, reason = "instructions of a level")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
@@ -8,7 +8,7 @@ use super::super::packed::{Line, TOKENS};
 use super::pack::Block;
 use super::tile::{Part, Tile};
 
-/// Eight outputs by three groups of tokens, a register of sums each.
+/// A tile of eight outputs and three groups of tokens, with one register of sums for each.
 pub struct Pairs;
 
 impl Tile for Pairs {
@@ -18,7 +18,7 @@ impl Tile for Pairs {
 
     #[inline(always)]
     unsafe fn add(part: &Part) {
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller guarantees this; the same below.
         unsafe {
             match part.groups {
                 1 => add::<8, 1>(part),
@@ -31,7 +31,7 @@ impl Tile for Pairs {
     #[inline(always)]
     unsafe fn line(numbers: &[f32]) -> Line {
         assert_eq!(numbers.len(), 32);
-        // SAFETY: as above; there are two registers' worth of numbers.
+        // SAFETY: as above; the numbers fill two registers.
         unsafe {
             let (low, high) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
             std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(high, low))
@@ -60,11 +60,11 @@ impl Tile for Pairs {
 
 /// # Safety
 ///
-/// The machine has AVX-512 and its products of bf16; what `Part` says lies there, of so many outputs and groups.
+/// The machine has AVX-512 with bf16 products; the memory of `part` is valid for these outputs and groups.
 #[inline(always)]
 unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &Part) {
-    // SAFETY: the caller's promise: every place is one of these outputs, of these groups and of the steps of the part; a
-    // register is 512 bits, and any bits are pairs of bf16.
+    // SAFETY: the caller guarantees this: every address is within these outputs, groups and steps. A register is 512 bits, and
+    // any bits are bf16 pairs.
     unsafe {
         let pairs = |register: __m512i| std::mem::transmute::<__m512i, __m512bh>(register);
         let mut lines = [part.lines; GROUPS];
@@ -104,7 +104,7 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &Part) {
     }
 }
 
-/// In four rounds, each of which brings together what lies twice as far apart: of 32, 64, 128 and 256 bits.
+/// Transposes in four rounds. Each round joins elements twice as far apart: 32, 64, 128 and 256 bits.
 ///
 /// # Safety
 ///
@@ -112,7 +112,7 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &Part) {
 #[inline(always)]
 pub unsafe fn transpose(block: &mut Block) {
     let lines = block.as_mut_ptr().cast::<f32>();
-    // SAFETY: a block is 16 registers' worth of numbers; the level is the caller's promise.
+    // SAFETY: a block is exactly 16 registers; the caller guarantees the level.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); 16];
         for (place, row) in rows.iter_mut().enumerate() {
@@ -123,7 +123,7 @@ pub unsafe fn transpose(block: &mut Block) {
             pairs[2 * at] = _mm512_unpacklo_ps(rows[2 * at], rows[2 * at + 1]);
             pairs[2 * at + 1] = _mm512_unpackhi_ps(rows[2 * at], rows[2 * at + 1]);
         }
-        // Of rows 4i to 4i + 3: columns 0, 4, 8, 12; then 1, 5, 9, 13; and so on.
+        // Columns 0, 4, 8, 12 of the rows 4i to 4i + 3; then 1, 5, 9, 13; and so on.
         let mut fours = rows;
         for at in 0..4 {
             for half in 0..2 {
@@ -135,7 +135,7 @@ pub unsafe fn transpose(block: &mut Block) {
         }
         for column in 0..4 {
             let of = |at: usize| fours[4 * at + column];
-            // Columns `column` and `column + 8`, then `column + 4` and `column + 12`, of the upper and the lower rows.
+            // Columns `column` and `column + 8`, then `column + 4` and `column + 12`, of the upper and of the lower rows.
             let even =
                 (_mm512_shuffle_f32x4::<0x88>(of(0), of(1)), _mm512_shuffle_f32x4::<0x88>(of(2), of(3)));
             let odd =
@@ -156,7 +156,7 @@ mod tests {
     use crate::kernels::Level;
     use crate::kernels::chance::Chance;
 
-    /// Odd numbers of tokens and inputs, one of each, and whole groups.
+    /// The shapes: odd numbers of tokens and inputs, one of each, and whole groups.
     #[test]
     fn every_pair_stands_where_tiles_look_for_it_and_all_else_is_zero() {
         let mut chance = Chance::new(31);

@@ -1,19 +1,18 @@
-//! Whether a processor's tiles do what they should. A processor says that it has them, and the system that they may be used;
-//! but a wrong number is worse than a slower one, and what stands between (a hypervisor, an emulator) is not always right.
+//! A check that a processor's tiles compute correctly. The processor and the system report tiles, but a hypervisor or an
+//! emulator in between can be wrong. A wrong result is worse than a slow one.
 #![expect(unsafe_code, reason = "a level is tried before it is believed")]
 
 use super::super::packed::{Line, TOKENS};
 use super::tile::{Part, Tile};
 
-/// Two tiles one after the other, so that what the first left is added to.
+/// Two consecutive tiles, so that the second adds to the sums of the first.
 const STEPS: usize = 2 * TOKENS;
 
-/// Whether one product of small whole numbers, which bf16 and f32 hold exactly, comes out right, with one group of tokens and
-/// with as many as `T` has.
+/// Whether a product of small integers, exact in bf16 and f32, is right with one group of tokens and with all groups of `T`.
 ///
 /// # Safety
 ///
-/// The machine has the instructions of `T`, and this process may use them.
+/// The machine has the instructions of `T`, and this process is allowed to use them.
 pub unsafe fn works<T: Tile>() -> bool {
     let weights: Vec<u32> = (0..T::OUTPUTS * STEPS).map(|at| pair(at * 7)).collect();
     let lines: Vec<Line> = (0..T::GROUPS * STEPS)
@@ -31,7 +30,7 @@ pub unsafe fn works<T: Tile>() -> bool {
             sums: sums.as_mut_ptr(),
             sums_stride: T::GROUPS * TOKENS,
         };
-        // SAFETY: the caller's promise; as many weights, lines and sums lie there as `part` says.
+        // SAFETY: the caller guarantees this; the weights, lines and sums have the sizes of `part`.
         unsafe {
             T::begin();
             T::add(&part);
@@ -49,7 +48,7 @@ pub unsafe fn works<T: Tile>() -> bool {
     })
 }
 
-/// Two whole numbers from -3 to 3, as bf16.
+/// Two integers from -3 to 3, as bf16.
 fn pair(seed: usize) -> u32 {
     let bits = |seed: usize| (((seed * seed + seed) % 7) as f32 - 3.0).to_bits() >> 16;
     bits(seed) | bits(seed + 11) << 16
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
     use crate::kernels::rows::tiles::pairs::Pairs;
 
-    /// As `Pairs`, and one sum is off by one.
+    /// `Pairs` with one wrong sum.
     struct Wrong;
 
     impl Tile for Wrong {
@@ -73,7 +72,7 @@ mod tests {
         const STEPS: usize = Pairs::STEPS;
 
         unsafe fn add(part: &Part) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             unsafe {
                 Pairs::add(part);
                 *part.sums.add(part.sums_stride) += 1.0;
@@ -86,7 +85,7 @@ mod tests {
         if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vl") {
             return;
         }
-        // SAFETY: the machine has what `Pairs` needs.
+        // SAFETY: the machine has the features of `Pairs`.
         unsafe { assert!(works::<Pairs>() && !works::<Wrong>()) };
     }
 }

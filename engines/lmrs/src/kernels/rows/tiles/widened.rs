@@ -1,16 +1,16 @@
-//! Panels as rows of pairs, so that a tile reads weights of 8, 6 and 4 bits as it reads those of bf16: each is widened once for
-//! all tokens, with its scale in it.
+//! Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16 that tiles read. Each weight is widened once for all tokens,
+//! with its scale included.
 //!
 //! ```text
 //! a group of a panel: 16 outputs x 64 inputs
 //!     its numbers as bytes          16 lines, each with four inputs of 16 outputs
-//!     the lines turned              16 rows, each with 64 inputs of one output
+//!     the lines transposed          16 rows, each with 64 inputs of one output
 //!     number * times + plus         as f32; 16 inputs share both, in every format
 //!     rounded to bf16               32 inputs are a line of pairs
 //! ```
 //!
-//! The f32 are what the format says: number and scale have 19 to 24 bits together, and only what Q4_K takes off is rounded. So
-//! a weight is off by at most half a unit of bf16, 2^-8 of itself.
+//! Number and scale have 19 to 24 bits together, so the f32 values are exact except for Q4_K's subtraction, which rounds. A
+//! weight is off by at most half a unit of bf16, 2^-8 of itself.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use std::marker::PhantomData;
@@ -39,7 +39,7 @@ impl<'a, N: Numbers> Widened<'a, N> {
 impl<N: Numbers> Source for Widened<'_, N> {
     const TOGETHER: usize = PANEL;
 
-    /// Of whole panels.
+    /// Fills whole panels.
     #[inline(always)]
     unsafe fn fill<T: Tile>(&self, weights: &mut Weights) {
         let Weights { lines: weights, row_lines, outputs, steps } = weights;
@@ -55,7 +55,7 @@ impl<N: Numbers> Source for Widened<'_, N> {
                 let (stretch, group) = (line / (GROUP / LINE) / N::GROUPS, line / (GROUP / LINE) % N::GROUPS);
                 let stretch = &bytes[stretch * N::STRETCH_BYTES..][..N::STRETCH_BYTES];
                 let (mut block, scales) = N::widen(stretch, group);
-                // SAFETY: the caller's promise; so below.
+                // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
                 let places = line - lines.start..(line + GROUP / LINE).min(lines.end) - lines.start;
                 for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {

@@ -1,4 +1,4 @@
-//! Tiles without the instruction: a model of it, over the same operands.
+//! Tiles without the instruction: a model of it over the same operands.
 
 use super::super::super::packed::Packed;
 use super::super::super::tests;
@@ -12,7 +12,7 @@ use crate::kernels::panels::Numbers;
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
-/// `tdpbf16ps` and the loads and stores around it, as Intel's manual has them, over the same operands.
+/// A model of `tdpbf16ps` and of the loads and stores around it, after Intel's manual.
 pub struct Modelled;
 
 impl Tile for Modelled {
@@ -25,7 +25,7 @@ impl Tile for Modelled {
         for (half, group) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             if group < part.groups {
                 for tile in 0..operands.tiles {
-                    // SAFETY: the places that the assembly reads and writes, by the caller's promise.
+                    // SAFETY: the caller guarantees the memory that the assembly reads and writes.
                     unsafe { product(&operands, half, group, tile) };
                 }
             }
@@ -37,7 +37,7 @@ impl Tile for Modelled {
 ///
 /// As of `Modelled::add`.
 unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let number = |address: *const u8| {
         let bits = unsafe { address.cast::<u16>().read_unaligned() };
         f32::from_bits(u32::from(bits) << 16)
@@ -77,7 +77,7 @@ fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
     });
 }
 
-/// The product of a matrix in panels of `N` as tiles take it, up to the instruction.
+/// The product of a matrix in panels of `N` through tiles, with a model in place of the instruction.
 pub fn modelled_panels<N: Numbers>(matrix: &Matrix, x: &Rows) -> Rows {
     modelled(&Widened::<N>::new(matrix), matrix.outputs, x)
 }
@@ -86,12 +86,12 @@ fn modelled(source: &impl Source, outputs: usize, x: &Rows) -> Rows {
     let (tokens, mut packed) = (x.tokens(), Packed::default());
     packed.reshape(tokens, x.width);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-        // SAFETY: it is plain code.
+        // SAFETY: the model needs no special instructions.
         unsafe { pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
     }
     let mut out = Rows::new(tokens, outputs);
     let split = Outputs::split(&mut out);
-    // SAFETY: it is plain code, and nobody else writes there.
+    // SAFETY: the model needs no special instructions, and no other code writes to `out`.
     unsafe { multiply::<Modelled, _>(source, &packed, &mut split.take(0..outputs)) };
     out
 }
