@@ -6,15 +6,14 @@ use anyhow::Result;
 
 use super::ask::Requests;
 use super::case::Cases;
-use super::footprint::guest;
+use super::footprint::member;
 use super::journal::Journal;
 use super::launch::{LAST_WORDS, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
+use super::memory_groups::{Member, MemoryGroup, memory_groups};
 use super::pass::{self, SampledPass};
 use super::schedule::Schedule;
-use super::seats::Seats;
-use super::sittings::{Guest, sittings};
 use super::stop::Stop;
 use crate::machine::memory;
 use crate::plan::scenario::Kind;
@@ -53,7 +52,7 @@ pub(super) struct Blocks<'r, 'a> {
     pub launches: &'r mut Launches<'a>,
     pub requests: &'r Requests<'a>,
     pub schedule: &'r mut Schedule<'a>,
-    pub told_of_sittings: bool,
+    pub told_of_memory_groups: bool,
 }
 
 impl<'a> Blocks<'_, 'a> {
@@ -93,104 +92,110 @@ impl<'a> Blocks<'_, 'a> {
         if self.plan.mode == Mode::OneShot {
             return self.one_shots(block, &order).await;
         }
-        let mut guests: Vec<Guest> = Vec::new();
+        let mut members: Vec<Member> = Vec::new();
         for &configuration in &order {
-            guests.push(guest(self.plan, self.journal.record(), configuration).await?);
+            members.push(member(self.plan, self.journal.record(), configuration).await?);
         }
-        let sittings = sittings(&guests, memory::available_bytes().unwrap_or(u64::MAX));
-        self.tell_of_sittings(block, &sittings)?;
-        for sitting in sittings {
-            self.sit(block, &sitting).await?;
+        let groups = memory_groups(&members, memory::available_bytes().unwrap_or(u64::MAX));
+        self.tell_of_memory_groups(block, &groups)?;
+        for group in groups {
+            self.measure_group(block, &group).await?;
         }
         Ok(())
     }
 
-    async fn sit(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
-        let mut seats = Seats::of(configurations);
-        for at in 0..seats.seats.len() {
-            self.seat(&mut seats, at, block, true).await?;
+    async fn measure_group(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
+        let mut group = MemoryGroup::of(configurations);
+        for at in 0..group.slots.len() {
+            self.fill(&mut group, at, block, true).await?;
         }
         let workloads = self.schedule.open_workloads(Kind::Warm);
         for (place, workload) in workloads.iter().enumerate() {
-            self.measure(&mut seats, block, workload, workloads.len() - place).await?;
+            self.measure(&mut group, block, workload, workloads.len() - place).await?;
         }
-        for launched in seats.seats.into_iter().filter_map(|seat| seat.launched) {
+        for launched in group.slots.into_iter().filter_map(|slot| slot.launched) {
             end(self.journal, launched, true).await?;
         }
         Ok(())
     }
 
     /// Launches the engine of a slot while the others are paused. Requests about the launch itself are made at once.
-    async fn seat(&mut self, seats: &mut Seats, at: usize, block: u32, first: bool) -> Result<()> {
-        let index = seats.seats[at].configuration;
+    async fn fill(&mut self, group: &mut MemoryGroup, at: usize, block: u32, first: bool) -> Result<()> {
+        let index = group.slots[at].configuration;
         if self.schedule.pace.is_spent() {
             return Ok(());
         }
-        seats.turn_to(at).await;
+        group.resume_only(at).await;
         let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
-        seats.seats[at].launched = self.schedule.survive(self.journal, index, None, launched)?;
+        group.slots[at].launched = self.schedule.survive(self.journal, index, None, launched)?;
         let about_launches = self.schedule.open_cases(index, Kind::Launch);
         for case in about_launches.into_iter().filter(|_| first) {
-            let Some(launched) = seats.seats[at].launched.as_mut() else { break };
+            let Some(launched) = group.slots[at].launched.as_mut() else { break };
             let asked = self.cases().ask_case_of_launch(launched, case).await;
-            self.settle(seats, at, case, asked).await?;
+            self.settle(group, at, case, asked).await?;
         }
         Ok(())
     }
 
     /// Measures the rounds of one workload in every slot that has it. `left`: workloads of this block, this one included.
-    async fn measure(&mut self, seats: &mut Seats, block: u32, workload: &str, left: usize) -> Result<()> {
-        let mut turns = self.warm_up_each(seats, block, workload, left).await?;
+    async fn measure(
+        &mut self,
+        group: &mut MemoryGroup,
+        block: u32,
+        workload: &str,
+        left: usize,
+    ) -> Result<()> {
+        let mut turns = self.warm_up_each(group, block, workload, left).await?;
         let Some(first) = turns.first() else { return Ok(()) };
         let round_time =
             turns.iter().map(|turn| turn.request() * if turn.shows_rests() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
-        let (began, seated) = (Instant::now(), turns.len());
+        let (began, filled) = (Instant::now(), turns.len());
         for round in 0..self.schedule.pace.rounds(planned, round_time, left) {
-            let (later, first) = turns.split_at_mut(round as usize % seated);
+            let (later, first) = turns.split_at_mut(round as usize % filled);
             for turn in first.iter_mut().chain(later) {
                 if self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
                     continue;
                 }
-                let rested = seats.turn_to(turn.at).await && turn.shows_rests();
-                let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
+                let rested = group.resume_only(turn.at).await && turn.shows_rests();
+                let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
                 let asked = self.cases().ask_round(launched, turn.case, round, rested).await;
-                let took = self.settle(seats, turn.at, turn.case, asked).await?;
+                let took = self.settle(group, turn.at, turn.case, asked).await?;
                 turn.request = turn.request.or(took);
             }
         }
         self.schedule.pace.rounds_took(began.elapsed());
-        self.passes(seats, block, &turns).await?;
+        self.passes(group, block, &turns).await?;
         Ok(())
     }
 
     async fn warm_up_each(
         &mut self,
-        seats: &mut Seats,
+        group: &mut MemoryGroup,
         block: u32,
         workload: &str,
         left: usize,
     ) -> Result<Vec<Turn>> {
         let mut turns = Vec::new();
-        let seated = seats.seats.len();
-        for at in 0..seated {
-            let cases = self.schedule.open_cases(seats.seats[at].configuration, Kind::Warm);
+        let filled = group.slots.len();
+        for at in 0..filled {
+            let cases = self.schedule.open_cases(group.slots[at].configuration, Kind::Warm);
             let Some(case) = cases.into_iter().find(|&it| self.schedule.label_of(it) == workload) else {
                 continue;
             };
-            if seats.seats[at].launched.is_none() {
+            if group.slots[at].launched.is_none() {
                 // It died in an earlier case, which must not count against this one.
-                self.seat(seats, at, block, false).await?;
+                self.fill(group, at, block, false).await?;
             }
-            seats.turn_to(at).await;
-            let Some(launched) = seats.seats[at].launched.as_mut().filter(|_| !self.schedule.pace.is_spent())
+            group.resume_only(at).await;
+            let Some(launched) = group.slots[at].launched.as_mut().filter(|_| !self.schedule.pace.is_spent())
             else {
                 continue;
             };
-            let limit = self.schedule.pace.warm_up(seated * left - at);
+            let limit = self.schedule.pace.warm_up(filled * left - at);
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
             let warmed = cases.warm_up(launched, case, self.schedule, limit).await;
-            if let Some(request_ns) = self.settle(seats, at, case, warmed).await? {
+            if let Some(request_ns) = self.settle(group, at, case, warmed).await? {
                 let request = request_ns.map(|ns| Duration::from_nanos(ns as u64));
                 turns.push(Turn { at, case, request, rests: true });
             }
@@ -203,40 +208,40 @@ impl<'a> Blocks<'_, 'a> {
     /// Records a failure as a row. The engine keeps its slot only if it can go on.
     async fn settle<T>(
         &mut self,
-        seats: &mut Seats,
+        group: &mut MemoryGroup,
         at: usize,
         case: usize,
         asked: Result<T, Stop>,
     ) -> Result<Option<T>> {
-        let seat = &mut seats.seats[at];
+        let slot = &mut group.slots[at];
         if let Err(Stop::Fault(failed)) = &asked
-            && let Some(mut launched) = seat.launched.take()
+            && let Some(mut launched) = slot.launched.take()
         {
             // An engine that cannot go on sends `failed` and ends. That must not cost the next case.
             let lives = failed.fault.cause.engine_lives();
             if lives && launched.talk.process.wait(LAST_WORDS).await.is_none() {
-                seat.launched = Some(launched);
+                slot.launched = Some(launched);
             } else {
                 end(self.journal, launched, false).await?;
             }
         }
-        let configuration = seat.configuration;
+        let configuration = slot.configuration;
         self.schedule.survive(self.journal, configuration, Some(case), asked)
     }
 
     /// The sampled passes of a workload, only in the first block: memory and power differ little between launches.
-    async fn passes(&mut self, seats: &mut Seats, block: u32, turns: &[Turn]) -> Result<()> {
+    async fn passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
         for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= pass::LONGEST) {
-            let beside = self.plan.configurations[seats.seats[turn.at].configuration].beside.is_some();
+            let beside = self.plan.configurations[group.slots[turn.at].configuration].beside.is_some();
             if beside || self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
                 continue;
             }
-            seats.turn_to(turn.at).await;
-            let Some(launched) = seats.seats[turn.at].launched.as_mut() else { continue };
+            group.resume_only(turn.at).await;
+            let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
             let (plan, requests, case) = (self.plan, self.requests, turn.case);
             let mut pass = SampledPass { plan, journal: &mut *self.journal, requests, case };
             let passed = pass.take(launched).await;
-            self.settle(seats, turn.at, turn.case, passed).await?;
+            self.settle(group, turn.at, turn.case, passed).await?;
         }
         Ok(())
     }
@@ -286,12 +291,12 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Warns once: different memory groups are not measured at the same time.
-    fn tell_of_sittings(&mut self, block: u32, sittings: &[Vec<usize>]) -> Result<()> {
-        if sittings.len() < 2 || std::mem::replace(&mut self.told_of_sittings, true) {
+    fn tell_of_memory_groups(&mut self, block: u32, groups: &[Vec<usize>]) -> Result<()> {
+        if groups.len() < 2 || std::mem::replace(&mut self.told_of_memory_groups, true) {
             return Ok(());
         }
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
-        let each = sittings.iter().map(|sitting| sitting.iter().map(label).collect::<Vec<_>>().join(" and "));
+        let each = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
             "not all engines may fit into memory at once, so these are measured one after the other, in block {} and in later \
              ones unless they turn out to be smaller: {}; what the machine does between them is in the ratios: a smaller \

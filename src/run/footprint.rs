@@ -4,7 +4,7 @@ use anyhow::Result;
 use model_files::size;
 
 use super::blocking::off_thread;
-use super::sittings::Guest;
+use super::memory_groups::Member;
 use crate::machine::memory;
 use crate::plan::dtype;
 use crate::plan::{Beside, Configuration, Plan};
@@ -17,7 +17,7 @@ const PROGRAM_BYTES: u64 = 500_000_000;
 const F32_BYTES: u64 = 4;
 
 /// The known facts of a configuration before a block.
-pub(super) async fn guest(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Guest> {
+pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Member> {
     let planned = &plan.configurations[configuration];
     let of_it = record.samples.iter().filter(|it| plan.cases[it.case].configuration == configuration);
     let bytes = match of_it.filter_map(|sample| sample.peak_resident_bytes).max() {
@@ -28,7 +28,7 @@ pub(super) async fn guest(plan: &Plan, record: &RunRecord, configuration: usize)
     let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
     let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let alone = planned.alone || launches.any(elsewhere);
-    Ok(Guest { configuration, bytes, alone })
+    Ok(Member { configuration, bytes, alone })
 }
 
 async fn guess(planned: &Configuration) -> Result<u64> {

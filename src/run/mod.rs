@@ -10,7 +10,6 @@ mod block;
 mod blocking;
 mod case;
 mod checks;
-mod court;
 mod doubt;
 pub mod event;
 mod failing;
@@ -20,6 +19,8 @@ mod journal;
 mod launch;
 mod launches;
 mod limits;
+mod measured_tokens;
+mod memory_groups;
 pub mod overhead;
 mod pace;
 mod pass;
@@ -28,8 +29,6 @@ pub mod process;
 mod prove;
 mod question;
 mod schedule;
-mod seats;
-mod sittings;
 mod stop;
 pub mod verify;
 mod warm_up;
@@ -125,8 +124,8 @@ async fn measure<'a>(
     let mut launches = Launches::of(plan, &run, settings);
     let (launches, budget_ends) = (&mut launches, schedule.budget_ends());
     OutputChecks { plan, journal, launches, requests, budget_ends }.prove(schedule).await?;
-    Blocks { plan, journal, launches, requests, schedule, told_of_sittings: false }.run().await?;
-    OutputChecks { plan, journal, launches, requests, budget_ends }.hold_court(schedule).await
+    Blocks { plan, journal, launches, requests, schedule, told_of_memory_groups: false }.run().await?;
+    OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
 }
 
 /// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.

@@ -13,7 +13,7 @@ mod calibrate;
 mod check;
 mod cli;
 mod compare;
-mod court;
+mod measured_tokens;
 mod cuda_toolkit;
 mod devices;
 mod experiments;

@@ -1,5 +1,5 @@
 //! Output checks in a record: the engines' log-probabilities of held-out text before the first block. The reference
-//! engine's check of measured tokens is in `court.rs`.
+//! engine's check of measured tokens is in `measured_tokens.rs`.
 
 use model_files::embedded;
 use serde_json::Value;

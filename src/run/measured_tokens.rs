@@ -39,7 +39,7 @@ struct Said {
 }
 
 impl OutputChecks<'_, '_> {
-    pub async fn hold_court(&mut self, schedule: &Schedule<'_>) -> Result<()> {
+    pub async fn verify_measured_tokens(&mut self, schedule: &Schedule<'_>) -> Result<()> {
         if self.plan.proof == Proof::Off {
             return Ok(());
         }
