@@ -1,4 +1,4 @@
-"""Options: what they mean where nobody says them, and which cannot stand together."""
+"""Tests options: their defaults, and which cannot be combined."""
 
 import unittest
 from itertools import product
@@ -109,7 +109,7 @@ class Options(unittest.TestCase):
 
     def test_the_dtype_that_nobody_names_depends_on_the_device_and_on_four_bits(self):
         for path in PATHS:
-            # The best that there is needs no more than 16 bits.
+            # The fastest path needs no more than 16 bits.
             self.assertEqual(default_dtype({"path": path}, "cpu"), "bf16" if path == "fast" else "f32", path)
         self.assertEqual(default_dtype({}, "cuda:1"), "bf16")
         self.assertEqual(default_dtype({"quantize": "int4"}, "cpu"), "bf16")
