@@ -18,7 +18,7 @@ BATCH_TOKENS, PASS_TOKENS = 2048, 512
 FIRST_POSITIONS = 2048
 
 ATTENTION = {"auto": -1, "plain": 0, "fused": 1}
-# Type numbers of ggml.h, of which the bindings lack some.
+# Type numbers of ggml.h; the bindings lack some.
 KV = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 

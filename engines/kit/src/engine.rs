@@ -6,7 +6,7 @@ use protocol::{Facts, Failed, HelloFacts, Load, Padding, Sampling};
 
 use crate::{Phases, Tokens};
 
-/// An engine: what it is, and how it loads a model.
+/// An engine: its facts, and the loading of a model.
 pub trait Engine {
     type Model: Model;
 
@@ -27,7 +27,7 @@ pub trait Model {
     fn facts(&self) -> Facts;
 
     /// Runs the prompts once. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host can use
-    /// the id, until `push` answers that the sequence is done. The kit has checked the context, the batch and the
+    /// the id. It stops when `push` answers that the sequence is done. The kit has checked the context, the batch and the
     /// capabilities.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed>;
 

@@ -128,7 +128,7 @@ fn read(pool: CUmemoryPool, attribute: Pool) -> Result<u64, DriverError> {
 fn forget_peaks(pool: CUmemoryPool) -> Result<(), DriverError> {
     for peak in [Pool::CU_MEMPOOL_ATTR_USED_MEM_HIGH, Pool::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH] {
         let mut zero = 0_u64;
-        // SAFETY: as in `read`; zero is the one value that CUDA takes for these, and means what is there now.
+        // SAFETY: as in `read`; CUDA accepts only zero for these, and resets the peak to the current value.
         unsafe { mem_pool::set_attribute(pool, peak, (&raw mut zero).cast()) }?;
     }
     Ok(())
