@@ -108,7 +108,7 @@ def attend(q, k, v, window=None):
     everywhere = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
     unseen = everywhere.triu(diagonal=1)  # The future,
     if window is not None:
-        unseen |= everywhere.tril(diagonal=-window)  # and what has left a window that counts the token itself.
+        unseen |= everywhere.tril(diagonal=-window)  # and tokens outside a window that counts the token itself.
     shares = torch.softmax(scores.masked_fill(unseen, float("-inf")), dim=-1)
     mixed = torch.matmul(shares, v)  # [heads, tokens, head_dim]
     return mixed.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import torch
-import transformers.modeling_utils  # noqa: F401  What a first model would import is part of the import.
+import transformers.modeling_utils  # noqa: F401  A first model's imports belong to this phase.
 
 from devices import DTYPES, bytes_as, check_room, find_device, saying_memory, set_threads, wait_for
 from generating import Generating

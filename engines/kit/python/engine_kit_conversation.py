@@ -32,7 +32,7 @@ class Conversation:
         self._environment, self._clock = environment, clock
         self._waiting, self._ids, self._cancelled = deque(), set(), set()
         self._slots = {}  # of overlapping requests: slot -> Run
-        self._said = None  # hello, asked once: what an engine is does not change
+        self._said = None  # hello, called once: the facts of an engine do not change
         self._model, self.facts, self.planted_ns = None, {}, 0
         # Whether this model has read a text: the first one opens its tokenizer.
         self._reads_text = False

@@ -3,7 +3,7 @@
 import unittest
 from itertools import product
 
-import support  # noqa: F401  It knows where the engine lies.
+import support  # noqa: F401  It sets the engine's path.
 
 from engine_kit import Failed
 from options import OPTIONS, PATHS, default_dtype, read_options
